@@ -1,0 +1,1 @@
+"""A real Pulsar broker for tests: profiles, back ends, fault injection and the pytest plugin."""

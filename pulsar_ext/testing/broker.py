@@ -1,0 +1,220 @@
+"""The one interface of a test broker, whatever it runs in, and what "ready" means.
+
+A back end says how to launch, end and look at its broker; starting, restarting and the wait for readiness are the same
+for all of them and live here. Ready is meant literally: the default namespace exists, one message went in and came out
+through the official client, and the broker is still running.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from pulsar_ext.errors import BrokerStartError
+
+from .profiles import PULSAR_VERSION, Profile, get_profile
+from .readiness import default_namespace_exists, round_trip
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["Broker"]
+
+_POLL_SECONDS = 0.1
+_LOG_TAIL_LINES = 40
+
+
+class Broker(ABC):
+    """A real Pulsar broker that tests own: started, killed and restarted at will, gone afterwards.
+
+    Use it as a context manager, or call `start()` and `stop()`. Log offsets are opaque numbers that only grow.
+
+    Args:
+        profile: a profile or its name.
+        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
+        start_timeout: seconds from launch to ready before the start counts as failed.
+    """
+
+    back_end: ClassVar[str]
+    """What the broker runs in, as `--pulsar-backend` names it."""
+
+    def __init__(
+        self,
+        profile: str | Profile = "plain",
+        *,
+        settings: Mapping[str, object] | None = None,
+        start_timeout: float = 90.0,
+    ) -> None:
+        self._profile = get_profile(profile)
+        self._settings = dict(settings or {})
+        self._start_timeout = start_timeout
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running() else "not running"
+        return f"<{type(self).__name__} {self._profile.name!r}, {state}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- what a back end provides ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def service_url(self) -> str:
+        """The URL for clients, `pulsar://localhost:port`."""
+
+    @property
+    @abstractmethod
+    def admin_url(self) -> str:
+        """The URL of the admin REST API, `http://localhost:port`."""
+
+    @property
+    @abstractmethod
+    def token(self) -> str | None:
+        """The superuser's token, or None where the profile has no authentication."""
+
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Return whether the process or the container is alive now."""
+
+    @abstractmethod
+    def log_offset(self) -> int:
+        """Return where the log ends now, for a later `log_text(since=…)`."""
+
+    @abstractmethod
+    def log_text(self, since: int = 0) -> str:
+        """Return the log from that offset to its end; all of it by default."""
+
+    @abstractmethod
+    def _launch(self) -> None:
+        """Start the broker on the data and the ports it had, if any, and return without waiting for it.
+
+        Raises:
+            BrokerStartError: something that it needs is missing; the message says what to install.
+        """
+
+    @abstractmethod
+    def _halt(self) -> None:
+        """End it in good order and keep its data; do nothing when it is not running."""
+
+    @abstractmethod
+    def _kill(self) -> None:
+        """End it by SIGKILL and keep its data; do nothing when it is not running."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Remove whatever it leaves behind that is not the caller's; it is not running any more."""
+
+    def _may_launch_again(self) -> bool:
+        """Return whether the start failed for a reason that a second launch avoids, such as a port lost in a race."""
+        return False
+
+    # -- what all share ----------------------------------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """The profile it runs with."""
+        return self._profile
+
+    @property
+    def version(self) -> str:
+        """The broker's version."""
+        return PULSAR_VERSION
+
+    def start(self) -> Self:
+        """Launch the broker and return when it is ready; a second call does nothing.
+
+        Raises:
+            BrokerStartError: it did not become ready; nothing is left running, and the message ends with its log.
+        """
+        if self.is_running():
+            return self
+        try:
+            self._bring_up()
+        except BaseException:
+            self._kill()
+            self._discard()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End the broker and remove what it leaves behind; a second call does nothing."""
+        try:
+            self._halt()
+        finally:
+            self._discard()
+
+    def kill(self) -> None:
+        """End the broker by SIGKILL, as a crash would; its data and its ports stay for `restart()`."""
+        self._kill()
+
+    def restart(self) -> None:
+        """Bring the broker back on the same data and the same URLs, ending it in good order first if it runs.
+
+        Raises:
+            BrokerStartError: it did not become ready again; its data is still there.
+        """
+        self._halt()
+        try:
+            self._bring_up()
+        except BaseException:
+            self._kill()
+            raise
+
+    def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
+        """Return the last lines of the log."""
+        return "\n".join(self.log_text().splitlines()[-lines:])
+
+    def describe(self) -> str:
+        """Say in one line what runs where, without secrets."""
+        return (
+            f"Pulsar {self.version}, profile {self._profile.name}, back end {self.back_end}: "
+            f"{self.service_url} and {self.admin_url}"
+        )
+
+    def _bring_up(self) -> None:
+        self._launch()
+        while True:
+            try:
+                self._wait_until_ready()
+            except BrokerStartError:
+                if not self._may_launch_again():
+                    raise
+                self._kill()
+                self._launch()
+            else:
+                return
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + self._start_timeout
+        while not default_namespace_exists(self.admin_url, self.token):
+            self._check_alive()
+            if time.monotonic() > deadline:
+                raise self._start_error(
+                    f"the default namespace did not appear at {self.admin_url} in {self._start_timeout:.0f} s"
+                )
+            time.sleep(_POLL_SECONDS)
+        failure = round_trip(self.service_url, self.token, timeout=max(deadline - time.monotonic(), 1.0))
+        self._check_alive()
+        if failure is not None:
+            raise self._start_error(f"a first message did not come back from {self.service_url}: {failure}")
+
+    def _check_alive(self) -> None:
+        if not self.is_running():
+            raise self._start_error("the broker ended while it was starting")
+
+    def _start_error(self, reason: str) -> BrokerStartError:
+        tail = self.log_tail()
+        return BrokerStartError(
+            f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end}): {reason}\n"
+            f"the end of its log:\n{tail or '(empty)'}",
+            reason=reason,
+            log_tail=tail,
+        )

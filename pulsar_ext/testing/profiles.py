@@ -1,0 +1,254 @@
+"""What a test broker is configured with: named profiles, the full `standalone.conf`, and the token of `auth`.
+
+Both back ends (a child process and a container) take their settings from here, so that a test sees the same broker on
+either. A profile is a handful of settings on top of the base; each profile that a test asks for is a broker of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from pulsar_ext.errors import InvalidUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+__all__ = [
+    "PROFILES",
+    "PULSAR_VERSION",
+    "SUPERUSER",
+    "Profile",
+    "TokenSecret",
+    "broker_settings",
+    "get_profile",
+    "standalone_conf",
+]
+
+PULSAR_VERSION: Final = "4.2.4"
+SUPERUSER: Final = "admin"
+
+# A bookie drops the connection at the first frame above its limit, and sends then time out without a word: the frame
+# limit has to leave room for the headers around a message of full size.
+_FRAME_HEADROOM_BYTES: Final = 10 * 1024
+_DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
+_SMALL_CHUNK_BYTES: Final = 102_400
+
+_INTERCEPTORS: Final = ",".join(
+    f"org.apache.pulsar.common.intercept.{name}"
+    for name in ("AppendBrokerTimestampMetadataInterceptor", "AppendIndexMetadataInterceptor")
+)
+
+_BASE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clusterName": "standalone",
+        "advertisedAddress": "localhost",
+        # Empty means: the embedded store, under the data directory.
+        "metadataStoreUrl": "",
+        "configurationMetadataStoreUrl": "",
+        "managedLedgerDefaultEnsembleSize": "1",
+        "managedLedgerDefaultWriteQuorum": "1",
+        "managedLedgerDefaultAckQuorum": "1",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+        "diskUsageThreshold": "0.99",
+        # A killed broker's writes are in the page cache; only a power cut would need the sync, and it is slow.
+        "journalSyncData": "false",
+        # Test namespaces are deleted with whatever is still connected to them.
+        "forceDeleteNamespaceAllowed": "true",
+        "forceDeleteTenantAllowed": "true",
+        # A topic that nobody reads for a minute must still be there in the next step of a test.
+        "brokerDeleteInactiveTopicsEnabled": "false",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named broker configuration.
+
+    Args:
+        name: what tests and the command line call it.
+        description: one line for people.
+        settings: broker settings on top of the base, by their names in `broker.conf`.
+        authentication: whether clients need a token; the back end then makes a `TokenSecret`.
+    """
+
+    name: str
+    description: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    authentication: bool = False
+
+
+def _by_name(profiles: Iterable[Profile]) -> Mapping[str, Profile]:
+    return MappingProxyType({profile.name: profile for profile in profiles})
+
+
+PROFILES: Final[Mapping[str, Profile]] = _by_name(
+    [
+        Profile("plain", "the broker's own defaults"),
+        Profile("dedup", "message deduplication on for every topic", {"brokerDeduplicationEnabled": "true"}),
+        Profile(
+            "batch-index-acks",
+            "single messages of a batch can be acknowledged",
+            {"acknowledgmentAtBatchIndexLevelEnabled": "true"},
+        ),
+        Profile(
+            "entry-index",
+            "the broker numbers and time-stamps entries, and clients see it",
+            {"brokerEntryMetadataInterceptors": _INTERCEPTORS, "exposingBrokerEntryMetadataToClientEnabled": "true"},
+        ),
+        Profile(
+            "small-chunks",
+            "messages above 100 KiB are chunked, ledgers may roll over at once",
+            {"maxMessageSize": str(_SMALL_CHUNK_BYTES), "managedLedgerMinLedgerRolloverTimeMinutes": "0"},
+        ),
+        Profile(
+            "auth",
+            "token authentication, authorization on, one superuser",
+            {
+                "authenticationEnabled": "true",
+                "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+                "authorizationEnabled": "true",
+                "superUserRoles": SUPERUSER,
+                "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            },
+            authentication=True,
+        ),
+    ]
+)
+
+
+def get_profile(profile: str | Profile) -> Profile:
+    """Return the profile of that name; a `Profile` of the caller's own passes through.
+
+    Raises:
+        InvalidUse: no profile has that name; the message lists those that exist.
+    """
+    if isinstance(profile, Profile):
+        return profile
+    try:
+        return PROFILES[profile]
+    except (KeyError, TypeError):
+        raise InvalidUse(f"there is no broker profile {profile!r}; choose one of: {', '.join(PROFILES)}") from None
+
+
+class TokenSecret:
+    """The secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
+
+    The key is random and lives as long as the broker's data; neither it nor a token shows in a repr.
+
+    Args:
+        key: 32 bytes or more, as read back from a kept data directory; a new random key by default.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = secrets.token_bytes(32) if key is None else key
+
+    def __repr__(self) -> str:
+        return "TokenSecret(<hidden>)"
+
+    def token(self, role: str = SUPERUSER) -> str:
+        """Sign a token without an end date for the role; only `SUPERUSER` is permitted anything at first."""
+        parts = [_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": role})]
+        signature = hmac.digest(self._key, ".".join(parts).encode(), hashlib.sha256)
+        return ".".join([*parts, _base64url(signature)])
+
+    def inline_settings(self) -> dict[str, str]:
+        """Return the broker settings with key and token in them: for an environment, not for a file others can read."""
+        key = base64.b64encode(self._key).decode()
+        return {
+            "tokenSecretKey": f"data:;base64,{key}",
+            "brokerClientAuthenticationParameters": f"token:{self.token()}",
+        }
+
+    def file_settings(self, directory: Path) -> dict[str, str]:
+        """Write key and token to files that only the owner can read, and return the broker settings that name them."""
+        key_file, token_file = directory / "token-secret.key", directory / "superuser.token"
+        for path, content in ((key_file, self._key), (token_file, self.token().encode())):
+            path.touch(mode=0o600)
+            path.chmod(0o600)
+            path.write_bytes(content)
+        return {
+            "tokenSecretKey": key_file.resolve().as_uri(),
+            "brokerClientAuthenticationParameters": token_file.resolve().as_uri(),
+        }
+
+    @classmethod
+    def load(cls, directory: Path) -> TokenSecret:
+        """Read the key that `file_settings` wrote there, or make a new one."""
+        key_file = directory / "token-secret.key"
+        return cls(key_file.read_bytes() if key_file.is_file() else None)
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def broker_settings(
+    profile: str | Profile = "plain",
+    *,
+    broker_port: int = 6650,
+    admin_port: int = 8080,
+    bind_address: str = "127.0.0.1",
+    settings: Mapping[str, object] | None = None,
+) -> dict[str, str]:
+    """Return every setting of a standalone broker: base, profile, then the caller's own, the last one winning.
+
+    `nettyMaxFrameSizeBytes` follows `maxMessageSize` unless it is given.
+
+    Args:
+        profile: a profile or its name.
+        broker_port: where clients connect, 1 to 65535.
+        admin_port: where the admin REST API listens, 1 to 65535.
+        bind_address: the interface to listen on; a container needs `0.0.0.0`.
+        settings: more settings by their names in `broker.conf`; booleans and numbers are written as the broker reads
+            them.
+
+    Raises:
+        InvalidUse: no such profile, a setting that cannot stand in a properties file, or a frame size that is too
+            small for the message size.
+    """
+    merged = {
+        **_BASE,
+        "brokerServicePort": str(broker_port),
+        "webServicePort": str(admin_port),
+        "bindAddress": bind_address,
+        **get_profile(profile).settings,
+    }
+    merged.update({name: _as_text(name, value) for name, value in (settings or {}).items()})
+    largest = _as_bytes(merged, "maxMessageSize", _DEFAULT_MAX_MESSAGE_BYTES)
+    needed = largest + _FRAME_HEADROOM_BYTES
+    frame = _as_bytes(merged, "nettyMaxFrameSizeBytes", needed)
+    if frame < needed:
+        raise InvalidUse(
+            f"nettyMaxFrameSizeBytes={frame} is too small for maxMessageSize={largest}: the bookie would drop the "
+            f"connection at a message of full size; use {needed} or more, or leave it out"
+        )
+    merged["nettyMaxFrameSizeBytes"] = str(frame)
+    return merged
+
+
+def standalone_conf(settings: Mapping[str, str]) -> str:
+    """Return the text of a `standalone.conf` with these settings."""
+    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+
+
+def _as_text(name: str, value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if not name or any(character in name for character in "=: \t\r\n#!") or "\n" in text or "\r" in text:
+        raise InvalidUse(f"the broker setting {name!r} cannot stand in a properties file")
+    return text
+
+
+def _as_bytes(settings: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return int(settings.get(name, default))
+    except ValueError:
+        raise InvalidUse(f"the broker setting {name} is a number of bytes, not {settings[name]!r}") from None
