@@ -19,7 +19,7 @@ from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from pathlib import Path, PurePosixPath
 
 __all__ = [
     "PROFILES",
@@ -40,6 +40,9 @@ SUPERUSER: Final = "admin"
 _FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _SMALL_CHUNK_BYTES: Final = 102_400
+
+_KEY_FILE: Final = "token-secret.key"
+_TOKEN_FILE: Final = "superuser.token"
 
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.{name}"
@@ -160,30 +163,32 @@ class TokenSecret:
         signature = hmac.digest(self._key, ".".join(parts).encode(), hashlib.sha256)
         return ".".join([*parts, _base64url(signature)])
 
-    def inline_settings(self) -> dict[str, str]:
-        """Return the broker settings with key and token in them: for an environment, not for a file others can read."""
-        key = base64.b64encode(self._key).decode()
+    def files(self) -> dict[str, bytes]:
+        """Return what the broker reads key and token from, content by file name."""
+        return {_KEY_FILE: self._key, _TOKEN_FILE: self.token().encode()}
+
+    def settings(self, directory: PurePosixPath) -> dict[str, str]:
+        """Return the broker settings that name those files in that directory, as the broker sees it.
+
+        Files, because the broker logs all its settings when it starts: a key among them would be in the log.
+        """
         return {
-            "tokenSecretKey": f"data:;base64,{key}",
-            "brokerClientAuthenticationParameters": f"token:{self.token()}",
+            "tokenSecretKey": f"file://{directory / _KEY_FILE}",
+            "brokerClientAuthenticationParameters": f"file://{directory / _TOKEN_FILE}",
         }
 
-    def file_settings(self, directory: Path) -> dict[str, str]:
-        """Write key and token to files that only the owner can read, and return the broker settings that name them."""
-        key_file, token_file = directory / "token-secret.key", directory / "superuser.token"
-        for path, content in ((key_file, self._key), (token_file, self.token().encode())):
+    def write(self, directory: Path) -> None:
+        """Write those files so that only their owner can read them."""
+        for name, content in self.files().items():
+            path = directory / name
             path.touch(mode=0o600)
             path.chmod(0o600)
             path.write_bytes(content)
-        return {
-            "tokenSecretKey": key_file.resolve().as_uri(),
-            "brokerClientAuthenticationParameters": token_file.resolve().as_uri(),
-        }
 
     @classmethod
     def load(cls, directory: Path) -> TokenSecret:
-        """Read the key that `file_settings` wrote there, or make a new one."""
-        key_file = directory / "token-secret.key"
+        """Take the key that `write` left in the directory, or a new one."""
+        key_file = directory / _KEY_FILE
         return cls(key_file.read_bytes() if key_file.is_file() else None)
 
 
