@@ -19,7 +19,7 @@ from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path, PurePosixPath
+    from pathlib import Path, PurePath
 
 __all__ = [
     "PROFILES",
@@ -42,7 +42,7 @@ _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _SMALL_CHUNK_BYTES: Final = 102_400
 
 _KEY_FILE: Final = "token-secret.key"
-_TOKEN_FILE: Final = "superuser.token"
+_TOKEN_FILE: Final = "superuser.token"  # noqa: S105  # a file name
 
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.{name}"
@@ -167,7 +167,7 @@ class TokenSecret:
         """Return what the broker reads key and token from, content by file name."""
         return {_KEY_FILE: self._key, _TOKEN_FILE: self.token().encode()}
 
-    def settings(self, directory: PurePosixPath) -> dict[str, str]:
+    def settings(self, directory: PurePath) -> dict[str, str]:
         """Return the broker settings that name those files in that directory, as the broker sees it.
 
         Files, because the broker logs all its settings when it starts: a key among them would be in the log.

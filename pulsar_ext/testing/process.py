@@ -1,0 +1,309 @@
+"""The broker as a child process, for machines with Java and without a Docker engine.
+
+It has free ports, a data directory, a process group and a log file of its own, and a guard that ends it when the
+process that started it is gone, however that ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from filelock import FileLock, Timeout
+
+from pulsar_ext.errors import BrokerStartError
+
+from . import guard
+from .broker import Broker
+from .jars import ensure_jars, find_java
+from .profiles import PULSAR_VERSION, Profile, TokenSecret, broker_settings, standalone_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["PulsarProcess"]
+
+_LAUNCHES: Final = 4
+_HALT_SECONDS: Final = 20.0
+_KILL_SECONDS: Final = 10.0
+_STATE_FILE: Final = "pulsar-ext.json"
+_LOG_FILE: Final = "broker.log"
+
+# Below the range that systems take for outgoing connections: there, a client that reconnects to a broker that is down
+# can connect to itself, and then holds the port for good.
+_PORTS: Final = range(15_000, 32_000)
+
+_JAVA_OPTIONS: Final = (
+    # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    *(
+        argument
+        for package in (
+            "java.base/sun.net",
+            "java.management/sun.management",
+            "java.base/java.nio",
+            "java.base/jdk.internal.misc",
+            "java.base/java.util.zip",
+        )
+        for argument in ("--add-opens", f"{package}=ALL-UNNAMED")
+    ),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+    "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+)
+
+
+class _Ports(NamedTuple):
+    broker: int
+    admin: int
+    bookie: int
+
+
+class PulsarProcess(Broker):
+    """A standalone broker in a process of its own; needs Java 17 or newer, and Maven the first time.
+
+    Args:
+        profile: a profile or its name.
+        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
+        broker_port: where clients connect; a free port by default.
+        admin_port: where the admin REST API listens; a free port by default.
+        data_dir: keeps data, ports and log across runs; by default a temporary one, gone after `stop()`.
+        heap: the Java heap, and the same again for direct memory, as in `512m`.
+        java_options: more options for the Java machine, after and so above the harness's own.
+        start_timeout: seconds from launch to ready before the start counts as failed.
+        report: is told in short lines what goes on when the jars have to be fetched.
+    """
+
+    back_end: ClassVar[str] = "process"
+
+    def __init__(
+        self,
+        profile: str | Profile = "plain",
+        *,
+        settings: Mapping[str, object] | None = None,
+        broker_port: int | None = None,
+        admin_port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        heap: str = "512m",
+        java_options: Sequence[str] = (),
+        start_timeout: float = 90.0,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(profile, settings=settings, start_timeout=start_timeout)
+        # Refuses bad settings here, where the caller can see which, rather than at the start.
+        broker_settings(self._profile, settings=self._settings)
+        self._wanted = (broker_port, admin_port)
+        self._data_dir = Path(data_dir).expanduser().absolute() if data_dir is not None else None
+        self._heap = heap
+        self._java_options = tuple(java_options)
+        self._report = report
+        self._home: Path | None = None
+        self._lock: FileLock | None = None
+        self._ports: _Ports | None = None
+        self._secret: TokenSecret | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._launches = 0
+        self._is_fresh = True
+
+    @property
+    def service_url(self) -> str:
+        """The URL for clients, `pulsar://localhost:port`."""
+        return f"pulsar://localhost:{self._known_ports().broker}"
+
+    @property
+    def admin_url(self) -> str:
+        """The URL of the admin REST API, `http://localhost:port`."""
+        return f"http://localhost:{self._known_ports().admin}"
+
+    @property
+    def token(self) -> str | None:
+        """The superuser's token, or None where the profile has no authentication."""
+        return self._secret.token() if self._secret is not None else None
+
+    @property
+    def data_dir(self) -> Path | None:
+        """Where data, settings and log are now; None before the start and after the end of a temporary one."""
+        return self._home
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process group that the broker runs in, None when it does not run."""
+        return self._process.pid if self._process is not None and self.is_running() else None
+
+    def is_running(self) -> bool:
+        """Return whether the process is alive now."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_offset(self) -> int:
+        """Return the size of the log in bytes."""
+        log = self._log_path()
+        return log.stat().st_size if log is not None else 0
+
+    def log_text(self, since: int = 0) -> str:
+        """Return the log from that byte on, all of it by default."""
+        path = self._log_path()
+        if path is None:
+            return ""
+        with path.open("rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace")
+
+    def _launch(self) -> None:
+        java = find_java()
+        jars = ensure_jars(self._report)
+        home = self._take_home()
+        self._is_fresh = not (home / _STATE_FILE).exists()
+        ports = self._take_ports(home)
+        settings = broker_settings(
+            self._profile, broker_port=ports.broker, admin_port=ports.admin, settings=self._settings
+        )
+        if self._profile.authentication:
+            self._secret = self._secret or TokenSecret.load(home)
+            self._secret.write(home)
+            settings |= self._secret.settings(home)
+        conf = home / "standalone.conf"
+        conf.write_text(standalone_conf(settings), encoding="utf-8")
+        command = [
+            *(str(java), f"-Xmx{self._heap}", f"-XX:MaxDirectMemorySize={self._heap}", *_JAVA_OPTIONS),
+            *(*self._java_options, "-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
+            *("--config", str(conf), "-nss", "-nfw", "--bookkeeper-port", str(ports.bookie)),
+        ]
+        scratch = "" if self._data_dir else str(home)
+        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), scratch, *command]
+        self._log_start = self.log_offset()
+        self._launches += 1
+        with (home / _LOG_FILE).open("ab") as log:
+            self._process = subprocess.Popen(
+                guarded, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _may_launch_again(self) -> bool:
+        lost_a_port = "Address already in use" in self.log_text(self._log_start)
+        # Ports that the caller gave, or that data is tied to, cannot be exchanged.
+        fixed = any(self._wanted) or not self._is_fresh
+        if not lost_a_port or fixed or self._home is None or self._launches >= _LAUNCHES:
+            return False
+        self._kill()
+        shutil.rmtree(self._home / "data", ignore_errors=True)
+        (self._home / _STATE_FILE).unlink(missing_ok=True)
+        self._ports = None
+        return True
+
+    def _halt(self) -> None:
+        if self._process is None:
+            return
+        # Data that is thrown away needs no good order.
+        if self._data_dir is not None and self.is_running():
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_HALT_SECONDS)
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._process is None:
+            return
+        if self.is_running():
+            self._process.send_signal(signal.SIGUSR1)
+            try:
+                self._process.wait(_KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        self._process = None
+
+    def _discard(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if self._data_dir is None and self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
+            self._home = self._ports = self._secret = None
+        self._launches = 0
+
+    def _take_home(self) -> Path:
+        if self._data_dir is None:
+            self._home = self._home or Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+            return self._home
+        try:
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+            if self._lock is None:
+                lock = FileLock(self._data_dir / "lock")
+                lock.acquire(timeout=0)
+                self._lock = lock
+        except Timeout:
+            raise BrokerStartError(f"the data directory {self._data_dir} is in use by another broker") from None
+        except OSError as error:
+            raise BrokerStartError(f"the data directory {self._data_dir} cannot be used: {error}") from error
+        self._home = self._data_dir
+        return self._home
+
+    def _take_ports(self, home: Path) -> _Ports:
+        state = self._read_state(home)
+        taken: set[int] = set()
+        ports = []
+        for name, wanted in zip(_Ports._fields, (*self._wanted, None), strict=True):
+            fixed = wanted or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
+            if fixed is not None and (not _is_free(fixed) or fixed in taken):
+                raise BrokerStartError(f"port {fixed} for the {name} is in use; end what uses it, or choose another")
+            ports.append(fixed or _free_port(taken))
+            taken.add(ports[-1])
+        self._ports = _Ports(*ports)
+        # Ledgers name their bookie by its port, so data can be read again on the same ports only.
+        state = {"version": PULSAR_VERSION, **self._ports._asdict()}
+        (home / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        return self._ports
+
+    def _read_state(self, home: Path) -> dict[str, Any]:
+        path = home / _STATE_FILE
+        if not path.exists():
+            return {}
+        try:
+            state = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise BrokerStartError(f"{path} is damaged ({error}): use an empty data directory") from error
+        if state.get("version") != PULSAR_VERSION:
+            raise BrokerStartError(
+                f"{home} holds the data of Pulsar {state.get('version')}, not {PULSAR_VERSION}: use an empty directory"
+            )
+        return state
+
+    def _known_ports(self) -> _Ports:
+        if self._ports is None:
+            raise BrokerStartError("the broker has no address before it is started")
+        return self._ports
+
+    def _log_path(self) -> Path | None:
+        path = self._home / _LOG_FILE if self._home is not None else None
+        return path if path is not None and path.is_file() else None
+
+
+def _free_port(taken: set[int]) -> int:
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port not in taken and _is_free(port):
+            return port
+    raise BrokerStartError(f"no port between {_PORTS.start} and {_PORTS.stop - 1} is free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OverflowError:
+            raise BrokerStartError(f"{port} is not a port: it must be between 1 and 65535") from None
+        except OSError:
+            return False
+    return True
