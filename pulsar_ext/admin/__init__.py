@@ -1,0 +1,213 @@
+"""The admin REST API: `PulsarAdmin` and `AsyncPulsarAdmin`, typed, from one description of each operation.
+
+    with PulsarAdmin("http://localhost:8080", token="…") as admin:
+        admin.internal_stats("persistent://public/default/orders").last_confirmed_entry
+
+Mirrors `org.apache.pulsar.client.admin.PulsarAdmin`, flattened: `admin.topics().getStats(t)` is `admin.stats(t)`.
+Reading calls and explicitly idempotent ones are repeated while the broker is unavailable, within a deadline; each
+pause is logged on `pulsar_ext.admin`. Calls that move a cursor are sent once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pulsar_ext.admin import _checks, _namespaces, _subscriptions, _topics
+from pulsar_ext.admin._core import AsyncShell, Operation, Session, SyncShell
+from pulsar_ext.admin._entry import EntryMetadata
+from pulsar_ext.admin._http import AsyncTransport, HttpSession, Limits, SyncTransport, tls_context
+from pulsar_ext.admin._models import (
+    BacklogAnalysis,
+    ClusterInfo,
+    CursorInfo,
+    InternalStats,
+    LedgerInfo,
+    NamespacePolicies,
+    PartitionedStats,
+    Persistence,
+    Retention,
+    SubscriptionStats,
+    TopicStats,
+)
+from pulsar_ext.admin._url import AdminUrl, derive_admin_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = [
+    "AsyncPulsarAdmin",
+    "BacklogAnalysis",
+    "ClusterInfo",
+    "CursorInfo",
+    "EntryMetadata",
+    "InternalStats",
+    "LedgerInfo",
+    "NamespacePolicies",
+    "PartitionedStats",
+    "Persistence",
+    "PulsarAdmin",
+    "Retention",
+    "SubscriptionStats",
+    "TopicStats",
+    "derive_admin_url",
+]
+
+
+class _Operations:
+    """What both shells can do. Each operation is documented where it is described."""
+
+    stats = Operation(_topics.stats)
+    partitioned_stats = Operation(_topics.partitioned_stats)
+    internal_stats = Operation(_topics.internal_stats)
+    partitioned_internal_stats = Operation(_topics.partitioned_internal_stats)
+    entry = Operation(_topics.entry)
+    examine = Operation(_topics.examine)
+    message_id_by_index = Operation(_topics.message_id_by_index)
+    message_id_by_time = Operation(_topics.message_id_by_time)
+    unload = Operation(_topics.unload)
+    trim = Operation(_topics.trim)
+    truncate = Operation(_topics.truncate)
+    terminate = Operation(_topics.terminate)
+    terminate_partitions = Operation(_topics.terminate_partitions)
+    compact = Operation(_topics.compact)
+    compaction_status = Operation(_topics.compaction_status)
+    topics = Operation(_topics.topics)
+    partitioned_topics = Operation(_topics.partitioned_topics)
+    create_topic = Operation(_topics.create_topic)
+    delete_topic = Operation(_topics.delete_topic)
+    partitions = Operation(_checks.partitions)
+    create_partitioned_topic = Operation(_topics.create_partitioned_topic)
+    update_partitions = Operation(_topics.update_partitions)
+    delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
+
+    subscriptions = Operation(_subscriptions.subscriptions)
+    create_subscription = Operation(_subscriptions.create_subscription)
+    delete_subscription = Operation(_subscriptions.delete_subscription)
+    skip_entries = Operation(_subscriptions.skip_entries)
+    skip_all = Operation(_subscriptions.skip_all)
+    reset_cursor = Operation(_subscriptions.reset_cursor)
+    reset_cursor_to_time = Operation(_subscriptions.reset_cursor_to_time)
+    expire_messages = Operation(_subscriptions.expire_messages)
+    peek = Operation(_subscriptions.peek)
+    analyze_backlog = Operation(_subscriptions.analyze_backlog)
+
+    tenants = Operation(_namespaces.tenants)
+    create_tenant = Operation(_namespaces.create_tenant)
+    delete_tenant = Operation(_namespaces.delete_tenant)
+    namespaces = Operation(_namespaces.namespaces)
+    create_namespace = Operation(_namespaces.create_namespace)
+    delete_namespace = Operation(_namespaces.delete_namespace)
+    policies = Operation(_namespaces.policies)
+    retention = Operation(_namespaces.retention)
+    set_retention = Operation(_namespaces.set_retention)
+    deduplication = Operation(_namespaces.deduplication)
+    set_deduplication = Operation(_namespaces.set_deduplication)
+    persistence = Operation(_namespaces.persistence)
+    set_persistence = Operation(_namespaces.set_persistence)
+    message_ttl = Operation(_namespaces.message_ttl)
+    set_message_ttl = Operation(_namespaces.set_message_ttl)
+    set_backlog_quota = Operation(_namespaces.set_backlog_quota)
+    remove_backlog_quota = Operation(_namespaces.remove_backlog_quota)
+
+    clusters = Operation(_namespaces.clusters)
+    cluster = Operation(_namespaces.cluster)
+    broker_configuration = Operation(_namespaces.broker_configuration)
+    broker_version = Operation(_namespaces.broker_version)
+    health = Operation(_namespaces.health)
+
+    _transport_class: type[SyncTransport | AsyncTransport]
+    _session: Session
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | Callable[[], str] | None = None,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = True,
+        tls_certificate_file_path: str | None = None,
+        tls_private_key_file_path: str | None = None,
+        timeout_seconds: float = 30.0,
+        deadline_seconds: float = 60.0,
+        max_attempts: int = 4,
+    ) -> None:
+        context = tls_context(
+            tls_trust_certs_file_path,
+            tls_certificate_file_path,
+            tls_private_key_file_path,
+            allow_insecure_connection=tls_allow_insecure_connection,
+            validate_hostname=tls_validate_hostname,
+        )
+        parsed = AdminUrl.parse(url)
+        self._transport = self._transport_class(context)
+        self._session = HttpSession(
+            self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
+        )
+        self._url = parsed
+
+    @property
+    def url(self) -> str:
+        """The admin URL, without the credentials it may have carried."""
+        return self._url.base
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+
+class PulsarAdmin(_Operations, SyncShell):
+    """A client of the admin REST API. Safe between threads and after a fork; opens connections when first needed.
+
+    Args:
+        url: `http[s]://host:port`, optionally with `user:password@` and a path prefix; of several hosts, the first.
+        token: sent as bearer token; a callable is asked before every request, so that a token can be renewed.
+        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's.
+        tls_allow_insecure_connection: accept any certificate.
+        tls_validate_hostname: whether the certificate must name the host.
+        tls_certificate_file_path: the client's certificate (PEM), where the broker asks for one.
+        tls_private_key_file_path: its key, unless that is in the same file.
+        timeout_seconds: for one attempt.
+        deadline_seconds: for all attempts of one request together.
+        max_attempts: for requests that may be repeated.
+
+    Raises:
+        InvalidUse: the URL is not an admin URL, a TLS file cannot be loaded, or a limit is not positive.
+    """
+
+    _transport_class = SyncTransport
+    _transport: SyncTransport
+
+    def close(self) -> None:
+        """Close the connections. A second call does nothing; any other call raises `NotOpen`."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncPulsarAdmin(_Operations, AsyncShell):
+    """The same for asyncio: the same arguments and operations, each awaited. One object may serve several event loops.
+
+    Args and errors are those of `PulsarAdmin`.
+    """
+
+    _transport_class = AsyncTransport
+    _transport: AsyncTransport
+
+    async def close(self) -> None:
+        """Close the running loop's connections. A second call does nothing; any other call raises `NotOpen`."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

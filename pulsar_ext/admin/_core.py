@@ -1,0 +1,148 @@
+"""Requests, answers and operations: what the two shells share, without a socket or a clock (pure).
+
+An operation is a coroutine function over a `Session`. It describes each request as a value with the parser of its
+answer, and awaits nothing but `Session.send`. So one description serves both shells: `AsyncPulsarAdmin` awaits it, and
+`PulsarAdmin` steps through it with a transport that never suspends.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+__all__ = ["Answer", "AsyncShell", "Operation", "Request", "Session", "SyncShell", "nothing"]
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: the status, headers with names in lower case and Latin-1 values, and the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """Decode the body; an empty one, by which the broker says 'not set', is None.
+
+        Raises:
+            ValueError: the body is not JSON.
+        """
+        return json.loads(self.body) if self.body else None
+
+    def text(self) -> str:
+        """Decode the body as UTF-8, bad bytes replaced."""
+        return self.body.decode(errors="replace")
+
+
+def nothing(_answer: Answer) -> None:
+    """Parse the answer of a call that only succeeds or fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One call of the admin REST API.
+
+    Args:
+        method: the HTTP method.
+        path: what follows `/admin/v2/`, percent-encoded.
+        parse: reads a successful answer.
+        params: the query; None values are left out, booleans are written as Java reads them.
+        body: sent as JSON unless it is None.
+        idempotent: whether sending it twice does what sending it once does; None: only if the method is a reading one.
+    """
+
+    method: str
+    path: str
+    parse: Callable[[Answer], T]
+    params: Mapping[str, str | int | bool | None] = field(default_factory=dict)
+    body: Any = None
+    idempotent: bool | None = None
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether it may be sent again when it is not known if the broker has seen it."""
+        return self.method in {"GET", "HEAD"} if self.idempotent is None else self.idempotent
+
+    def query(self) -> dict[str, str]:
+        """Write the query as the broker reads it."""
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.params.items()
+            if value is not None
+        }
+
+    def content(self) -> bytes | None:
+        """Write the body, or None if there is none."""
+        return None if self.body is None else json.dumps(self.body).encode()
+
+
+class Session(Protocol):
+    """What an operation needs of the world."""
+
+    async def send(self, request: Request[T]) -> T:
+        """Send the request and parse its answer.
+
+        Raises:
+            AdminError: the broker refused it, or no usable answer came.
+        """
+
+
+class SyncShell:
+    """A shell that finishes an operation before it returns."""
+
+    _session: Session
+
+    def _finish(self, operation: Coroutine[Any, Any, T]) -> T:
+        # The synchronous transport blocks instead of suspending, so the first step is the last one.
+        try:
+            operation.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        operation.close()
+        raise RuntimeError("an operation suspended on the synchronous transport")  # pragma: no cover
+
+
+class AsyncShell:
+    """A shell whose operations are awaited."""
+
+    _session: Session
+
+    def _finish(self, operation: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return operation
+
+
+class Operation(Generic[P, T]):
+    """A method of both shells, written once as a coroutine function over a `Session`."""
+
+    def __init__(self, function: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]) -> None:
+        self._function = function
+        self.__doc__ = function.__doc__
+        signature = inspect.signature(function)
+        self._signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Operation[P, T]: ...
+    @overload
+    def __get__(self, instance: SyncShell, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> Any:
+        if instance is None:
+            return self
+
+        @functools.wraps(self._function)
+        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return instance._finish(self._function(instance._session, *args, **kwargs))  # noqa: SLF001  # our own shells
+
+        method.__signature__ = self._signature  # type: ignore[attr-defined]  # without the session, which is bound
+        return method

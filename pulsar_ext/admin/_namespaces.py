@@ -1,0 +1,232 @@
+"""Operations on tenants, namespaces, clusters and brokers.
+
+Mirrors `org.apache.pulsar.client.admin.Tenants`, `Namespaces`, `Clusters` and `Brokers`; each docstring names the
+REST path below `/admin/v2/`, where `N` stands for `namespaces/{tenant}/{namespace}`. A namespace is given as
+`tenant/namespace`.
+"""
+
+# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pulsar_ext.admin._checks import whole_number
+from pulsar_ext.admin._core import Answer, Request, Session, nothing
+from pulsar_ext.admin._models import ClusterInfo, NamespacePolicies, Persistence, Retention
+from pulsar_ext.errors import AdminUnavailable
+from pulsar_ext.topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+T = TypeVar("T")
+
+_MAX_INT = 2**31 - 1
+
+
+def _namespace_path(namespace: str) -> str:
+    # The name is validated as that of any topic in it.
+    return TopicName.parse(f"persistent://{namespace}/-").rest_path.replace("persistent/", "namespaces/", 1)[:-2]
+
+
+def _tenant_path(tenant: str) -> str:
+    return f"tenants/{TopicName('persistent', tenant, '-', '-').rest_path.split('/')[1]}"
+
+
+def _strings(answer: Answer) -> tuple[str, ...]:
+    return tuple(sorted(answer.json()))
+
+
+def _optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
+    def parse(answer: Answer) -> T | None:
+        data = answer.json()
+        return None if data is None else read(data)
+
+    return parse
+
+
+async def _set(session: Session, path: str, value: object) -> None:
+    # None removes the policy, so that the broker's own configuration applies again.
+    method = "DELETE" if value is None else "POST"
+    await session.send(Request(method, path, nothing, body=value, idempotent=True))
+
+
+async def tenants(session: Session) -> tuple[str, ...]:
+    """List the tenants: `GET tenants`."""
+    return await session.send(Request("GET", "tenants", _strings))
+
+
+async def create_tenant(
+    session: Session, tenant: str, *, allowed_clusters: Sequence[str] | None = None, admin_roles: Sequence[str] = ()
+) -> None:
+    """Create a tenant: `PUT tenants/{tenant}`.
+
+    Args:
+        tenant: its name.
+        allowed_clusters: where its namespaces may live; by default all clusters that there are now.
+        admin_roles: who may administer it, besides the superusers.
+
+    Raises:
+        AdminConflict: it exists.
+    """
+    path = _tenant_path(tenant)
+    allowed = await clusters(session) if allowed_clusters is None else allowed_clusters
+    body = {"allowedClusters": sorted(allowed), "adminRoles": sorted(admin_roles)}
+    await session.send(Request("PUT", path, nothing, body=body))
+
+
+async def delete_tenant(session: Session, tenant: str, *, force: bool = False) -> None:
+    """Delete a tenant: `DELETE tenants/{tenant}`; `force` needs `forceDeleteTenantAllowed` on the broker."""
+    await session.send(Request("DELETE", _tenant_path(tenant), nothing, params={"force": force}))
+
+
+async def namespaces(session: Session, tenant: str) -> tuple[str, ...]:
+    """List a tenant's namespaces as `tenant/namespace`: `GET namespaces/{tenant}`."""
+    return await session.send(Request("GET", _tenant_path(tenant).replace("tenants/", "namespaces/", 1), _strings))
+
+
+async def create_namespace(session: Session, namespace: str, *, bundles: int | None = None) -> None:
+    """Create a namespace: `PUT N`.
+
+    Args:
+        namespace: `tenant/namespace`.
+        bundles: how many parts brokers share it in; by default what the broker is configured to.
+
+    Raises:
+        AdminConflict: it exists.
+    """
+    body = None if bundles is None else {"bundles": {"numBundles": whole_number("bundles", bundles, least=1)}}
+    await session.send(Request("PUT", _namespace_path(namespace), nothing, body=body))
+
+
+async def delete_namespace(session: Session, namespace: str, *, force: bool = False) -> None:
+    """Delete a namespace: `DELETE N`; `force` deletes its topics too and needs `forceDeleteNamespaceAllowed`.
+
+    Raises:
+        AdminConflict: it has topics.
+    """
+    await session.send(Request("DELETE", _namespace_path(namespace), nothing, params={"force": force}))
+
+
+async def policies(session: Session, namespace: str) -> NamespacePolicies:
+    """Get all policies of a namespace: `GET N`."""
+    return await session.send(
+        Request("GET", _namespace_path(namespace), lambda answer: NamespacePolicies.from_json(answer.json()))
+    )
+
+
+async def retention(session: Session, namespace: str) -> Retention | None:
+    """Get how long acknowledged messages are kept, None if not set: `GET N/retention`."""
+    return await session.send(Request("GET", f"{_namespace_path(namespace)}/retention", _optional(Retention.from_json)))
+
+
+async def set_retention(session: Session, namespace: str, value: Retention | None) -> None:
+    """Set how long acknowledged messages are kept; None removes the policy: `POST` or `DELETE N/retention`."""
+    await _set(session, f"{_namespace_path(namespace)}/retention", value and value.to_json())
+
+
+async def deduplication(session: Session, namespace: str) -> bool | None:
+    """Get whether the broker drops duplicates, None if not set: `GET N/deduplication`."""
+    return await session.send(Request("GET", f"{_namespace_path(namespace)}/deduplication", _optional(bool)))
+
+
+async def set_deduplication(session: Session, namespace: str, value: bool | None) -> None:
+    """Set whether the broker drops duplicates; None removes the policy: `POST` or `DELETE N/deduplication`."""
+    await _set(session, f"{_namespace_path(namespace)}/deduplication", value)
+
+
+async def persistence(session: Session, namespace: str) -> Persistence | None:
+    """Get how entries are replicated, None if not set: `GET N/persistence`."""
+    path = f"{_namespace_path(namespace)}/persistence"
+    return await session.send(Request("GET", path, _optional(Persistence.from_json)))
+
+
+async def set_persistence(session: Session, namespace: str, value: Persistence | None) -> None:
+    """Set how entries are replicated; None removes the policy: `POST` or `DELETE N/persistence`."""
+    await _set(session, f"{_namespace_path(namespace)}/persistence", value and value.to_json())
+
+
+async def message_ttl(session: Session, namespace: str) -> int | None:
+    """Get after how many seconds messages expire unacknowledged, None if not set: `GET N/messageTTL`."""
+    return await session.send(Request("GET", f"{_namespace_path(namespace)}/messageTTL", _optional(int)))
+
+
+async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
+    """Set after how many seconds messages expire unacknowledged; None removes it: `POST` or `DELETE N/messageTTL`."""
+    value = None if seconds is None else whole_number("seconds", seconds, most=_MAX_INT)
+    await _set(session, f"{_namespace_path(namespace)}/messageTTL", value)
+
+
+async def set_backlog_quota(
+    session: Session,
+    namespace: str,
+    *,
+    limit_bytes: int = -1,
+    limit_seconds: int = -1,
+    policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
+    kind: Literal["destination_storage", "message_age"] = "destination_storage",
+) -> None:
+    """Set what happens when a backlog passes a size in bytes or an age in seconds: `POST N/backlogQuota`."""
+    await session.send(
+        Request(
+            "POST",
+            f"{_namespace_path(namespace)}/backlogQuota",
+            nothing,
+            params={"backlogQuotaType": kind},
+            body={"limitSize": limit_bytes, "limitTime": limit_seconds, "policy": policy},
+            idempotent=True,
+        )
+    )
+
+
+async def remove_backlog_quota(
+    session: Session,
+    namespace: str,
+    *,
+    kind: Literal["destination_storage", "message_age"] = "destination_storage",
+) -> None:
+    """Remove a backlog quota: `DELETE N/backlogQuota`."""
+    path = f"{_namespace_path(namespace)}/backlogQuota"
+    await session.send(Request("DELETE", path, nothing, params={"backlogQuotaType": kind}, idempotent=True))
+
+
+async def clusters(session: Session) -> tuple[str, ...]:
+    """List the clusters: `GET clusters`."""
+    return await session.send(Request("GET", "clusters", _strings))
+
+
+async def cluster(session: Session, name: str) -> ClusterInfo:
+    """Get where a cluster answers: `GET clusters/{name}`."""
+    path = _tenant_path(name).replace("tenants/", "clusters/", 1)
+    return await session.send(Request("GET", path, lambda answer: ClusterInfo.from_json(answer.json())))
+
+
+async def broker_configuration(session: Session) -> Mapping[str, str]:
+    """Get every setting of the broker that answers, as texts: `GET brokers/configuration/runtime`."""
+
+    def parse(answer: Answer) -> Mapping[str, str]:
+        settings: dict[str, str] = answer.json()
+        return settings
+
+    return await session.send(Request("GET", "brokers/configuration/runtime", parse))
+
+
+async def broker_version(session: Session) -> str:
+    """Get the version of the broker that answers: `GET brokers/version`."""
+    return await session.send(Request("GET", "brokers/version", Answer.text))
+
+
+async def health(session: Session) -> bool:
+    """Have the broker produce and consume a message of its own: `GET brokers/health`.
+
+    Returns:
+        Whether it could; False also if no broker answers in time.
+
+    Raises:
+        AdminUnauthorized: the token's role may not ask.
+    """
+    try:
+        return await session.send(Request("GET", "brokers/health", lambda answer: answer.text() == "ok"))
+    except AdminUnavailable:
+        return False

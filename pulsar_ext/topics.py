@@ -1,0 +1,134 @@
+"""Topic names: parsed, validated and quoted in one place (pure).
+
+Mirrors `org.apache.pulsar.common.naming.TopicName`, without its pre-2.0 form `tenant/cluster/namespace/topic`: a broker
+of today refuses a name that has a slash in its last part, and so does this module.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import quote
+
+from pulsar_ext.errors import InvalidUse
+
+__all__ = ["TopicName"]
+
+_DOMAINS = ("persistent", "non-persistent")
+_ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)  # org.apache.pulsar.common.naming.NamedEntity
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
+_MAX_PARTITION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """The four parts of a topic's full name.
+
+    `str()` gives the full name, `persistent://tenant/namespace/name`, as the broker and the clients spell it.
+
+    Args:
+        domain: `persistent` or `non-persistent`.
+        tenant: ASCII letters, digits and any of `-=:._`.
+        namespace: the namespace's local name, of the same characters.
+        name: the topic's local name: any text but a slash.
+
+    Raises:
+        InvalidUse: a part is empty or has a character that it must not have.
+    """
+
+    domain: str
+    tenant: str
+    namespace: str
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.domain not in _DOMAINS:
+            raise InvalidUse(f"Invalid topic domain {self.domain!r}: expected 'persistent' or 'non-persistent'")
+        for what, value in (("tenant", self.tenant), ("namespace", self.namespace)):
+            if not _ENTITY.fullmatch(value):
+                raise InvalidUse(f"Invalid {what} {value!r} in topic name: use letters, digits and any of -=:._ only")
+        if not self.name or "/" in self.name:
+            raise InvalidUse(f"Invalid topic name {self.name!r}: it must not be empty and must not contain a slash")
+        try:
+            self.name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidUse(f"Invalid topic name {self.name!r}: it cannot be written as UTF-8") from error
+
+    @classmethod
+    def parse(cls, text: str | TopicName) -> Self:
+        """Read `topic`, `tenant/namespace/topic` or the full form with its domain.
+
+        A bare `topic` lies in `persistent://public/default`. A `TopicName` is returned as it is.
+
+        Raises:
+            InvalidUse: the text is no topic name.
+        """
+        if isinstance(text, cls):
+            return text
+        if not isinstance(text, str) or not text:
+            raise InvalidUse(f"Invalid topic name {text!r}: expected a non-empty str")
+        domain, separator, rest = text.partition("://") if "://" in text else ("persistent", "", text)
+        parts = rest.split("/")
+        if len(parts) == 1 and not separator:
+            return cls("persistent", "public", "default", text)
+        if len(parts) != 3:  # noqa: PLR2004  # tenant, namespace, name
+            raise InvalidUse(
+                f"Invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
+                "'persistent://tenant/namespace/topic'; a topic's own name cannot contain a slash"
+            )
+        return cls(domain, *parts)
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def namespace_name(self) -> str:
+        """`tenant/namespace`, which names the namespace in the admin API."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether messages are stored, so that ledgers, positions and cursors exist."""
+        return self.domain == "persistent"
+
+    @property
+    def partition_index(self) -> int:
+        """The number behind `-partition-`, or -1 if this is no partition's name."""
+        match = _PARTITION.fullmatch(self.name)
+        index = int(match[2]) if match else -1
+        return index if index <= _MAX_PARTITION else -1
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether this is the name of one partition, `…-partition-3`."""
+        return self.partition_index >= 0
+
+    @property
+    def parent(self) -> TopicName:
+        """The partitioned topic that this partition belongs to; the topic itself if it is no partition."""
+        if not self.is_partition:
+            return self
+        return TopicName(self.domain, self.tenant, self.namespace, self.name.rpartition("-partition-")[0])
+
+    def partition(self, index: int) -> TopicName:
+        """Name the partition `index` of this topic.
+
+        Raises:
+            InvalidUse: the index is negative or too large, or this is already a partition's name.
+        """
+        if self.is_partition or not 0 <= index <= _MAX_PARTITION:
+            raise InvalidUse(f"{self} has no partition {index!r}")
+        return TopicName(self.domain, self.tenant, self.namespace, f"{self.name}-partition-{index}")
+
+    @property
+    def rest_path(self) -> str:
+        """`domain/tenant/namespace/name`, percent-encoded for the admin REST API.
+
+        Raises:
+            InvalidUse: a part is `.` or `..`, which every URL library and the broker take for a path step.
+        """
+        if {self.tenant, self.namespace, self.name} & {".", ".."}:
+            raise InvalidUse(f"{self} cannot be addressed over REST: '.' and '..' are steps in a URL's path")
+        # The broker decodes with java.net.URLDecoder, to which a bare plus means a space; so nothing is left unquoted.
+        return f"{self.domain}/{self.tenant}/{self.namespace}/{quote(self.name, safe='')}"
