@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pulsar_ext.admin._core import Answer, Request, Session
+from pulsar_ext.admin._models import InternalStats
 from pulsar_ext.errors import AdminNotAllowed, AdminNotFound, InvalidUse
+from pulsar_ext.positions import Position
 from pulsar_ext.topics import TopicName
 
-__all__ = ["explain_parent", "partitions", "persistent", "refuse_parent", "whole_number"]
+__all__ = ["explain_parent", "partitions", "persistent", "refuse_beyond_end", "refuse_parent", "whole_number"]
 
 T = TypeVar("T")
 
+ONE_OF_THEM = "name one of them"
 _MAX_LONG = 2**63 - 1
 
 
@@ -52,7 +55,7 @@ async def partitions(session: Session, topic: str | TopicName) -> int:
     return await session.send(Request("GET", f"{TopicName.parse(topic).rest_path}/partitions", parse))
 
 
-async def refuse_parent(session: Session, name: TopicName, operation: str, instead: str) -> None:
+async def refuse_parent(session: Session, name: TopicName, operation: str, instead: str = ONE_OF_THEM) -> None:
     """Raise if the topic is a partitioned parent, before anything that changes something is sent.
 
     Raises:
@@ -62,7 +65,26 @@ async def refuse_parent(session: Session, name: TopicName, operation: str, inste
         raise _parent(name, operation, count, instead)
 
 
-async def explain_parent(session: Session, name: TopicName, request: Request[T], instead: str) -> T:
+async def refuse_beyond_end(session: Session, name: TopicName, position: Position, operation: str) -> None:
+    """Raise if no message can have the position yet, before a cursor is put there.
+
+    The broker would put the cursor at the end or, in the open ledger, past it, where messages still to come are lost.
+
+    Raises:
+        AdminNotFound: the position lies beyond the one that the next message will get.
+    """
+    path = f"{name.rest_path}/internalStats"
+    stats = await session.send(Request("GET", path, lambda answer: InternalStats.from_json(answer.json())))
+    end = Position(stats.ledgers[-1].ledger_id, stats.current_ledger_entries)
+    if position > end:
+        reason = f"{position} lies beyond the end of {name}, {end}"
+        message = f"{operation}: {reason}; nothing was changed"
+        raise AdminNotFound(message, status=None, reason=reason, method=None, path=path)
+
+
+async def explain_parent(
+    session: Session, name: TopicName, request: Request[T], operation: str, instead: str = ONE_OF_THEM
+) -> T:
     """Send a reading request; if it fails because the topic is a partitioned parent, say so.
 
     The broker reports a parent as a missing topic to some requests, and refuses it to others.
@@ -81,7 +103,7 @@ async def explain_parent(session: Session, name: TopicName, request: Request[T],
             raise error from None
         if not count:
             raise
-        raise _parent(name, request.path.rpartition("/")[2], count, instead) from error
+        raise _parent(name, operation, count, instead) from error
 
 
 def _parent(name: TopicName, operation: str, count: int, instead: str) -> AdminNotAllowed:

@@ -96,7 +96,10 @@ def error_of_connection(
     if "CERTIFICATE_VERIFY_FAILED" in found:
         hint = "name the CA's certificate in tls_trust_certs_file_path"
     elif sent:
-        hint = "the broker was reached but did not answer; see its log, or allow more with timeout_seconds"
+        hint = (
+            "something is listening there but gives no HTTP answer in time: check the port (webServicePort), http against https, "
+            "the broker's log, and timeout_seconds"
+        )
     else:
         hint = "check that a broker's web service listens there (webServicePort), or set PULSAR_ADMIN_URL"
     maybe_applied = sent and not request.may_repeat

@@ -82,7 +82,7 @@ class Transport(Protocol):
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
-        """Send and read the whole answer; raises `httpx2.TransportError`, also when the time is over."""
+        """Send and read the whole answer; raises `httpx2.RequestError`, also when the time is over."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait between two attempts."""
@@ -191,7 +191,7 @@ class HttpSession:
             seconds = min(self._limits.timeout_seconds, start + self._limits.deadline_seconds - time.monotonic())
             try:
                 return await self._exchange(request, max(seconds, 0.001))
-            except (httpx2.TransportError, TimeoutError) as error:
+            except httpx2.RequestError as error:
                 raise error_of_connection(
                     request,
                     self._url.base,

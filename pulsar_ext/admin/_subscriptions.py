@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from pulsar_ext.admin._checks import persistent, refuse_parent, whole_number
+from pulsar_ext.admin._checks import persistent, refuse_beyond_end, refuse_parent, whole_number
 from pulsar_ext.admin._core import Request, Session, nothing
 from pulsar_ext.admin._models import BacklogAnalysis
 from pulsar_ext.admin._topics import send_entry
@@ -27,7 +27,6 @@ Topic = str | TopicName
 End = Literal["earliest", "latest"]
 
 _MAX_INT = 2**31 - 1
-_ONE_OF_THEM = "name one of them"
 
 
 def subscription_path(name: TopicName, subscription: str) -> str:
@@ -82,13 +81,16 @@ async def create_subscription(
 ) -> None:
     """Create a durable subscription, of a parent on every partition: `PUT S`.
 
+    With `earliest` or `latest`, a broker that creates topics by itself creates a missing topic too.
+
     Raises:
         AdminConflict: it exists.
     """
     name = persistent(topic, "create_subscription")
     body = cursor_body(position, excluded=False)
     if isinstance(position, Position):
-        await refuse_parent(session, name, "create_subscription at a position", _ONE_OF_THEM)
+        await refuse_parent(session, name, "create_subscription at a position")
+        await refuse_beyond_end(session, name, position, "create_subscription")
     await session.send(Request("PUT", subscription_path(name, subscription), nothing, body=body))
 
 
@@ -114,7 +116,7 @@ async def skip_entries(session: Session, topic: Topic, subscription: str, count:
     """
     name = persistent(topic, "skip_entries")
     path = f"{subscription_path(name, subscription)}/skip/{whole_number('count', count, most=_MAX_INT)}"
-    await refuse_parent(session, name, "skip_entries", _ONE_OF_THEM)
+    await refuse_parent(session, name, "skip_entries")
     await session.send(Request("POST", path, nothing))
 
 
@@ -146,12 +148,15 @@ async def reset_cursor(
             `acknowledgmentAtBatchIndexLevelEnabled`, it delivers the whole batch otherwise.
 
     Raises:
+        AdminNotFound: no such subscription, or the position lies beyond the end.
         AdminNotAllowed: the topic is a partitioned parent, or not persistent.
     """
     name = persistent(topic, "reset_cursor")
     path = f"{subscription_path(name, subscription)}/resetcursor"
     body = cursor_body(position, excluded=excluded, batch_index=batch_index)
     await refuse_parent(session, name, "reset_cursor", "name one of them, or use reset_cursor_to_time")
+    if isinstance(position, Position):
+        await refuse_beyond_end(session, name, position, "reset_cursor")
     await session.send(Request("POST", path, nothing, body=body))
 
 
@@ -192,7 +197,8 @@ async def expire_messages(
         raise InvalidUse(f"Expected a Position, not {position!r}")
     path = f"{subscription_path(name, subscription)}/expireMessages"
     body = cursor_body(position, excluded=excluded)
-    await refuse_parent(session, name, "expire_messages", _ONE_OF_THEM)
+    await refuse_parent(session, name, "expire_messages")
+    await refuse_beyond_end(session, name, position, "expire_messages")
     await session.send(Request("POST", path, nothing, body=body))
 
 
@@ -211,7 +217,7 @@ async def peek(
     path = (
         f"{subscription_path(name, subscription)}/position/{whole_number('position', position, least=1, most=_MAX_INT)}"
     )
-    await refuse_parent(session, name, "peek", _ONE_OF_THEM)
+    await refuse_parent(session, name, "peek")
     if subscription not in await subscriptions(session, name):
         raise AdminNotFound(
             f"Subscription {subscription!r} not found on {name}",
@@ -232,7 +238,7 @@ async def analyze_backlog(session: Session, topic: Topic, subscription: str) -> 
         AdminNotAllowed: the topic is a partitioned parent, or not persistent.
     """
     name = persistent(topic, "analyze_backlog")
-    await refuse_parent(session, name, "analyze_backlog", _ONE_OF_THEM)
+    await refuse_parent(session, name, "analyze_backlog")
     return await session.send(
         Request(
             "POST",

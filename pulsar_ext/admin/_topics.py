@@ -26,6 +26,7 @@ T = TypeVar("T")
 Topic = str | TopicName
 
 _SERVER_ERROR = 500
+_NO_ENTRY = ("LastConfirmedEntry is", "No such entry", "Incorrect parameter input")
 
 
 def read_position(answer: Answer) -> Position:
@@ -55,7 +56,7 @@ async def stats(session: Session, topic: Topic, *, precise_backlog: bool = False
         lambda answer: TopicStats.from_json(answer.json()),
         params={"getPreciseBacklog": precise_backlog},
     )
-    return await explain_parent(session, name, request, "use partitioned_stats")
+    return await explain_parent(session, name, request, "stats", "use partitioned_stats")
 
 
 async def partitioned_stats(session: Session, topic: Topic) -> PartitionedStats:
@@ -79,7 +80,7 @@ async def internal_stats(session: Session, topic: Topic) -> InternalStats:
     """
     name = persistent(topic, "internal_stats")
     request = Request("GET", f"{name.rest_path}/internalStats", lambda answer: InternalStats.from_json(answer.json()))
-    return await explain_parent(session, name, request, "use partitioned_internal_stats")
+    return await explain_parent(session, name, request, "internal_stats", "use partitioned_internal_stats")
 
 
 async def partitioned_internal_stats(session: Session, topic: Topic) -> Mapping[str, InternalStats]:
@@ -108,10 +109,10 @@ async def send_entry(
                 if error.status is None or error.retriable:
                     raise
         # The answer to a failed HEAD has no reason, so ask again in a way that has.
-        return await explain_parent(session, name, Request("GET", path, parse, params=params), "name one of them")
+        return await explain_parent(session, name, Request("GET", path, parse, params=params), "reading an entry")
     except AdminError as error:
-        # Beyond the last entry, the broker answers 500 instead of 404.
-        if error.status == _SERVER_ERROR and "LastConfirmedEntry is" in error.reason:
+        # Beyond the last entry of the topic or of a closed ledger, the broker answers 500 instead of 404.
+        if error.status == _SERVER_ERROR and any(words in error.reason for words in _NO_ENTRY):
             raise AdminNotFound(error.message, **error.details) from error
         raise
 
@@ -145,7 +146,10 @@ async def examine(
 ) -> EntryMetadata:
     """Read the entry at an offset from either end, 1-based: `HEAD T/examinemessage`, `GET` with `payload=True`.
 
+    From `earliest`, an offset past the end gives the last entry.
+
     Raises:
+        AdminNotFound: counted from `latest`, the offset passes the beginning.
         AdminPrecondition: the topic is empty.
     """
     name = persistent(topic, "examine")
@@ -168,11 +172,13 @@ async def message_id_by_index(session: Session, topic: Topic, index: int) -> Pos
         read_position,
         params={"index": whole_number("index", index)},
     )
-    return await explain_parent(session, name, request, "name one of them")
+    return await explain_parent(session, name, request, "message_id_by_index")
 
 
 async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) -> Position:
     """Find the first entry that was published at a time or later: `GET T/messageid/{timestamp}`.
+
+    Past the end it is the position that the next message will get, and for time 0 it is -1:-1, Java's `earliest`.
 
     Args:
         topic: not a partitioned parent.
@@ -180,7 +186,7 @@ async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) 
     """
     name = persistent(topic, "message_id_by_time")
     path = f"{name.rest_path}/messageid/{whole_number('timestamp_ms', timestamp_ms)}"
-    return await explain_parent(session, name, Request("GET", path, read_position), "name one of them")
+    return await explain_parent(session, name, Request("GET", path, read_position), "message_id_by_time")
 
 
 async def unload(session: Session, topic: Topic) -> None:
@@ -233,7 +239,7 @@ async def compaction_status(session: Session, topic: Topic) -> str:
     """Get `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`: `GET T/compaction`."""
     name = persistent(topic, "compaction_status")
     request: Request[str] = Request("GET", f"{name.rest_path}/compaction", lambda answer: answer.json()["status"])
-    return await explain_parent(session, name, request, "name one of them")
+    return await explain_parent(session, name, request, "compaction_status")
 
 
 async def topics(
