@@ -1,1 +1,44 @@
-"""A real Pulsar broker for tests: profiles, back ends, fault injection and the pytest plugin."""
+"""A real Pulsar broker for tests: profiles, back ends, fault injection and the pytest plugin.
+
+The names are loaded when they are first used: the plugin is part of this package, and every pytest run of a project
+that has it installed loads the plugin.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .backend import start_broker
+    from .broker import Broker
+    from .container import PulsarContainer
+    from .process import PulsarProcess
+    from .profiles import PROFILES, PULSAR_VERSION, Profile, get_profile
+    from .proxy import FaultProxy
+
+__all__ = [
+    "PROFILES",
+    "PULSAR_VERSION",
+    "Broker",
+    "FaultProxy",
+    "Profile",
+    "PulsarContainer",
+    "PulsarProcess",
+    "get_profile",
+    "start_broker",
+]
+
+_HOMES = {
+    "start_broker": "backend",
+    "Broker": "broker",
+    "PulsarContainer": "container",
+    "PulsarProcess": "process",
+    "FaultProxy": "proxy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES.get(name, 'profiles')}", __name__), name)

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +28,7 @@ from .profiles import PULSAR_VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["EXCLUDED_JARS", "cache_root", "ensure_jars", "find_damage", "find_java"]
-
-EXCLUDED_JARS: Final[tuple[str, ...]] = ()
-"""Patterns of jar names that a standalone broker does without under every profile."""
+__all__ = ["cache_root", "cached_jars", "ensure_jars", "find_damage", "find_java"]
 
 _OLDEST_JAVA: Final = 17
 _MAVEN_SECONDS: Final = 1800.0
@@ -61,6 +57,11 @@ def cache_root() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "pulsar_ext"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsar_ext"
+
+
+def cached_jars() -> Path:
+    """Return the directory where the broker's jars are, or will be."""
+    return cache_root() / f"pulsar-{PULSAR_VERSION}"
 
 
 def find_java() -> Path:
@@ -98,8 +99,8 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None) -> Path:
     Raises:
         BrokerStartError: the jars are not there and cannot be fetched; the message says what to do.
     """
-    root = cache_root()
-    directory = root / f"pulsar-{PULSAR_VERSION}"
+    directory = cached_jars()
+    root = directory.parent
     if find_damage(directory) is None:
         return directory
     try:
@@ -124,8 +125,6 @@ def find_damage(directory: Path) -> str | None:
         return "not there yet"
     try:
         manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest["excluded"] != list(EXCLUDED_JARS):
-            return "made by another version of pulsar_ext"
         bad = [name for name, facts in manifest["jars"].items() if not _is_intact(directory / name, facts)]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is missing or damaged"
@@ -203,9 +202,6 @@ def _follow(lines: Iterable[str], report: Callable[[str], None]) -> list[str]:
 
 
 def _check_and_record(directory: Path) -> None:
-    for path in directory.glob("*.jar"):
-        if any(fnmatch(path.name, pattern) for pattern in EXCLUDED_JARS):
-            path.unlink()
     jars = sorted(directory.glob("*.jar"))
     if not any(path.name.startswith("pulsar-broker-") for path in jars):
         raise BrokerStartError("Maven ended well but copied no pulsar-broker jar; run `mvn -version` and look at it")
@@ -215,7 +211,7 @@ def _check_and_record(directory: Path) -> None:
             f"{len(broken)} jars in Maven's local repository are damaged ({', '.join(broken[:3])}): delete them there "
             "and try again"
         )
-    manifest = {"version": PULSAR_VERSION, "excluded": list(EXCLUDED_JARS), "jars": {p.name: _facts(p) for p in jars}}
+    manifest = {"version": PULSAR_VERSION, "jars": {path.name: _facts(path) for path in jars}}
     (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +24,7 @@ from pulsar_ext.errors import BrokerStartError
 from . import guard
 from .broker import Broker
 from .jars import ensure_jars, find_java
+from .ports import free_port, is_free
 from .profiles import PULSAR_VERSION, Profile, TokenSecret, broker_settings, standalone_conf
 
 if TYPE_CHECKING:
@@ -39,9 +38,8 @@ _KILL_SECONDS: Final = 10.0
 _STATE_FILE: Final = "pulsar-ext.json"
 _LOG_FILE: Final = "broker.log"
 
-# Below the range that systems take for outgoing connections: there, a client that reconnects to a broker that is down
-# can connect to itself, and then holds the port for good.
-_PORTS: Final = range(15_000, 32_000)
+# The bookie listens on every interface unless it is given one; it finds a free port and keeps it with its data.
+_LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 
 _JAVA_OPTIONS: Final = (
     # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
@@ -68,7 +66,6 @@ _JAVA_OPTIONS: Final = (
 class _Ports(NamedTuple):
     broker: int
     admin: int
-    bookie: int
 
 
 class PulsarProcess(Broker):
@@ -168,7 +165,10 @@ class PulsarProcess(Broker):
         self._is_fresh = not (home / _STATE_FILE).exists()
         ports = self._take_ports(home)
         settings = broker_settings(
-            self._profile, broker_port=ports.broker, admin_port=ports.admin, settings=self._settings
+            self._profile,
+            broker_port=ports.broker,
+            admin_port=ports.admin,
+            settings={"listeningInterface": _LOOPBACK, **self._settings},
         )
         if self._profile.authentication:
             self._secret = self._secret or TokenSecret.load(home)
@@ -179,7 +179,7 @@ class PulsarProcess(Broker):
         command = [
             *(str(java), f"-Xmx{self._heap}", f"-XX:MaxDirectMemorySize={self._heap}", *_JAVA_OPTIONS),
             *(*self._java_options, "-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
-            *("--config", str(conf), "-nss", "-nfw", "--bookkeeper-port", str(ports.bookie)),
+            *("--config", str(conf), "-nss", "-nfw"),
         ]
         scratch = "" if self._data_dir else str(home)
         guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), scratch, *command]
@@ -254,14 +254,14 @@ class PulsarProcess(Broker):
         state = self._read_state(home)
         taken: set[int] = set()
         ports = []
-        for name, wanted in zip(_Ports._fields, (*self._wanted, None), strict=True):
+        for name, wanted in zip(_Ports._fields, self._wanted, strict=True):
             fixed = wanted or (self._ports._asdict().get(name) if self._ports else None) or state.get(name)
-            if fixed is not None and (not _is_free(fixed) or fixed in taken):
+            if fixed is not None and (not is_free(fixed) or fixed in taken):
                 raise BrokerStartError(f"port {fixed} for the {name} is in use; end what uses it, or choose another")
-            ports.append(fixed or _free_port(taken))
+            ports.append(fixed or free_port(taken))
             taken.add(ports[-1])
         self._ports = _Ports(*ports)
-        # Ledgers name their bookie by its port, so data can be read again on the same ports only.
+        # Clients of a broker that is killed and restarted come back to the URL they know.
         state = {"version": PULSAR_VERSION, **self._ports._asdict()}
         (home / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         return self._ports
@@ -288,22 +288,3 @@ class PulsarProcess(Broker):
     def _log_path(self) -> Path | None:
         path = self._home / _LOG_FILE if self._home is not None else None
         return path if path is not None and path.is_file() else None
-
-
-def _free_port(taken: set[int]) -> int:
-    for port in random.sample(_PORTS, len(_PORTS)):
-        if port not in taken and _is_free(port):
-            return port
-    raise BrokerStartError(f"no port between {_PORTS.start} and {_PORTS.stop - 1} is free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OverflowError:
-            raise BrokerStartError(f"{port} is not a port: it must be between 1 and 65535") from None
-        except OSError:
-            return False
-    return True

@@ -1,0 +1,162 @@
+"""Choose what a broker runs in: a Docker container or a child process.
+
+The choice is made from what the machine has, and is always told with its reason and with how to get the other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from pulsar_ext.errors import BrokerStartError, InvalidUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .broker import Broker
+    from .profiles import Profile
+
+__all__ = ["BACKENDS", "Choice", "choose_backend", "start_broker"]
+
+BACKENDS: Final = ("auto", "docker", "process")
+_VARIABLE: Final = "PULSAR_EXT_BACKEND"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a broker will run in, and why.
+
+    Args:
+        backend: `docker` or `process`.
+        reason: why this one.
+        other: how to get the other one.
+    """
+
+    backend: Literal["docker", "process"]
+    reason: str
+    other: str
+
+    def __str__(self) -> str:
+        return f"back end {self.backend}: {self.reason}; {self.other}"
+
+
+def choose_backend(backend: str | None = None) -> Choice:
+    """Choose a back end: the one that is named, else Docker where it can be used, else a process.
+
+    Args:
+        backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
+
+    Raises:
+        InvalidUse: there is no such back end.
+        BrokerStartError: the one that is named, or both, cannot be used here; the message says what to install.
+    """
+    asked = backend or os.environ.get(_VARIABLE) or "auto"
+    if asked not in BACKENDS:
+        raise InvalidUse(f"there is no back end {asked!r}; choose one of: {', '.join(BACKENDS)}")
+    if asked != "auto":
+        problem = _PROBLEMS[asked]()
+        if problem is not None:
+            raise BrokerStartError(f"the back end {asked} cannot be used here: {problem}")
+        other = "process" if asked == "docker" else "docker"
+        return Choice(cast("Literal['docker', 'process']", asked), "asked for", f"{_VARIABLE}={other} takes the other")
+    no_docker = docker_problem()
+    if no_docker is None:
+        return Choice("docker", "a Docker engine answers", f"{_VARIABLE}=process runs it without")
+    no_process = process_problem()
+    if no_process is None:
+        return Choice("process", no_docker, f"with a Docker engine, or {_VARIABLE}=docker, it runs in a container")
+    raise BrokerStartError(
+        f"no way to run a broker here; one of these two is needed.\nDocker: {no_docker}\nProcess: {no_process}"
+    )
+
+
+def start_broker(
+    backend: str | None = None,
+    profile: str | Profile = "plain",
+    *,
+    settings: Mapping[str, object] | None = None,
+    broker_port: int | None = None,
+    admin_port: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    report: Callable[[str], None] = lambda _: None,
+) -> Broker:
+    """Start a broker in the back end that `choose_backend` gives, and return it when it is ready.
+
+    Args:
+        backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
+        profile: a profile or its name.
+        settings: more broker settings, by their names in `broker.conf`.
+        broker_port: where clients connect; a free port by default.
+        admin_port: where the admin REST API listens; a free port by default.
+        data_dir: keeps data across runs; by default data goes with the broker. Only a process can keep it.
+        report: is told in short lines which back end was chosen, why, and what takes long.
+
+    Raises:
+        InvalidUse: no such back end or profile.
+        BrokerStartError: it did not become ready; nothing is left running.
+    """
+    fixed = broker_port is not None or admin_port is not None or data_dir is not None
+    if fixed and (backend or os.environ.get(_VARIABLE) or "auto") == "auto":
+        choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
+    else:
+        choice = choose_backend(backend)
+    report(str(choice))
+    if choice.backend == "docker":
+        if fixed:
+            raise InvalidUse("a container has ports and data of its own: leave them out, or use the back end process")
+        from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
+
+        return PulsarContainer(profile, settings=settings).start()
+    from .process import PulsarProcess  # noqa: PLC0415  # the other half of the same choice
+
+    return PulsarProcess(
+        profile,
+        settings=settings,
+        broker_port=broker_port,
+        admin_port=admin_port,
+        data_dir=data_dir,
+        report=report,
+    ).start()
+
+
+def docker_problem() -> str | None:
+    """Say why no container can be run here and what to do about it, or return None if one can."""
+    try:
+        # Comes with the extra, is loaded only where it is used, and has no types.
+        docker: Any = importlib.import_module("docker")
+    except ImportError:
+        return "the Python package is missing: pip install 'pulsar-ext[testing]'"
+    try:
+        engine = docker.from_env(timeout=5)
+        try:
+            engine.ping()
+        finally:
+            engine.close()
+    except (docker.errors.DockerException, OSError) as error:
+        if "Permission denied" in str(error) or "PermissionError" in str(error):
+            return (
+                "the Docker engine refuses this user: add the user to the group of its socket (often: docker), "
+                "or point DOCKER_HOST at an engine of your own"
+            )
+        return "no Docker engine answers: start one, or point DOCKER_HOST at one"
+    return None
+
+
+def process_problem() -> str | None:
+    """Say why no broker process can be run here and what to install, or return None if one can."""
+    from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs filelock, from the extra
+
+    try:
+        find_java()
+    except BrokerStartError as error:
+        return str(error)
+    damage = find_damage(cached_jars())
+    if damage is not None and shutil.which("mvn") is None:
+        return f"the jars in {cached_jars()} are needed ({damage}), and there is no mvn to fetch them: install Maven"
+    return None
+
+
+_PROBLEMS: Final[Mapping[str, Callable[[], str | None]]] = {"docker": docker_problem, "process": process_problem}

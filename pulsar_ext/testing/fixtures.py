@@ -1,0 +1,282 @@
+"""The fixtures of the pytest plugin; whatever they need is imported when they are used."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from .run import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pulsar_ext
+    from pulsar_ext.admin import PulsarAdmin
+
+    from .broker import Broker
+    from .profiles import Profile
+    from .proxy import FaultProxy
+    from .shared import SharedBroker
+    from .tenancy import Tenancy
+
+__all__ = [
+    "BrokerFactory",
+    "ClientFactory",
+    "NamespaceFactory",
+    "TopicFactory",
+    "_pulsar_tenants",
+    "pulsar_admin",
+    "pulsar_broker",
+    "pulsar_broker_factory",
+    "pulsar_client",
+    "pulsar_client_factory",
+    "pulsar_fault_proxy",
+    "pulsar_namespace",
+    "pulsar_namespace_factory",
+    "pulsar_own_broker",
+    "pulsar_topic",
+    "pulsar_topic_factory",
+]
+
+
+class BrokerFactory(Protocol):
+    """What the fixture `pulsar_broker_factory` is."""
+
+    def __call__(self, profile: str | Profile | None = None) -> SharedBroker:
+        """Return the run's broker of the profile."""
+
+
+class NamespaceFactory(Protocol):
+    """What the fixture `pulsar_namespace_factory` is."""
+
+    def __call__(self, broker: Broker | None = None) -> str:
+        """Return this test's namespace on the broker."""
+
+
+class TopicFactory(Protocol):
+    """What the fixture `pulsar_topic_factory` is."""
+
+    def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
+        """Return a topic name that nobody else has."""
+
+
+class ClientFactory(Protocol):
+    """What the fixture `pulsar_client_factory` is."""
+
+    def __call__(self, broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+        """Return a client that is closed after the test."""
+
+
+# -- brokers ---------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _told_plainly() -> Iterator[None]:
+    """Let a broker that cannot be had fail the test with its reason alone: the harness's own lines would bury it."""
+    from pulsar_ext.errors import BrokerStartError, InvalidUse  # noqa: PLC0415  # only for those who use it
+
+    try:
+        yield
+    except (BrokerStartError, InvalidUse) as error:
+        reason = str(error)
+    else:
+        return
+    pytest.fail(reason, pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker_factory(pytestconfig: pytest.Config) -> BrokerFactory:
+    """Give the run's broker of a profile, `pulsar_broker_factory("dedup")`, started when first asked for.
+
+    The profile is a name or a `pulsar_ext.testing.Profile` of your own; by default that of `--pulsar-profile`.
+    """
+    run = pytestconfig.stash[RUN]
+
+    def broker_of(profile: str | Profile | None = None) -> SharedBroker:
+        from .shared import SharedBroker  # noqa: PLC0415  # only for those who use it
+
+        with _told_plainly():
+            broker = SharedBroker(run.source, profile or run.option("profile") or "plain")
+            key = repr(broker.profile)
+            if key not in run.brokers:
+                run.brokers[key] = broker
+                # What it logged while it started is not this test's doing.
+                run.log_starts[key] = broker.log_offset()
+        return run.brokers[key]
+
+    return broker_of
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker(pulsar_broker_factory: BrokerFactory) -> SharedBroker:
+    """Give the run's broker: one for all tests and all workers."""
+    return pulsar_broker_factory()
+
+
+@pytest.fixture
+def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
+    """Start a broker that only this test has, to kill or restart: `pulsar_own_broker("plain", settings={…})`."""
+    run = pytestconfig.stash[RUN]
+    with contextlib.ExitStack() as brokers:
+
+        def own(profile: str | Profile = "plain", **options: Any) -> Broker:
+            from .backend import start_broker  # noqa: PLC0415  # only for those who use it
+
+            with _told_plainly():
+                broker = start_broker(run.option("backend"), profile, **options)
+            brokers.callback(broker.stop)
+            return broker
+
+        yield own
+
+
+# -- isolation -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Broker], str]]:
+    """Give this process's tenant on a broker: one for each run and worker, removed at the end."""
+    worker = getattr(pytestconfig, "workerinput", {}).get("workerid", "main")
+    tenant = f"test-{uuid.uuid4().hex[:8]}-{worker}"
+    made: dict[str, Broker] = {}
+
+    def tenant_on(broker: Broker) -> str:
+        if broker.admin_url not in made:
+            with _told_plainly(), _tenancy(broker) as tenancy:
+                tenancy.create_tenant(tenant)
+            made[broker.admin_url] = broker
+        return tenant
+
+    yield tenant_on
+    for broker in made.values():
+        with _tenancy(broker) as tenancy:
+            if broker.is_running():
+                tenancy.delete_tenant(tenant)
+
+
+@pytest.fixture
+def pulsar_namespace_factory(
+    pulsar_broker_factory: BrokerFactory, _pulsar_tenants: Callable[[Broker], str]
+) -> Iterator[NamespaceFactory]:
+    """Give this test's namespace, `tenant/name`, on a broker, by default on `pulsar_broker`; deleted afterwards."""
+    name = f"ns-{uuid.uuid4().hex[:12]}"
+    made: dict[str, tuple[Broker, str]] = {}
+
+    def namespace_on(broker: Broker | None = None) -> str:
+        where = broker or pulsar_broker_factory()
+        if where.admin_url not in made:
+            namespace = f"{_pulsar_tenants(where)}/{name}"
+            with _told_plainly(), _tenancy(where) as tenancy:
+                tenancy.create_namespace(namespace)
+            made[where.admin_url] = where, namespace
+        return made[where.admin_url][1]
+
+    yield namespace_on
+    for broker, namespace in made.values():
+        if broker.is_running():
+            with _tenancy(broker) as tenancy:
+                problem = tenancy.delete_namespace(namespace)
+            if problem is not None:
+                pytest.fail(problem, pytrace=False)
+
+
+@pytest.fixture
+def pulsar_namespace(pulsar_namespace_factory: NamespaceFactory) -> str:
+    """Give a namespace, `tenant/name`, that only this test has; deleted afterwards with all that is in it."""
+    return pulsar_namespace_factory()
+
+
+@pytest.fixture
+def pulsar_topic_factory(
+    pulsar_broker_factory: BrokerFactory, pulsar_namespace_factory: NamespaceFactory
+) -> TopicFactory:
+    """Give a topic name that nobody else has, `pulsar_topic_factory("orders", partitions=3, broker=…)`.
+
+    A partitioned topic is created; any other one comes into being with its first producer or consumer.
+    """
+
+    def topic(name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
+        where = broker or pulsar_broker_factory()
+        full = f"persistent://{pulsar_namespace_factory(where)}/{name}-{uuid.uuid4().hex[:8]}"
+        if partitions:
+            with _told_plainly(), _tenancy(where) as tenancy:
+                tenancy.create_partitioned_topic(full, partitions)
+        return full
+
+    return topic
+
+
+@pytest.fixture
+def pulsar_topic(pulsar_topic_factory: TopicFactory) -> str:
+    """Give a topic name in this test's namespace."""
+    return pulsar_topic_factory()
+
+
+def _tenancy(broker: Broker) -> Tenancy:
+    from .tenancy import Tenancy  # noqa: PLC0415  # only for those who use it
+
+    return Tenancy(broker.admin_url, broker.token)
+
+
+# -- clients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def pulsar_admin(pulsar_broker: SharedBroker) -> Iterator[PulsarAdmin]:
+    """Give the admin REST API of `pulsar_broker`, with its token where it has one."""
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # only for those who use it
+
+    with PulsarAdmin(pulsar_broker.admin_url, token=pulsar_broker.token) as admin:
+        yield admin
+
+
+@pytest.fixture
+def pulsar_client_factory(
+    pulsar_broker_factory: BrokerFactory,
+    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
+) -> Iterator[ClientFactory]:
+    """Make clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`; closed afterwards."""
+    clients = []
+    admins = contextlib.ExitStack()
+
+    def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+        import pulsar_ext  # noqa: PLC0415  # only for those who use it
+        from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise
+
+        where = broker or pulsar_broker_factory()
+        if where.token is not None:
+            options.setdefault("authentication", pulsar_ext.AuthenticationToken(where.token))
+        if "admin" not in options:
+            options["admin"] = admins.enter_context(PulsarAdmin(where.admin_url, token=where.token))
+        clients.append(pulsar_ext.Client(service_url or where.service_url, **options))
+        return clients[-1]
+
+    yield client
+    for one in clients:
+        # The test may have closed it, or ended its broker.
+        with contextlib.suppress(Exception):
+            one.close()
+    admins.close()
+
+
+@pytest.fixture
+def pulsar_client(pulsar_client_factory: ClientFactory) -> pulsar_ext.Client:
+    """Give a client connected to `pulsar_broker`; closed afterwards."""
+    client: pulsar_ext.Client = pulsar_client_factory()
+    return client
+
+
+@pytest.fixture
+def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callable[..., FaultProxy]]:
+    """Put a proxy before a broker, `pulsar_fault_proxy(broker)`, to cut, refuse or pause its connections."""
+    with contextlib.ExitStack() as proxies:
+
+        def proxy(broker: Broker | None = None) -> FaultProxy:
+            from .proxy import FaultProxy  # noqa: PLC0415  # only for those who use it
+
+            return proxies.enter_context(FaultProxy.to((broker or pulsar_broker_factory()).service_url))
+
+        yield proxy

@@ -1,0 +1,101 @@
+"""The pytest plugin: a real broker for tests, started only when a test asks for one.
+
+It is loaded in every pytest run of a project that has pulsar_ext installed, so it imports nothing but pytest until a
+fixture is used. Each fixture says by its docstring what it gives; `pytest --fixtures` shows them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .fixtures import *  # noqa: F403  # pytest finds fixtures by their names in the plugin's module
+from .run import RUN, TICKET, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_LOG_LINES = 400
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; each has a variable of the environment behind it."""
+    group = parser.getgroup("pulsar", "a real Pulsar broker for tests (pulsar_ext)")
+    group.addoption(
+        "--pulsar-backend",
+        dest="pulsar_backend",
+        choices=("auto", "docker", "process"),
+        help="what brokers run in (PULSAR_EXT_BACKEND; auto: Docker where an engine answers, else a process)",
+    )
+    group.addoption("--pulsar-profile", dest="pulsar_profile", help="profile of the broker (PULSAR_EXT_PROFILE; plain)")
+    group.addoption(
+        "--pulsar-url",
+        dest="pulsar_url",
+        help="use the broker that runs there instead of starting one (PULSAR_EXT_URL; its token: PULSAR_EXT_TOKEN)",
+    )
+    group.addoption(
+        "--pulsar-admin-url",
+        dest="pulsar_admin_url",
+        help="that broker's admin REST API (PULSAR_EXT_ADMIN_URL; port 8080 of the same host)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check what can be checked before any test runs."""
+    run = config.stash[RUN] = Run(config)
+    profile = run.option("profile")
+    if profile is not None:
+        from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # only for those who use it
+
+        from .profiles import get_profile  # noqa: PLC0415  # likewise
+
+        try:
+            get_profile(profile)
+        except InvalidUse as error:
+            raise pytest.UsageError(str(error)) from None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where to ask for brokers: they belong to the controller, which outlives the workers."""
+    node.workerinput[TICKET] = node.config.stash[RUN].ticket()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the brokers of the run."""
+    run = config.stash.get(RUN, None)
+    if run is not None:
+        run.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which back end was taken, why, and what ran where."""
+    run = config.stash[RUN]
+    if run.lines:
+        terminalreporter.section("pulsar")
+        for line in run.lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Remember where the brokers' logs are when a test starts."""
+    run = item.config.stash[RUN]
+    if run.brokers and "pulsar_broker_factory" in getattr(item, "fixturenames", ()):
+        run.log_starts = {key: broker.log_offset() for key, broker in run.brokers.items()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach what the brokers logged during a test to its report if it failed."""
+    report = yield
+    run = item.config.stash[RUN]
+    if report.failed and "pulsar_broker_factory" in getattr(item, "fixturenames", ()):
+        for key, broker in run.brokers.items():
+            lines = broker.log_text(run.log_starts.get(key, 0)).splitlines()
+            if lines:
+                left_out = [f"({len(lines) - _LOG_LINES} lines before these)"] if len(lines) > _LOG_LINES else []
+                text = "\n".join([*left_out, *lines[-_LOG_LINES:]])
+                report.sections.append((f"Pulsar broker log, profile {broker.profile.name}", text))
+    return report

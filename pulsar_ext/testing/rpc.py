@@ -1,0 +1,109 @@
+"""How the processes of one test run ask one of them for its brokers: a local connection with a key.
+
+Under xdist the controller serves and the workers ask. Nothing of Pulsar is imported before the first question, because
+the controller offers this in every run, whether a test needs a broker or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from multiprocessing.connection import Client, Connection, Listener
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .profiles import Profile
+    from .shared import Address, Source
+
+__all__ = ["PoolClient", "PoolServer"]
+
+
+class PoolServer:
+    """Answers the questions of other processes to a source, each on a thread of its own.
+
+    Args:
+        source: gives what answers, at the first question.
+    """
+
+    def __init__(self, source: Callable[[], Source]) -> None:
+        self._source = source
+        self._key = secrets.token_bytes(32)
+        self._listener = Listener(("127.0.0.1", 0), authkey=self._key)
+        threading.Thread(target=self._serve, name="pulsar-ext-pool", daemon=True).start()
+
+    @property
+    def ticket(self) -> dict[str, Any]:
+        """What another process needs to ask, in plain types; not to be printed."""
+        return {"port": self._listener.address[1], "key": self._key.hex()}
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()
+            except OSError:  # close() ended it
+                return
+            except Exception:  # noqa: BLE001, S112  # a stranger without the key must not end the service
+                continue
+            threading.Thread(target=self._answer, args=(connection,), name="pulsar-ext-pool", daemon=True).start()
+
+    def _answer(self, connection: Connection[Any, Any]) -> None:
+        with connection, contextlib.suppress(EOFError, OSError):
+            question, arguments = connection.recv()
+            try:
+                answer = getattr(self._source(), question)(*arguments)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the one who asked has to know
+                answer = error
+            connection.send(answer)
+
+
+class PoolClient:
+    """The other end of a `PoolServer`, in another process.
+
+    Args:
+        ticket: what the server gave out.
+    """
+
+    def __init__(self, ticket: dict[str, Any]) -> None:
+        self._port = int(ticket["port"])
+        self._key = bytes.fromhex(ticket["key"])
+
+    def address(self, profile: Profile) -> Address:
+        """Return where the broker of that profile is, started by the server where needed.
+
+        Raises:
+            BrokerStartError: it could not be started, or the process with the brokers is gone.
+        """
+        address: Address = self._ask("address", profile)
+        return address
+
+    def is_running(self, profile: Profile) -> bool:
+        """Return whether it is alive."""
+        return bool(self._ask("is_running", profile))
+
+    def log_offset(self, profile: Profile) -> int:
+        """Return where its log ends."""
+        return int(self._ask("log_offset", profile))
+
+    def log_text(self, profile: Profile, since: int) -> str:
+        """Return its log from there on."""
+        return str(self._ask("log_text", profile, since))
+
+    def _ask(self, question: str, *arguments: Any) -> Any:
+        try:
+            with Client(("127.0.0.1", self._port), authkey=self._key) as connection:
+                connection.send((question, arguments))
+                answer = connection.recv()
+        except (EOFError, OSError) as error:
+            from pulsar_ext.errors import BrokerStartError  # noqa: PLC0415  # it brings the official client with it
+
+            raise BrokerStartError(f"the process that owns the brokers of this run does not answer: {error}") from error
+        if isinstance(answer, Exception):
+            raise answer
+        return answer

@@ -1,0 +1,81 @@
+"""What one pytest process knows about the brokers of the run; imports nothing until a test asks for a broker."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .rpc import PoolServer
+    from .shared import SharedBroker, Source
+
+__all__ = ["RUN", "TICKET", "Run"]
+
+TICKET = "pulsar_ext_ticket"
+
+
+class Run:
+    """What one pytest process knows about the brokers of the run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._source: Source | None = None
+        self._server: PoolServer | None = None
+        self.lines: list[str] = []
+        self.brokers: dict[str, SharedBroker] = {}
+        self.log_starts: dict[str, int] = {}
+
+    def option(self, name: str) -> str | None:
+        """Return an option of the command line, else the environment's, else None."""
+        given: str | None = self._config.getoption(f"pulsar_{name}")
+        return given or os.environ.get(f"PULSAR_EXT_{name.upper()}") or None
+
+    @property
+    def source(self) -> Source:
+        """Where this process gets its brokers from."""
+        if self._source is None:
+            self._source = self._make_source()
+        return self._source
+
+    def _make_source(self) -> Source:
+        from .shared import Existing, Pool  # noqa: PLC0415  # only for those who use it
+
+        ticket = getattr(self._config, "workerinput", {}).get(TICKET)
+        if ticket is not None:
+            from .rpc import PoolClient  # noqa: PLC0415  # likewise
+
+            return PoolClient(ticket)
+        url, admin_url = self.option("url"), self.option("admin_url")
+        if url is None:
+            return Pool(self.option("backend"), self.lines.append)
+        return Existing(url, admin_url or _usual_admin_url(url), os.environ.get("PULSAR_EXT_TOKEN"))
+
+    def ticket(self) -> dict[str, Any]:
+        """Let other processes ask for brokers here; called in the controller of xdist."""
+        if self._server is None:
+            from .rpc import PoolServer  # noqa: PLC0415  # only under xdist
+
+            self._server = PoolServer(lambda: self.source)
+        return self._server.ticket
+
+    def close(self) -> None:
+        """Stop the brokers that this process owns."""
+        if self._server is not None:
+            self._server.close()
+        close = getattr(self._source, "close", None)
+        if close is not None:
+            close()
+
+
+RUN = pytest.StashKey[Run]()
+
+
+def _usual_admin_url(service_url: str) -> str:
+    from urllib.parse import urlsplit  # noqa: PLC0415  # only for those who use it
+
+    parts = urlsplit(service_url)
+    if not parts.hostname or parts.scheme != "pulsar":
+        raise pytest.UsageError(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
+    return f"http://{parts.hostname}:8080"
