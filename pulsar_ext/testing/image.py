@@ -8,6 +8,7 @@ there for people: `python -m pulsar_ext.testing.image {show,build,context DIRECT
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -20,7 +21,7 @@ from testcontainers.core.docker_client import DockerClient
 
 from pulsar_ext.errors import BrokerStartError
 
-from .image_build import build_image, write_context
+from .image_build import IMAGE_LABEL, build_image, build_problem, local_tag, machine_of, write_context
 from .jars import cache_root
 from .profiles import PULSAR_VERSION
 
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-__all__ = ["OFFICIAL_IMAGE", "choose_image", "connect_engine", "engine_problem", "main"]
+__all__ = ["OFFICIAL_IMAGE", "choose_image", "connect_engine", "image_problem", "main", "start_command"]
 
 OFFICIAL_IMAGE: Final = f"apachepulsar/pulsar:{PULSAR_VERSION}"
+
+# As its documentation says; the last step replaces the shell, so that signals reach the broker.
+_OFFICIAL_COMMAND: Final = "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
 
 # How long the engine may take to say whether a registry answers, and how long a "no" is believed by later runs.
 _REGISTRY_SECONDS: Final = 8
@@ -59,15 +63,6 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
         raise BrokerStartError(f"no Docker engine answers ({cause}): {advice}; or use a broker process") from error
 
 
-def engine_problem() -> str | None:
-    """Return why no Docker engine can be used here, in one line, or None if one can."""
-    try:
-        connect_engine(timeout=_REGISTRY_SECONDS).client.close()
-    except BrokerStartError as error:
-        return error.message
-    return None
-
-
 def choose_image(image: str | None = None, *, report: Callable[[str], None] = lambda _: None) -> str:
     """Return the name of the image to run, which the engine has, or can pull if it was asked for by name.
 
@@ -89,6 +84,46 @@ def choose_image(image: str | None = None, *, report: Callable[[str], None] = la
         engine.client.close()
 
 
+def image_problem() -> str | None:
+    """Say why there is no image to run and what to do about it, or return None if one is there or can be had.
+
+    Raises:
+        BrokerStartError: no engine answers.
+    """
+    if os.environ.get("PULSAR_EXT_IMAGE"):
+        return None
+    engine = connect_engine()
+    try:
+        if _is_present(engine, OFFICIAL_IMAGE) or _is_present(engine, local_tag(machine_of(engine))):
+            return None
+    finally:
+        engine.client.close()
+    return None if _registry_answers(lambda _: None) else build_problem()
+
+
+def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
+    """Return the shell command that starts a standalone broker in that image, None for the image's own.
+
+    Args:
+        image: pulled first where the engine does not have it.
+        report: is told when it is pulled.
+
+    Raises:
+        BrokerStartError: no engine answers, or it has no such image and cannot pull it.
+    """
+    engine = connect_engine()
+    try:
+        if not _is_present(engine, image):
+            report(f"pulling {image}")
+            engine.client.images.pull(image)
+        labels = engine.client.images.get(image).labels
+    except (DockerException, RequestException) as error:
+        raise BrokerStartError(f"the Docker engine has no image {image} and cannot pull it: {error}") from error
+    finally:
+        engine.client.close()
+    return None if labels.get(IMAGE_LABEL) else _OFFICIAL_COMMAND
+
+
 def _is_present(engine: DockerClient, image: str) -> bool:
     try:
         engine.client.images.get(image)
@@ -98,31 +133,43 @@ def _is_present(engine: DockerClient, image: str) -> bool:
 
 
 def _is_pulled(engine: DockerClient, report: Callable[[str], None]) -> bool:
-    refusal = cache_root() / "no-registry"
+    if not _registry_answers(report):
+        return False
+    report(f"pulling {OFFICIAL_IMAGE}")
     try:
-        if time.time() - refusal.stat().st_mtime < _NO_REGISTRY_SECONDS:
-            return False
-    except FileNotFoundError:
-        pass
-    try:
-        # Whether the registry answers is asked separately, because a pull gives up only after minutes.
-        _ask_registry()
-        report(f"pulling {OFFICIAL_IMAGE}")
         engine.client.images.pull(OFFICIAL_IMAGE)
     except (DockerException, RequestException) as error:
-        report(f"{OFFICIAL_IMAGE} cannot be pulled: {error}")
-        refusal.parent.mkdir(parents=True, exist_ok=True)
-        refusal.touch()
+        _remember_refusal(error, report)
         return False
     return True
 
 
-def _ask_registry() -> None:
+def _registry_answers(report: Callable[[str], None]) -> bool:
+    """Ask in seconds what a pull would find out only after minutes, and believe a "no" for a while."""
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - _refusal_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
+            return False
     engine = connect_engine(timeout=_REGISTRY_SECONDS)
     try:
         engine.client.api.inspect_distribution(OFFICIAL_IMAGE)
+    except (DockerException, RequestException) as error:
+        _remember_refusal(error, report)
+        return False
     finally:
         engine.client.close()
+    return True
+
+
+def _remember_refusal(error: Exception, report: Callable[[str], None]) -> None:
+    report(f"{OFFICIAL_IMAGE} cannot be pulled: {error}")
+    # Without a cache to write to it is asked again each time, which costs seconds and no more.
+    with contextlib.suppress(OSError):
+        _refusal_file().parent.mkdir(parents=True, exist_ok=True)
+        _refusal_file().touch()
+
+
+def _refusal_file() -> Path:
+    return cache_root() / "no-registry"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
     from testcontainers.core.docker_client import DockerClient
 
-__all__ = ["build_image", "local_tag", "write_context"]
+__all__ = ["IMAGE_LABEL", "build_image", "build_problem", "local_tag", "machine_of", "write_context"]
+
+IMAGE_LABEL: Final = "pulsar-ext.image"
+"""The label by which an image made from `docker/` is known."""
 
 _REPOSITORY: Final = "pulsar-ext-standalone"
 _BASE_REPOSITORY: Final = "pulsar-ext-base"
@@ -50,6 +53,11 @@ def local_tag(machine: str, base_image: str | None = None) -> str:
     return f"{_REPOSITORY}:{PULSAR_VERSION}-{digest.hexdigest()[:_DIGITS]}"
 
 
+def machine_of(engine: DockerClient) -> str:
+    """Return what kind of machine the engine runs on, `x86_64` or another name as `uname -m` gives it."""
+    return str(engine.client.info()["Architecture"])
+
+
 def build_image(
     engine: DockerClient, *, base_image: str | None = None, report: Callable[[str], None] = lambda _: None
 ) -> str:
@@ -65,7 +73,7 @@ def build_image(
     Raises:
         BrokerStartError: something to build with is missing, or the build failed; the message says what to do.
     """
-    machine = str(engine.client.info()["Architecture"])
+    machine = machine_of(engine)
     tag = local_tag(machine, base_image)
     root = cache_root()
     try:
@@ -76,6 +84,22 @@ def build_image(
     except OSError as error:
         raise BrokerStartError(f"cannot build {tag} ({error}); PULSAR_EXT_CACHE moves the cache {root}") from error
     return tag
+
+
+def build_problem() -> str | None:
+    """Say why no base image can be made here and what to do about it, or return None if one can."""
+    if _base_archive().is_file():
+        return None
+    if shutil.which("debootstrap") is None:
+        problem = "debootstrap is not installed (on Debian: apt-get install debootstrap)"
+    elif os.geteuid() != 0:
+        problem = "debootstrap has to run as root"
+    else:
+        return None
+    return (
+        f"no registry answers for the official image, and none can be built here: {problem}; or name an image in "
+        "PULSAR_EXT_IMAGE, or use a broker process"
+    )
 
 
 def write_context(directory: Path, machine: str, *, report: Callable[[str], None] = lambda _: None) -> None:
@@ -136,29 +160,26 @@ def _build(engine: DockerClient, tag: str, base: str, machine: str, report: Call
 
 
 def _make_base(engine: DockerClient, report: Callable[[str], None]) -> str:
-    script = docker_directory() / "rootfs"
-    digest = hashlib.sha256(script.read_bytes() + os.uname().machine.encode()).hexdigest()[:_DIGITS]
+    archive = _base_archive()
+    digest = archive.stem.removeprefix("rootfs-")
     base = f"{_BASE_REPOSITORY}:{digest}"
     if not _has(engine, base):
-        archive = cache_root() / f"rootfs-{digest}.tar"
         if not archive.is_file():
-            _run_debootstrap(script, archive, report)
+            _run_debootstrap(docker_directory() / "rootfs", archive, report)
         report(f"importing {base}")
         engine.client.api.import_image_from_file(str(archive), repository=_BASE_REPOSITORY, tag=digest)
     return base
 
 
+def _base_archive() -> Path:
+    script = docker_directory() / "rootfs"
+    digest = hashlib.sha256(script.read_bytes() + os.uname().machine.encode()).hexdigest()[:_DIGITS]
+    return cache_root() / f"rootfs-{digest}.tar"
+
+
 def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None]) -> None:
-    problem = None
-    if shutil.which("debootstrap") is None:
-        problem = "debootstrap is not installed (on Debian: apt-get install debootstrap)"
-    elif os.geteuid() != 0:
-        problem = "debootstrap has to run as root"
-    if problem is not None:
-        raise BrokerStartError(
-            f"no registry answers for the official image, and a base image cannot be made here: {problem}; or name an "
-            "image in PULSAR_EXT_IMAGE, or use a broker process"
-        )
+    if problem := build_problem():
+        raise BrokerStartError(problem)
     report("making a base image with debootstrap, about a minute")
     log = archive.with_suffix(".log")
     with log.open("w+") as said:
@@ -169,3 +190,7 @@ def _run_debootstrap(script: Path, archive: Path, report: Callable[[str], None])
         last = said.read().splitlines()[-10:]
     if status.returncode != 0:
         raise BrokerStartError("\n".join([f"debootstrap could not make a base image; the end of {log}:", *last]))
+    # Of earlier states of the script nothing else is left to find.
+    for old in archive.parent.glob("rootfs-*"):
+        if old not in (archive, log):
+            old.unlink()

@@ -1,0 +1,222 @@
+"""The broker as a Docker container, on testcontainers.
+
+The ports are chosen here and bound to the loopback only, so that URLs outlive a restart and nothing is open to the
+network. The container is known by a name of its own, and a guard removes it when the process that started it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from requests.exceptions import RequestException
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from pulsar_ext.errors import BrokerStartError
+
+from . import container_guard
+from .broker import Broker
+from .image import choose_image, start_command
+from .ports import free_port
+from .profiles import Profile, TokenSecret, broker_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = ["PulsarContainer"]
+
+_BROKER_PORT: Final = 6650
+_ADMIN_PORT: Final = 8080
+_LAUNCHES: Final = 4
+_HALT_SECONDS: Final = 20
+_SECRETS: Final = PurePosixPath("/pulsar/secrets")
+_OWNER_LABEL: Final = "pulsar-ext.owner-pid"
+
+_config_lock = threading.Lock()
+
+
+class PulsarContainer(Broker):
+    """A standalone broker in a container of its own; needs a Docker engine that this user may use.
+
+    Args:
+        profile: a profile or its name.
+        image: the image to run; by default that of `PULSAR_EXT_IMAGE`, else the official one where it can be had,
+            else one that is built here.
+        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
+        heap: the Java heap, and the same again for direct memory, as in `512m`.
+        start_timeout: seconds from launch to ready before the start counts as failed.
+        report: is told in short lines what goes on when an image has to be pulled or built.
+    """
+
+    back_end: ClassVar[str] = "docker"
+
+    def __init__(
+        self,
+        profile: str | Profile = "plain",
+        *,
+        image: str | None = None,
+        settings: Mapping[str, object] | None = None,
+        heap: str = "512m",
+        start_timeout: float = 90.0,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        super().__init__(profile, settings=settings, start_timeout=start_timeout)
+        # Refuses bad settings here, where the caller can see which, rather than at the start.
+        broker_settings(self._profile, settings=self._settings)
+        self._image = image
+        self._heap = heap
+        self._report = report
+        self._container: DockerContainer | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._ports: dict[int, int] = {}
+        self._secret: TokenSecret | None = None
+
+    @property
+    def service_url(self) -> str:
+        """The URL for clients, `pulsar://localhost:port`."""
+        return f"pulsar://localhost:{self._host_port(_BROKER_PORT)}"
+
+    @property
+    def admin_url(self) -> str:
+        """The URL of the admin REST API, `http://localhost:port`."""
+        return f"http://localhost:{self._host_port(_ADMIN_PORT)}"
+
+    @property
+    def token(self) -> str | None:
+        """The superuser's token, or None where the profile has no authentication."""
+        return self._secret.token() if self._secret is not None else None
+
+    @property
+    def image(self) -> str | None:
+        """The image that it runs from; before the start the one that was asked for, if any."""
+        return self._container.image if self._container is not None else self._image
+
+    @property
+    def container_id(self) -> str | None:
+        """The engine's id of the container, None before the start and after the stop."""
+        return self._container.get_container_id() if self._container is not None else None
+
+    def is_running(self) -> bool:
+        """Return whether the container runs now."""
+        with contextlib.suppress(NotFound):
+            if self._container is not None:
+                self._container.reload()
+                return bool(self._container.status == "running")
+        return False
+
+    def log_offset(self) -> int:
+        """Return the size in bytes of what the container has printed."""
+        return len(self._log())
+
+    def log_text(self, since: int = 0) -> str:
+        """Return what the container has printed from that byte on, all of it by default."""
+        return self._log()[since:].decode(errors="replace")
+
+    def _launch(self) -> None:
+        try:
+            if self._container is not None:
+                self._container.get_wrapped_container().start()
+            else:
+                self._create()
+        except (DockerException, RequestException) as error:
+            raise BrokerStartError(f"the Docker engine could not start {self.image}: {error}") from error
+
+    def _create(self) -> None:
+        image = choose_image(self._image, report=self._report)
+        command = start_command(image, report=self._report)
+        if self._profile.authentication:
+            self._secret = TokenSecret()
+        for attempt in range(1, _LAUNCHES + 1):
+            broker_port = free_port()
+            self._ports = {_BROKER_PORT: broker_port, _ADMIN_PORT: free_port({broker_port})}
+            self._container = self._describe_container(image, command)
+            try:
+                with _without_ryuk():
+                    self._container.start()
+            except APIError as error:
+                lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
+                if not lost_a_port or attempt == _LAUNCHES:
+                    raise
+                self._discard()
+            else:
+                return
+
+    def _describe_container(self, image: str, command: str | None) -> DockerContainer:
+        name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
+        # Watched by its name from before it exists, so that there is no moment at which it could be left behind.
+        self._guard = subprocess.Popen(
+            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        container = DockerContainer(image, name=name, labels={_OWNER_LABEL: str(os.getpid())})
+        # The configured prefix of image names is for images from a registry.
+        container.image = image
+        if command is not None:
+            container.with_command(["bash", "-c", command])
+        bindings: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self._ports.items()}
+        container.ports.update(bindings)
+        settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
+        if self._secret is not None:
+            # Files, because anyone who may use the engine can read a container's environment.
+            settings |= self._secret.settings(_SECRETS)
+            for file_name, content in self._secret.files().items():
+                container.with_copy_into_container(content, str(_SECRETS / file_name))
+        for key, value in settings.items():
+            container.with_env(f"PULSAR_PREFIX_{key}", value)
+        container.with_env("PULSAR_MEM", f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}")
+        return container
+
+    def _halt(self) -> None:
+        if self.is_running() and self._container is not None:
+            self._container.get_wrapped_container().stop(timeout=_HALT_SECONDS)
+
+    def _kill(self) -> None:
+        if self.is_running() and self._container is not None:
+            self._container.get_wrapped_container().kill()
+            self._container.wait()
+
+    def _discard(self) -> None:
+        container, self._container = self._container, None
+        if container is not None:
+            with contextlib.suppress(NotFound):
+                container.stop()
+        if self._guard is not None:
+            self._guard.terminate()
+            self._guard.wait()
+            self._guard = None
+        self._ports = {}
+        self._secret = None
+
+    def _log(self) -> bytes:
+        with contextlib.suppress(NotFound):
+            if self._container is not None:
+                return bytes(self._container.get_wrapped_container().logs())
+        return b""
+
+    def _host_port(self, inside: int) -> int:
+        if inside not in self._ports:
+            raise BrokerStartError("the broker has no address before it is started")
+        return self._ports[inside]
+
+
+@contextlib.contextmanager
+def _without_ryuk() -> Iterator[None]:
+    """Keep testcontainers from starting its reaper for a container of ours, and leave it as it was for all others."""
+    with _config_lock:
+        before = testcontainers_config.ryuk_disabled
+        testcontainers_config.ryuk_disabled = True
+        try:
+            yield
+        finally:
+            testcontainers_config.ryuk_disabled = before
