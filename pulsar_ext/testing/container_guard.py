@@ -1,7 +1,7 @@
 """Remove a container when the process that started it is gone, however that ended. Run by its path, never imported.
 
-It stands in for testcontainers' Ryuk, which is a container itself, from an image that cannot be pulled everywhere. And
-it knows one container by name, where Ryuk removes whatever carries a label. Usage: `container_guard.py PARENT_PID NAME`.
+It stands in for testcontainers' Ryuk, which is a container itself, from an image that cannot be pulled everywhere, and
+which removes whatever carries a label; this knows one name. Usage: `container_guard.py PARENT_PID NAME`.
 """
 
 from __future__ import annotations
