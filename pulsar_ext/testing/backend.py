@@ -5,11 +5,10 @@ The choice is made from what the machine has, and is always told with its reason
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "Choice", "choose_backend", "start_broker"]
 
 BACKENDS: Final = ("auto", "docker", "process")
+_ENGINE_SECONDS: Final = 5
 _VARIABLE: Final = "PULSAR_EXT_BACKEND"
 
 
@@ -43,11 +43,12 @@ class Choice:
         return f"back end {self.backend}: {self.reason}; {self.other}"
 
 
-def choose_backend(backend: str | None = None) -> Choice:
+def choose_backend(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Choice:
     """Choose a back end: the one that is named, else Docker where it can be used, else a process.
 
     Args:
         backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
+        report: is told in short lines when an image has to be pulled or built.
 
     Raises:
         InvalidUse: there is no such back end.
@@ -56,18 +57,18 @@ def choose_backend(backend: str | None = None) -> Choice:
     asked = backend or os.environ.get(_VARIABLE) or "auto"
     if asked not in BACKENDS:
         raise InvalidUse(f"there is no back end {asked!r}; choose one of: {', '.join(BACKENDS)}")
-    if asked != "auto":
-        problem = _PROBLEMS[asked]()
-        if problem is not None:
-            raise BrokerStartError(f"the back end {asked} cannot be used here: {problem}")
-        other = "process" if asked == "docker" else "docker"
-        return Choice(cast("Literal['docker', 'process']", asked), "asked for", f"{_VARIABLE}={other} takes the other")
-    no_docker = docker_problem()
-    if no_docker is None:
-        return Choice("docker", "a Docker engine answers", f"{_VARIABLE}=process runs it without")
-    no_process = process_problem()
+    no_docker = docker_problem(report) if asked != "process" else None
+    no_process = process_problem() if asked == "process" or no_docker is not None else None
+    if asked == "docker" and no_docker is not None:
+        raise BrokerStartError(f"the back end docker cannot be used here: {no_docker}")
+    if asked == "process" and no_process is not None:
+        raise BrokerStartError(f"the back end process cannot be used here: {no_process}")
+    if asked != "process" and no_docker is None:
+        reason = "asked for" if asked == "docker" else "a Docker engine answers and has an image"
+        return Choice("docker", reason, f"{_VARIABLE}=process runs the broker without Docker")
     if no_process is None:
-        return Choice("process", no_docker, f"with a Docker engine, or {_VARIABLE}=docker, it runs in a container")
+        reason = "asked for" if asked == "process" else str(no_docker)
+        return Choice("process", reason, f"{_VARIABLE}=docker runs the broker in a container")
     raise BrokerStartError(
         f"no way to run a broker here; one of these two is needed.\nDocker: {no_docker}\nProcess: {no_process}"
     )
@@ -102,14 +103,14 @@ def start_broker(
     if fixed and (backend or os.environ.get(_VARIABLE) or "auto") == "auto":
         choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
     else:
-        choice = choose_backend(backend)
+        choice = choose_backend(backend, report)
     report(str(choice))
     if choice.backend == "docker":
         if fixed:
             raise InvalidUse("a container has ports and data of its own: leave them out, or use the back end process")
         from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
 
-        return PulsarContainer(profile, settings=settings).start()
+        return PulsarContainer(profile, settings=settings, report=report).start()
     from .process import PulsarProcess  # noqa: PLC0415  # the other half of the same choice
 
     return PulsarProcess(
@@ -122,41 +123,35 @@ def start_broker(
     ).start()
 
 
-def docker_problem() -> str | None:
-    """Say why no container can be run here and what to do about it, or return None if one can."""
+def docker_problem(report: Callable[[str], None] = lambda _: None) -> str | None:
+    """Say why no container can be run here and what to do about it, or return None if one can.
+
+    The image is pulled or built by this if it is not there yet.
+    """
     try:
-        # Comes with the extra, is loaded only where it is used, and has no types.
-        docker: Any = importlib.import_module("docker")
-    except ImportError:
-        return "the Python package is missing: pip install 'pulsar-ext[testing]'"
+        # Comes with the extra, and is loaded only where it is used.
+        from .image import choose_image, connect_engine  # noqa: PLC0415
+    except ImportError as error:
+        return f"a Python package is missing ({error}): pip install 'pulsar-ext[testing]'"
     try:
-        engine = docker.from_env(timeout=5)
-        try:
-            engine.ping()
-        finally:
-            engine.close()
-    except (docker.errors.DockerException, OSError) as error:
-        if "Permission denied" in str(error) or "PermissionError" in str(error):
-            return (
-                "the Docker engine refuses this user: add the user to the group of its socket (often: docker), "
-                "or point DOCKER_HOST at an engine of your own"
-            )
-        return "no Docker engine answers: start one, or point DOCKER_HOST at one"
+        connect_engine(timeout=_ENGINE_SECONDS).client.close()
+        choose_image(report=report)
+    except BrokerStartError as error:
+        return str(error)
     return None
 
 
 def process_problem() -> str | None:
     """Say why no broker process can be run here and what to install, or return None if one can."""
-    from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs filelock, from the extra
-
     try:
+        from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs filelock, from the extra
+
         find_java()
+    except ImportError as error:
+        return f"a Python package is missing ({error}): pip install 'pulsar-ext[testing]'"
     except BrokerStartError as error:
         return str(error)
     damage = find_damage(cached_jars())
     if damage is not None and shutil.which("mvn") is None:
         return f"the jars in {cached_jars()} are needed ({damage}), and there is no mvn to fetch them: install Maven"
     return None
-
-
-_PROBLEMS: Final[Mapping[str, Callable[[], str | None]]] = {"docker": docker_problem, "process": process_problem}

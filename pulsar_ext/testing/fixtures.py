@@ -81,10 +81,7 @@ def _told_plainly() -> Iterator[None]:
     try:
         yield
     except (BrokerStartError, InvalidUse) as error:
-        reason = str(error)
-    else:
-        return
-    pytest.fail(reason, pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +23,7 @@ class Run:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._source: Source | None = None
+        self._lock = threading.Lock()
         self._server: PoolServer | None = None
         self.lines: list[str] = []
         self.brokers: dict[str, SharedBroker] = {}
@@ -35,9 +37,11 @@ class Run:
     @property
     def source(self) -> Source:
         """Where this process gets its brokers from."""
-        if self._source is None:
-            self._source = self._make_source()
-        return self._source
+        # Under xdist several workers ask at once.
+        with self._lock:
+            if self._source is None:
+                self._source = self._make_source()
+            return self._source
 
     def _make_source(self) -> Source:
         from .shared import Existing, Pool  # noqa: PLC0415  # only for those who use it
