@@ -97,8 +97,8 @@ def error_of_connection(
         hint = "name the CA's certificate in tls_trust_certs_file_path"
     elif sent:
         hint = (
-            "something is listening there but gives no HTTP answer in time: check the port (webServicePort), http against https, "
-            "the broker's log, and timeout_seconds"
+            "something listens there but gives no HTTP answer in time: check the port (webServicePort), http against "
+            "https, the broker's log, and timeout_seconds"
         )
     else:
         hint = "check that a broker's web service listens there (webServicePort), or set PULSAR_ADMIN_URL"

@@ -1,0 +1,328 @@
+"""The admin API's pure parts: URLs, request bodies, answers read, errors typed, operations stepped without a socket."""
+
+import inspect
+import pickle
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.admin import AsyncPulsarAdmin, EntryMetadata, PulsarAdmin, derive_admin_url
+from pulsar_ext.admin._core import Answer, Request, nothing
+from pulsar_ext.admin._errors import error_of_answer, reason_of
+from pulsar_ext.admin._subscriptions import cursor_body, subscription_path
+from pulsar_ext.admin._url import AdminUrl
+from pulsar_ext.errors import (
+    AdminConflict,
+    AdminError,
+    AdminNotAllowed,
+    AdminNotFound,
+    AdminPrecondition,
+    AdminUnauthorized,
+    AdminUnavailable,
+    InvalidUse,
+    NotOpen,
+)
+from pulsar_ext.positions import Position
+from pulsar_ext.topics import TopicName
+
+_TOPIC = TopicName.parse("t/n/topic")
+
+
+@pytest.mark.parametrize(
+    ("service_url", "admin_url"),
+    [
+        ("pulsar://h:6650", "http://h:8080"),
+        ("pulsar://h", "http://h:8080"),
+        ("pulsar://h:6650,h2:6651/", "http://h:8080"),
+        ("pulsar+ssl://h:6651", "https://h:8443"),
+        ("pulsar://[::1]:6650", "http://[::1]:8080"),
+        ("http://h:1234", "http://h:1234"),
+        ("https://h", "https://h"),
+    ],
+)
+def test_admin_url_from_service_url(service_url, admin_url):
+    """Each form of a service URL gives the usual admin port of its first host, and the environment wins over all."""
+    assert derive_admin_url(service_url, {}) == admin_url
+    assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": ""}) == admin_url
+    assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": "http://other:1"}) == "http://other:1"
+
+
+@pytest.mark.parametrize("service_url", ["", "h:6650", "kafka://h", "pulsar://", "pulsar://h:port", "pulsar://a b"])
+def test_no_admin_url_from_nonsense(service_url):
+    """What is no service URL is refused, not guessed from."""
+    with pytest.raises(InvalidUse):
+        derive_admin_url(service_url, {})
+
+
+def test_credentials_leave_the_url():
+    """User and password are taken off, decoded, and appear in no text of the URL or of the admin object."""
+    url = AdminUrl.parse("HTTP://me:s%40cret@h1:8080,h2:8080/pulsar/")
+    assert url.base == "http://h1:8080/pulsar"
+    assert url.credentials == ("me", "s@cret")
+    assert "cret" not in repr(url)
+    with PulsarAdmin("http://me:s%40cret@h:8080") as admin:
+        assert repr(admin) == "PulsarAdmin('http://h:8080')"
+
+
+@pytest.mark.parametrize(
+    "url", ["h:8080", "pulsar://user:s3cret@h:6650", "http://", "http://user:s3cret@h:x", "http://h/?q"]
+)
+def test_what_is_no_admin_url(url):
+    """Such URLs are refused when the object is made, without repeating a password."""
+    with pytest.raises(InvalidUse) as caught:
+        PulsarAdmin(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tls_trust_certs_file_path": "/nonexistent"},
+        {"tls_private_key_file_path": "/nonexistent"},
+        {"timeout_seconds": 0},
+        {"deadline_seconds": -1},
+        {"max_attempts": 0},
+    ],
+)
+def test_bad_options_are_found_at_once(options):
+    """A wrong TLS file or limit raises where it is given, not at the first call."""
+    with pytest.raises(InvalidUse):
+        PulsarAdmin("http://h:8080", **options)
+
+
+def test_token_and_user_contradict():
+    """Two kinds of credentials are refused instead of one being picked."""
+    with pytest.raises(InvalidUse, match="token"):
+        PulsarAdmin("http://u:p@h:8080", token="t")
+
+
+@pytest.mark.parametrize("token", ["a\nb", "tökén"])
+def test_a_token_that_no_header_can_carry(token):
+    """Such a token raises before anything is sent, and is not repeated."""
+    with PulsarAdmin("http://127.0.0.1:1", token=token) as admin, pytest.raises(InvalidUse) as caught:
+        admin.clusters()
+    assert token not in str(caught.value)
+
+
+def test_closed_admin_says_so():
+    """After close() every call raises NotOpen; a second close does nothing."""
+    admin = PulsarAdmin("http://127.0.0.1:1")
+    admin.close()
+    admin.close()
+    with pytest.raises(NotOpen):
+        admin.clusters()
+
+
+def test_both_shells_offer_the_same():
+    """Sync and async have the same operations with the same signatures, without the session."""
+    sync, later = PulsarAdmin("http://h:1"), AsyncPulsarAdmin("http://h:1")
+    names = {name for name in dir(sync) if not name.startswith("_")}
+    assert names == {name for name in dir(later) if not name.startswith("_")}
+    for name in names - {"close", "url"}:
+        signature = inspect.signature(getattr(sync, name))
+        assert signature == inspect.signature(getattr(later, name))
+        assert "session" not in signature.parameters
+        assert inspect.getdoc(getattr(PulsarAdmin, name))
+
+
+# A subscription may have any name, and the broker decodes it twice.
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_subscription_survives_two_decodings(name):
+    """Decoded twice, as the broker does, each name is itself; and it never adds a segment to the path."""
+    path = subscription_path(_TOPIC, name)
+    segments = path.split("/")
+    assert segments[:5] == [*_TOPIC.rest_path.split("/"), "subscription"]
+    assert len(segments) == 6
+    assert unquote(unquote(segments[5], errors="strict"), errors="strict") == name
+    assert segments[5] not in {".", ".."}
+
+
+@pytest.mark.parametrize("name", ["", None, 3, "\ud800"])
+def test_bad_subscription_names(name):
+    """What is no name is refused before anything is sent."""
+    with pytest.raises(InvalidUse):
+        subscription_path(_TOPIC, name)
+
+
+def test_cursor_body_has_every_field():
+    """A field that is missing or misspelt would rewind the cursor to the start, so all of them are always there."""
+    assert cursor_body(Position(5, 7), excluded=True, batch_index=2) == {
+        "ledgerId": 5,
+        "entryId": 7,
+        "partitionIndex": -1,
+        "batchIndex": 2,
+        "excluded": True,
+    }
+    assert cursor_body("earliest", excluded=False) == "earliest"
+
+
+@pytest.mark.parametrize(
+    ("position", "options"),
+    [
+        ("5:7", {}),
+        (None, {}),
+        ({}, {}),
+        (Position(-1, -1), {}),
+        (Position(5, -1), {}),
+        (Position(ledger_id=True, entry_id=1), {}),
+        (Position(5, 2**63), {}),
+        (Position(5, 1), {"batch_index": -2}),
+        ("latest", {"excluded": True}),
+    ],
+)
+def test_cursor_body_refuses_the_rest(position, options):
+    """No guess is made at what a malformed position could mean."""
+    with pytest.raises(InvalidUse):
+        cursor_body(position, **{"excluded": False, **options})
+
+
+def _request() -> Request[None]:
+    return Request("POST", "persistent/t/n/topic/x", nothing)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, AdminUnauthorized),
+        (403, AdminUnauthorized),
+        (404, AdminNotFound),
+        (405, AdminNotAllowed),
+        (409, AdminConflict),
+        (412, AdminPrecondition),
+        (429, AdminUnavailable),
+        (503, AdminUnavailable),
+        (500, AdminError),
+        (422, AdminError),
+    ],
+)
+def test_status_becomes_typed_error(status, kind):
+    """Each status has its error; what the broker said and what was asked are attributes and survive pickling."""
+    error = error_of_answer(_request(), "http://h:8080", Answer(status, {}, b'{"reason":"because"}'))
+    assert type(error) is kind
+    assert (error.status, error.reason, error.method, error.path) == (status, "because", "POST", _request().path)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.details) == (kind, str(error), error.details)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", ""),
+        (b'{"reason":"Topic not found"}', "Topic not found"),
+        (
+            (
+                b'{"reason":"\\n --- An unexpected error occurred in the server ---\\n\\nMessage: No such entry\\n\\n'
+                b'Stacktrace:\\n\\njava.lang.X\\n\\tat y"}'
+            ),
+            "No such entry",
+        ),
+        (
+            b"<html><head><title>Error 404</title></head><body><h2>HTTP ERROR 404 Not&nbsp;Found</h2></body></html>",
+            "HTTP ERROR 404 Not Found",
+        ),
+        (b"plain   words\n", "plain words"),
+        (b'["a"]', "['a']"),
+        (b"x" * 1000, "x" * 500 + "…"),
+    ],
+)
+def test_the_brokers_reason_in_plain_words(body, reason):
+    """JSON, stack traces and HTML are reduced to what a person wants to read."""
+    assert reason_of(Answer(404, {}, body)) == reason
+
+
+@given(st.binary())
+def test_no_body_breaks_the_reason(body):
+    """Whatever comes back with an error status, a reason of bounded length is made of it."""
+    assert len(reason_of(Answer(500, {}, body))) <= 501
+
+
+def test_entry_headers_of_a_chunk():
+    """Every header of a chunk, as a broker 4.2.4 wrote them, is typed."""
+    metadata = EntryMetadata.from_headers(
+        {
+            "server": "Jetty",
+            "x-pulsar-message-id": "6:1",
+            "x-pulsar-property": '{"a":"1"}',
+            "x-pulsar-publish-time": "2026-11-21T14:20:41.076Z",
+            "x-pulsar-event-time": "1970-01-01T00:02:03.456Z",
+            "x-pulsar-producer-name": "pc",
+            "x-pulsar-sequence-id": "0",
+            "x-pulsar-partition-key": "kéy",
+            "x-pulsar-base64-ordering-key": "b2s=",
+            "x-pulsar-uuid": "pc-0",
+            "x-pulsar-num-chunks-from-msg": "3",
+            "x-pulsar-total-chunk-msg-size": "300000",
+            "x-pulsar-chunk-id": "1",
+            "x-pulsar-is-encrypted": "false",
+            "x-pulsar-broker-entry-metadata-index": "12",
+        }
+    )
+    assert metadata == EntryMetadata(
+        position=Position(6, 1),
+        producer_name="pc",
+        sequence_id=0,
+        publish_time=1795270841076,
+        event_time=123456,
+        uuid="pc-0",
+        chunk_id=1,
+        num_chunks=3,
+        total_chunk_size=300000,
+        index=12,
+        partition_key="kéy",
+        ordering_key=b"ok",
+        properties={"a": "1"},
+    )
+    assert metadata.is_chunk
+    assert metadata.message_count == 1
+
+
+def test_entry_without_headers_is_no_entry():
+    """An answer of something that is no broker is not taken for an entry."""
+    with pytest.raises(ValueError):
+        EntryMetadata.from_headers({"server": "nginx"})
+
+
+def test_query_is_written_as_java_reads_it():
+    """Booleans are lower case, None is left out; only reading methods and marked requests may be repeated."""
+    request = Request("GET", "x", nothing, params={"a": True, "b": None, "c": 3})
+    assert request.query() == {"a": "true", "c": "3"}
+    assert request.may_repeat
+    assert not _request().may_repeat
+    assert Request("PUT", "x", nothing, idempotent=True).may_repeat
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda admin: admin.skip_entries(_TOPIC, "s", -1),
+        lambda admin: admin.skip_entries(_TOPIC, "s", count=True),
+        lambda admin: admin.skip_entries(_TOPIC, "s", 2**31),
+        lambda admin: admin.skip_entries(_TOPIC, "s", 1.0),
+        lambda admin: admin.skip_entries(_TOPIC, "", 1),
+        lambda admin: admin.reset_cursor(_TOPIC, "s", {}),
+        lambda admin: admin.expire_messages(_TOPIC, "s", "latest"),
+        lambda admin: admin.peek(_TOPIC, "s", 0),
+        lambda admin: admin.entry(_TOPIC, -1, 0),
+        lambda admin: admin.entry("t/n/a/b", 1, 0),
+        lambda admin: admin.create_partitioned_topic(_TOPIC, 0),
+        lambda admin: admin.topics("t"),
+        lambda admin: admin.namespaces("t/n"),
+        lambda admin: admin.delete_namespace("t/../n"),
+        lambda admin: admin.delete_tenant(".."),
+    ],
+)
+def test_bad_arguments_send_nothing(call):
+    """Bad arguments raise InvalidUse on an admin whose port nobody listens on, so nothing was sent."""
+    with PulsarAdmin("http://127.0.0.1:1", max_attempts=1) as admin, pytest.raises(InvalidUse):
+        call(admin)
+
+
+def test_non_persistent_topics_have_no_cursor():
+    """Calls that need ledgers are refused for a non-persistent topic before anything is sent."""
+    with (
+        PulsarAdmin("http://127.0.0.1:1", max_attempts=1) as admin,
+        pytest.raises(AdminNotAllowed, match="non-persistent"),
+    ):
+        admin.skip_entries("non-persistent://t/n/topic", "s", 1)

@@ -1,0 +1,68 @@
+"""Positions: the broker's texts read, printed and ordered."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.errors import InvalidMessageId
+from pulsar_ext.positions import Position, PositionRange
+
+_POSITIONS = st.builds(Position, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+_RANGES = st.builds(PositionRange, _POSITIONS, _POSITIONS)
+
+
+@given(_POSITIONS)
+def test_position_round_trip(position):
+    """Parsing what str() prints gives the same position, hash included."""
+    again = Position.parse(str(position))
+    assert again == position
+    assert hash(again) == hash(position)
+    assert pickle.loads(pickle.dumps(position)) == position
+
+
+@given(_POSITIONS, _POSITIONS)
+def test_order_is_ledger_then_entry(one, other):
+    """Positions order as the broker orders entries."""
+    assert (one < other) == ((one.ledger_id, one.entry_id) < (other.ledger_id, other.entry_id))
+
+
+@given(st.text())
+def test_parse_never_raises_anything_else(text):
+    """Any text either is a position or raises InvalidMessageId."""
+    try:
+        position = Position.parse(text)
+    except InvalidMessageId:
+        return
+    assert isinstance(position, Position)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1:", ":1", "1:2:3", " 1:2", "1:2\n", "a:b", "1:٣", f"{2**63}:0", "1.0:2"])
+def test_what_is_no_position(text):
+    """Near misses are refused, foreign digits and 65-bit numbers among them."""
+    with pytest.raises(InvalidMessageId, match="position"):
+        Position.parse(text)
+
+
+@given(st.lists(_RANGES))
+def test_ranges_round_trip(ranges):
+    """The list form of individuallyDeletedMessages reads back as the ranges it was made of."""
+    text = f"[{','.join(map(str, ranges))}]"
+    assert PositionRange.parse_all(text) == tuple(ranges)
+
+
+def test_ranges_as_a_broker_prints_them():
+    """A text copied from a broker 4.2.4, with what its first range contains."""
+    first, second = PositionRange.parse_all("[(20:1..20:3],(20:6..21:0]]")
+    assert [Position(20, entry) in first for entry in range(5)] == [False, False, True, True, False]
+    assert second == PositionRange(Position(20, 6), Position(21, 0))
+    assert "20:2" not in first
+    assert PositionRange.parse_all("[]") == ()
+
+
+@pytest.mark.parametrize("text", ["", "[", "]", "(1:1..1:2]", "[[1:1..1:2]]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]"])
+def test_what_is_no_list_of_ranges(text):
+    """Other brackets change the meaning, so they are refused instead of read as something near."""
+    with pytest.raises(InvalidMessageId):
+        PositionRange.parse_all(text)

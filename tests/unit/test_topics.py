@@ -1,0 +1,110 @@
+"""Topic names: what is read, what is refused, and what goes into a URL."""
+
+import pickle
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.topics import TopicName
+
+_NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: "://" not in name and name not in {".", ".."}
+)
+_ENTITIES = st.from_regex(r"\A[-=:.\w]{1,20}\Z").filter(lambda text: text.isascii() and text not in {".", ".."})
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("topic", "persistent://public/default/topic"),
+        ("t/n/topic", "persistent://t/n/topic"),
+        ("persistent://t/n/topic", "persistent://t/n/topic"),
+        ("non-persistent://t/n/topic", "non-persistent://t/n/topic"),
+        ("a b%c?d#e+é", "persistent://public/default/a b%c?d#e+é"),
+    ],
+)
+def test_short_and_full_forms_give_the_full_name(text, full):
+    """Each form that Java's TopicName.get accepts gives the same full name, which reads back as itself."""
+    assert str(TopicName.parse(text)) == full
+    assert TopicName.parse(full) == TopicName.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a/b",
+        "t/n/",
+        "t//topic",
+        "/n/topic",
+        "t/n/a/b",
+        "persistent://topic",
+        "persistent://t/n",
+        "persistent://t/n/a/b",
+        "http://t/n/topic",
+        "persistent://t t/n/topic",
+        "persistent://t/nämespace/topic",
+        "t/n/\ud800",
+        None,
+        b"topic",
+        7,
+    ],
+)
+def test_what_is_no_topic_name_is_refused(text):
+    """Bad names raise InvalidUse, which is a ValueError; a slash in the name is refused as the broker refuses it."""
+    with pytest.raises(InvalidUse) as caught:
+        TopicName.parse(text)
+    assert isinstance(caught.value, ValueError)
+
+
+@given(_ENTITIES, _ENTITIES, _NAMES)
+def test_full_name_and_url_round_trip(tenant, namespace, name):
+    """Any name survives str and parse, and its REST path decodes to it and stays one path of four segments."""
+    topic = TopicName("persistent", tenant, namespace, name)
+    assert TopicName.parse(str(topic)) == topic
+    assert pickle.loads(pickle.dumps(topic)) == topic
+    url = urlsplit(f"http://h/admin/v2/{topic.rest_path}/stats")
+    assert (url.query, url.fragment) == ("", "")
+    segments = url.path.split("/")
+    assert segments[3:6] == ["persistent", tenant, namespace]
+    assert unquote(segments[6], errors="strict") == name
+    assert "+" not in segments[6]
+    assert segments[7:] == ["stats"]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_names_that_are_path_steps_have_no_url(name):
+    """A topic named by dots could address another resource, so it is refused where a URL is made."""
+    with pytest.raises(InvalidUse, match="REST"):
+        _ = TopicName("persistent", "t", "n", name).rest_path
+
+
+@given(_NAMES.filter(lambda name: "-partition-" not in name), st.integers(0, 2**31 - 1))
+def test_partition_and_parent_are_inverse(name, index):
+    """partition(i) names a partition whose index is i and whose parent is the topic."""
+    topic = TopicName("persistent", "t", "n", name)
+    partition = topic.partition(index)
+    assert not topic.is_partition
+    assert topic.parent == topic
+    assert partition.is_partition
+    assert partition.partition_index == index
+    assert partition.parent == topic
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a-partition-", "a-partition-01", "a-partition--1", "-partition-0", "a-partition-x", f"a-partition-{2**31}"],
+)
+def test_what_only_looks_like_a_partition(name):
+    """As in Java, the index must be the plain decimal form of an int."""
+    assert TopicName.parse(name).partition_index == -1
+
+
+@pytest.mark.parametrize(("name", "index"), [("a", -1), ("a", 2**31), ("a-partition-0", 0)])
+def test_partitions_that_cannot_be(name, index):
+    """Negative indexes and partitions of partitions are refused."""
+    with pytest.raises(InvalidUse):
+        TopicName.parse(name).partition(index)
