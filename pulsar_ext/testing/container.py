@@ -189,8 +189,10 @@ class PulsarContainer(Broker):
     def _discard(self) -> None:
         container, self._container = self._container, None
         if container is not None:
-            with contextlib.suppress(NotFound):
+            try:
                 container.stop()
+            except NotFound:
+                container.get_docker_client().client.close()
         if self._guard is not None:
             self._guard.terminate()
             self._guard.wait()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from docker.errors import DockerException, ImageNotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
-from testcontainers.core.docker_client import DockerClient
+from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from pulsar_ext.errors import BrokerStartError
 
@@ -36,6 +37,8 @@ OFFICIAL_IMAGE: Final = f"apachepulsar/pulsar:{PULSAR_VERSION}"
 # As its documentation says; the last step replaces the shell, so that signals reach the broker.
 _OFFICIAL_COMMAND: Final = "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
 
+_DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
+
 # How long the engine may take to say whether a registry answers, and how long a "no" is believed by later runs.
 _REGISTRY_SECONDS: Final = 8
 _NO_REGISTRY_SECONDS: Final = 3600.0
@@ -53,14 +56,22 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
         BrokerStartError: no engine answers, or this user may not use it.
     """
     try:
+        _check_socket()
         return DockerClient(timeout=timeout)
-    except (DockerException, RequestException) as error:
-        cause = str(error)
-        if "Permission" in cause:
-            advice = "this user may not use it: join the group docker, or run as root"
+    except (DockerException, RequestException, OSError) as error:
+        if isinstance(error, PermissionError) or "Permission denied" in str(error):
+            advice = "this user may not use it: join the group of its socket (often: docker), or run as root"
         else:
             advice = "start one, or point DOCKER_HOST at one"
-        raise BrokerStartError(f"no Docker engine answers ({cause}): {advice}; or use a broker process") from error
+        raise BrokerStartError(f"no Docker engine answers ({error}): {advice}; or use a broker process") from error
+
+
+def _check_socket() -> None:
+    """Fail as the client would, which however leaves the socket of a failed attempt open."""
+    address = get_docker_host() or _DEFAULT_SOCKET
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address.removeprefix("unix://"))
 
 
 def choose_image(image: str | None = None, *, report: Callable[[str], None] = lambda _: None) -> str:
