@@ -192,9 +192,9 @@ class PulsarAdmin(_Operations, SyncShell):
 
 
 class AsyncPulsarAdmin(_Operations, AsyncShell):
-    """The same for asyncio: the same arguments and operations, each awaited. One object may serve several event loops.
+    """The same for asyncio: the arguments, operations and errors of `PulsarAdmin`, each operation awaited.
 
-    Args and errors are those of `PulsarAdmin`.
+    Connections belong to the event loop that opened them, so close it in that loop, best by `async with`.
     """
 
     _transport_class = AsyncTransport
