@@ -1,0 +1,320 @@
+"""The one door to the official client's private parts.
+
+The official Python layer keeps its C++ objects in private attributes. Every class of ours that stands on one keeps that
+object in a slot called `inner`, and the slot goes by the official attribute's name as well, so that inherited methods
+find it at no cost. When a release of the official client moves an attribute, this file changes and nothing else does;
+`PRIVATE_ATTRIBUTES` names each of them for the unit test that watches over it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import inspect
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from itertools import repeat
+from typing import Any, NoReturn
+
+import _pulsar
+import pulsar
+import pulsar.asyncio
+import pulsar.schema
+import pulsar.tableview
+
+from .errors import ForkedClientError, NotOpen
+
+__all__ = [
+    "INCIDENTAL_NAMES",
+    "PRIVATE_ATTRIBUTES",
+    "ClientDoor",
+    "ConsumerDoor",
+    "InnerMessageBuilder",
+    "InnerMessageId",
+    "MessageDoor",
+    "MessageIdDoor",
+    "ProducerDoor",
+    "ReaderDoor",
+    "Refusing",
+    "POLL_MILLIS",
+    "Timeout",
+    "adopt",
+    "alias_submodules",
+    "consumers_of",
+    "deserialize_inner",
+    "inner_id_of",
+    "inner_of",
+    "named_arguments",
+    "polling",
+    "raise_result",
+    "refuse_after_fork",
+    "truthy",
+]
+
+InnerMessageId = _pulsar.MessageId
+InnerMessageBuilder = _pulsar.MessageBuilder
+Timeout = _pulsar.Timeout
+
+PRIVATE_ATTRIBUTES = {
+    "MessageId": ("_msg_id",),
+    "Message": ("_message", "_schema"),
+    "Producer": ("_producer", "_schema", "_client", "_build_msg"),
+    "Consumer": ("_consumer", "_schema", "_client"),
+    "Reader": ("_reader", "_schema", "_client"),
+    "Client": ("_client", "_consumers"),
+}
+"""What this module relies on, by the official class that holds it."""
+
+INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", "Tuple", "Optional", "Union"})
+"""What `dir(pulsar)` shows only because its source imports it."""
+
+POLL_MILLIS = 100
+"""How long one native wait lasts: the longest that a Ctrl-C has to wait."""
+
+
+class Refusing:
+    """Stands where a C++ object belongs and answers every use with one clear error instead of a crash or a hang."""
+
+    def __init__(self, error: Callable[[], Exception]) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._error()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self._error()
+
+
+def _never_opened(kind: str, how: str) -> Refusing:
+    return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
+
+
+class _Text(str):
+    """An empty text that official code does not take for a missing one."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class _Number(int):
+    """A zero that official code does not take for a missing number."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def truthy(value: Any) -> Any:
+    """Give a value that is as good as `value` and not false, unless it is None: the official checks are `if value:`."""
+    if value or value is None:
+        return value
+    if isinstance(value, str):
+        return _Text(value)
+    return _Number(value) if isinstance(value, int) else value
+
+
+class MessageIdDoor(pulsar.MessageId):  # type: ignore[misc]  # the official client ships no types
+    """`pulsar.MessageId` with its C++ id in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+
+class MessageDoor(pulsar.Message):  # type: ignore[misc]
+    """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
+
+    __slots__ = ("inner",)
+    inner: Any
+    _schema = pulsar.schema.BytesSchema()
+
+    def __init__(self) -> None:
+        self.inner = _never_opened("Message", "receive(), read_next() or a listener")
+
+
+class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
+    """`pulsar.Producer` with its C++ producer in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self) -> None:
+        self.inner = _never_opened("Producer", "Client.create_producer()")
+
+    def build(
+        self,
+        content: Any,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> Any:
+        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id."""
+        return self._build_msg(
+            content,
+            properties,
+            truthy(partition_key),
+            truthy(ordering_key),
+            truthy(sequence_id),
+            replication_clusters,
+            disable_replication,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        )
+
+
+class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
+    """`pulsar.Consumer` with its C++ consumer in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self) -> None:
+        self.inner = _never_opened("Consumer", "Client.subscribe()")
+
+
+class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
+    """`pulsar.Reader` with its C++ reader in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self) -> None:
+        self.inner = _never_opened("Reader", "Client.create_reader()")
+
+
+class ClientDoor(pulsar.Client):  # type: ignore[misc]
+    """`pulsar.Client` with its C++ client in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+
+# A slot's descriptor works under any name: inherited methods read the official one, ours read `inner`.
+for _door, _private in (
+    (MessageIdDoor, "_msg_id"),
+    (MessageDoor, "_message"),
+    (ProducerDoor, "_producer"),
+    (ConsumerDoor, "_consumer"),
+    (ReaderDoor, "_reader"),
+    (ClientDoor, "_client"),
+):
+    setattr(_door, _private, _door.__dict__["inner"])
+
+_HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader", "Message": "_message"}
+
+
+def adopt(ours: Any, official: Any, client: Any) -> None:
+    """Move the C++ object out of an official Producer, Consumer, Reader or Message into `ours`."""
+    for kind, private in _HANDLES.items():
+        if isinstance(official, getattr(pulsar, kind)):
+            ours.inner = getattr(official, private)
+            break
+    if not isinstance(official, pulsar.Message):
+        ours._schema = getattr(official, "_schema", None)
+        ours._client = client
+
+
+def consumers_of(client: pulsar.Client) -> list[Any]:
+    """Give the client's own list of what it closes."""
+    consumers: list[Any] = client._consumers
+    return consumers
+
+
+def inner_id_of(message_id: Any) -> Any:
+    """Give the C++ id inside any id: ours, the official wrapper, or the C++ id itself; None if it is no id."""
+    if isinstance(message_id, _pulsar.MessageId):
+        return message_id
+    return message_id._msg_id if isinstance(message_id, pulsar.MessageId) else None
+
+
+def deserialize_inner(data: bytes) -> Any:
+    """Make a C++ id of bytes that have been checked before."""
+    return _pulsar.MessageId.deserialize(data)
+
+
+def polling(call: Callable[[int], Any]) -> Iterator[Any]:
+    """Turn a native wait with a timeout into an endless iterator of its results.
+
+    Iterating from C matters twice. It is faster than calling a bound method, and Python looks for signals only between
+    calls: an object that an iteration stores straight into place cannot be lost to a Ctrl-C in between.
+    """
+    return map(call, repeat(POLL_MILLIS))
+
+
+def raise_result(result: Any) -> NoReturn:
+    """Raise the official exception of a `pulsar.Result`."""
+    error = getattr(pulsar, result.name, pulsar.UnknownError)
+    raise error(f"Pulsar error: {result.name}")
+
+
+def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Give every argument of a call of an official method by its name, defaults included.
+
+    Raises:
+        TypeError: as the call itself would.
+    """
+    bound = inspect.signature(method).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    named = dict(bound.arguments)
+    named.pop("self")
+    return named
+
+
+def inner_of(official: Any) -> Any:
+    """Give the C++ object of an official Consumer: a C++ reader, where the official client made it for a listener."""
+    return official._consumer
+
+
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def refuse_after_fork(handle: Any) -> None:
+    """Make `handle` refuse every use in a child process that inherits it by a fork.
+
+    The official client's threads do not exist in the child: there it hangs in send, create and close, and loses
+    acknowledgements without a word.
+    """
+    _inherited.add(handle)
+
+
+def _in_child() -> None:
+    parent = os.getppid()
+    for handle in list(_inherited):
+        kind = type(handle).__name__
+        # Its destructor would wait for threads that do not exist here: never let it run.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.inner))
+        refusal = Refusing(
+            lambda kind=kind: ForkedClientError(  # type: ignore[misc]
+                f"This {kind} was inherited from process {parent} by a fork; none of its threads exist in process "
+                f"{os.getpid()}. Create a Client in this process instead."
+            )
+        )
+        with contextlib.suppress(AttributeError):
+            handle._source = refusal
+        handle.inner = refusal
+    _inherited.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+def alias_submodules(package: str) -> None:
+    """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
+    prefix = "pulsar."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix):
+            sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)

@@ -1,0 +1,268 @@
+"""The client: the factories of producers, consumers and readers, the admin API they may ask, and a clean end.
+
+`Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
+`PulsarClientImpl`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import threading
+import weakref
+from typing import Any, Self
+
+import pulsar
+
+from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refuse_after_fork, truthy
+from .admin import PulsarAdmin, derive_admin_url
+from .consumer import Consumer
+from .errors import InvalidUse, MessageIdUnresolved
+from .message import Message, adopt_message, message_class
+from .message_id import ChunkMessageId, MessageId
+from .producer import Producer
+from .reader import Reader
+from .resolver import Resolver, as_message_id
+from .window import Window
+
+__all__ = ["AuthenticationToken", "Client"]
+
+_log = logging.getLogger("pulsar_ext")
+
+_SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+_REREAD_MILLIS = 30_000
+_EXIT_SECONDS = 10.0
+_ADMIN_SECONDS = 5.0
+
+
+class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client ships no types
+    """The official token authentication, which the derived admin API uses as well."""
+
+    def __init__(self, token: Any) -> None:
+        super().__init__(token)
+        self._token = token
+
+    def __repr__(self) -> str:
+        return "AuthenticationToken(<hidden>)"
+
+
+class Client(ClientDoor):
+    """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
+
+    Args:
+        service_url: as the official client.
+        *args: the official arguments.
+        admin: the admin API, which is asked only what an id rebuilt from numbers stands for and where the chunks of a
+            stored id are: a `PulsarAdmin`, a URL, or None to take `PULSAR_ADMIN_URL` from the environment, or else the
+            service URL's host with the usual port (8080, or 8443 with TLS).
+        **kwargs: the official arguments.
+    """
+
+    __slots__ = ("_admin", "_admin_lock", "_closed", "_derived", "_own_admin", "_producers", "resolver")
+
+    def __init__(self, service_url: Any, *args: Any, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
+        if not (admin is None or isinstance(admin, PulsarAdmin | str)):
+            raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
+        arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
+        super().__init__(**arguments)
+        self._admin_lock = threading.Lock()
+        self._own_admin = not isinstance(admin, PulsarAdmin)
+        self._admin = admin if isinstance(admin, PulsarAdmin) else None
+        self._derived = lambda: _derive_admin(admin, arguments)
+        self.resolver = Resolver(self._admin_api)
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._closed = False
+        refuse_after_fork(self)
+        _open_clients.add(self)
+
+    def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Producer:
+        """Create a producer; the arguments are the official ones.
+
+        With `chunking_enabled`, `max_pending_messages` is a window of this library's own that counts 5 MiB as one
+        chunk, because the official queue deadlocks there.
+        """
+        named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
+        named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
+        window = None
+        if named["chunking_enabled"] is True and isinstance(named["max_pending_messages"], int):
+            window = Window(named["max_pending_messages"], blocks=named["block_if_queue_full"])
+            named["max_pending_messages"] = 0
+            named["block_if_queue_full"] = False
+        router = named["message_router"]
+        if router is not None:
+            named["message_router"] = lambda message, partitions: router(adopt_message(message, Message), partitions)
+        producer = Producer._of(super().create_producer(**named), self, window)  # noqa: SLF001  # our own factory
+        self._producers.add(producer)
+        return producer
+
+    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Consumer:
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones."""
+        named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
+        messages = message_class(named["schema"])
+        splits = named["consumer_type"] in _SPLITTING
+        listener = named["message_listener"]
+        if listener:
+
+            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
+                consumer = Consumer._of(official, self, messages, official.topic(), splits=splits)  # noqa: SLF001
+                _hear(listener, consumer, adopt_message(message, messages))
+
+            named["message_listener"] = listen
+        official = super().subscribe(**named)
+        consumer = Consumer._of(  # noqa: SLF001
+            official, self, messages, topic, splits=splits, queued=named["receiver_queue_size"] != 0
+        )
+        self._replace(official, consumer)
+        return consumer
+
+    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Reader:
+        """Create a reader; the arguments are the official ones.
+
+        `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
+        the first one read, whole.
+
+        Raises:
+            IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+        """
+        named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        if isinstance(topic, str):
+            named["start_message_id"] = self.resolver.start_of(topic, start_message_id).inner
+        messages = message_class(named["schema"])
+        listener = named["reader_listener"]
+        if listener:
+
+            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
+                reader = Reader.__new__(Reader)
+                reader.inner = inner_of(official)
+                _hear(listener, reader, adopt_message(message, messages))
+
+            named["reader_listener"] = listen
+        official = super().create_reader(**named)
+        reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
+        self._replace(official, reader)
+        return reader
+
+    def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+        """Find out through the admin API whether an id is part of a chunked message.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id: of the message's last chunk, or of any other chunk of it.
+
+        Returns:
+            The `ChunkMessageId` of the whole message, or an id equal to the given one if it is not chunked.
+
+        Raises:
+            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
+            AdminError: the admin API refused or did not answer.
+        """
+        return self.resolver.resolve(topic, message_id)
+
+    def read_live_id(self, topic: str, message_id: ChunkMessageId) -> Any:
+        """Read a chunked message again for the one thing that its stored id lacks: where its middle chunks are.
+
+        Returns:
+            The C++ id that knows every chunk.
+
+        Raises:
+            MessageIdUnresolved: the message cannot be read.
+        """
+        reader = super().create_reader(topic, message_id.inner, start_message_id_inclusive=True)
+        try:
+            while True:
+                found = reader.read_next(_REREAD_MILLIS).message_id()
+                if as_message_id(found) >= message_id:
+                    break
+        except pulsar.Timeout:
+            found = None
+        finally:
+            reader.close()
+        if found is None or as_message_id(found) != message_id:
+            raise MessageIdUnresolved(
+                f"{message_id!r} does not name its middle chunks; no admin API answers, and the message cannot be read "
+                f"again from {topic}. Nothing was acknowledged. Give Client(admin=…) or PULSAR_ADMIN_URL.",
+                position=message_id.to_text(),
+            )
+        return found
+
+    def close(self) -> None:
+        """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        for producer in list(self._producers):
+            with contextlib.suppress(pulsar.PulsarException):
+                producer.close()
+        try:
+            self.inner.close()
+        finally:
+            self._close_admin()
+
+    def shutdown(self) -> None:
+        """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        self._closed = True
+        self.inner.shutdown()
+        self._close_admin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _replace(self, official: Any, ours: Any) -> None:
+        consumers = consumers_of(self)
+        consumers.remove(official)
+        consumers.append(ours)
+
+    def _admin_api(self) -> PulsarAdmin:
+        with self._admin_lock:
+            if self._admin is None:
+                self._admin = self._derived()
+            return self._admin
+
+    def _close_admin(self) -> None:
+        with self._admin_lock:
+            if self._own_admin and self._admin is not None:
+                self._admin.close()
+                self._admin = None
+
+
+def _hear(listener: Any, consumer: Any, message: Message) -> None:
+    """Call a listener; what it raises is logged and the message stays unacknowledged, as Java does."""
+    try:
+        listener(consumer, message)
+    except BaseException:
+        _log.exception("A listener raised; %r stays unacknowledged", message.message_id())
+
+
+def _derive_admin(admin: Any, arguments: dict[str, Any]) -> PulsarAdmin:
+    service_url = arguments["service_url"]
+    if not isinstance(service_url, str) and not isinstance(admin, str):
+        raise InvalidUse("With a service URL that changes, the admin API cannot be derived: give Client(admin=…).")
+    authentication = arguments["authentication"]
+    return PulsarAdmin(
+        admin if isinstance(admin, str) else derive_admin_url(service_url),
+        token=authentication._token if isinstance(authentication, AuthenticationToken) else None,  # noqa: SLF001
+        tls_trust_certs_file_path=arguments["tls_trust_certs_file_path"],
+        tls_allow_insecure_connection=arguments["tls_allow_insecure_connection"],
+        timeout_seconds=_ADMIN_SECONDS,
+        deadline_seconds=_ADMIN_SECONDS,
+    )
+
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    """Close what the program left open: the C++ client aborts the process, or loses what is pending, if it ends open."""
+    for client in list(_open_clients):
+        if not client._closed:  # noqa: SLF001  # this module's own class
+            with contextlib.suppress(Exception):
+                client.close()
+
+
+atexit.register(_close_at_exit)

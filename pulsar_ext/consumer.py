@@ -1,0 +1,222 @@
+"""Consumers: receive at full speed and without loss, and seek, acknowledge and redeliver whole messages.
+
+What the official consumer does right stays its own: a received message is acknowledged by the C++ code that knows all
+its chunks. Overridden is what goes wrong: a Ctrl-C in `receive()` swallows the next message; a deserialized or rebuilt
+id of a chunked message acknowledges a part of it; a negative acknowledgement on a Shared or Key_Shared subscription
+redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from ._official import ConsumerDoor, MessageDoor, adopt, consumers_of, refuse_after_fork
+from .message import Message
+from .message_id import ChunkMessageId, MessageId, Origin, from_inner
+from .receiving import Receiving
+from .resolver import as_message_id, entry_topic, inner_entry, is_open, seek_target, span
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["Consumer"]
+
+
+class Consumer(Receiving, ConsumerDoor):
+    """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
+
+    __slots__ = ("_closed", "_message_class", "_receive_call", "_source", "_splits", "_topics")
+
+    _client: Client
+
+    @classmethod
+    def _of(
+        cls,
+        official: pulsar.Consumer,
+        client: Client,
+        message_class: type[Message],
+        topics: str | list[str] | re.Pattern[str],
+        *,
+        splits: bool,
+        queued: bool = True,
+    ) -> Self:
+        """Take over an official consumer.
+
+        Args:
+            official: the consumer; it is not used afterwards.
+            client: the client that it belongs to.
+            message_class: what its messages become.
+            topics: what was subscribed to.
+            splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+            queued: whether the receiver queue has room, so that a receive with a timeout is possible.
+        """
+        self = cls.__new__(cls)
+        adopt(self, official, client)
+        self._message_class = message_class
+        self._topics = topics
+        self._splits = splits
+        self._closed = False
+        self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
+        refuse_after_fork(self)
+        return self
+
+    receive = Receiving._receive
+
+    def batch_receive(self) -> list[Message]:
+        """Receive several messages at once, as many as the `batch_receive_policy` says.
+
+        Returns:
+            The messages, in order; empty if none came within the policy's time.
+        """
+        cls = self._message_class
+        messages = []
+        for inner in self.inner.batch_receive():
+            message = cls.__new__(cls)
+            message.inner = inner
+            messages.append(message)
+        return messages
+
+    def acknowledge(self, message: Any) -> None:
+        """Acknowledge one message, all chunks of it, by the message or any id of it.
+
+        Args:
+            message: a received message, or an id: live, deserialized, parsed or rebuilt from numbers.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+            MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
+        """
+        if isinstance(message, MessageDoor):
+            self.inner.acknowledge(message.inner)
+            return
+        if isinstance(message, pulsar.Message):
+            super().acknowledge(message)
+            return
+        for inner in self._to_acknowledge(message):
+            self.inner.acknowledge(inner)
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
+
+        A chunked message of another producer that began before this one's last entry and ends after it is cut in two:
+        that is how the broker's cursor works, for every client. Acknowledge one by one where such producers share a
+        topic.
+
+        Raises:
+            pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
+        """
+        if isinstance(message, MessageDoor):
+            self.inner.acknowledge_cumulative(message.inner)
+            return
+        if isinstance(message, pulsar.Message):
+            super().acknowledge_cumulative(message)
+            return
+        ours = as_message_id(message)
+        if is_open(ours):
+            topic = self._topic_of(ours)
+            chunks = self._client.resolver.chunks_of(topic, ours)
+            if chunks is not None:
+                self.inner.acknowledge_cumulative(inner_entry(chunks.positions[-1], ours, topic))
+                return
+        self.inner.acknowledge_cumulative(self._with_topic(ours))
+
+    def negative_acknowledge(self, message: Any) -> None:
+        """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+        """
+        if self._splits:
+            for inner in self._to_redeliver(message):
+                self.inner.negative_acknowledge(inner)
+        elif isinstance(message, MessageDoor):
+            self.inner.negative_acknowledge(message.inner)
+        elif isinstance(message, pulsar.Message):
+            super().negative_acknowledge(message)
+        else:
+            self.inner.negative_acknowledge(self._with_topic(as_message_id(message)))
+
+    def seek(self, messageid: Any) -> None:
+        """Move the subscription to a message, or to a publish time in milliseconds.
+
+        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
+        the next message received, otherwise the one after it is.
+
+        Raises:
+            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidUse: it is neither an id nor an int.
+        """
+        self.inner.seek(seek_target(self._client.resolver, self._topics, messageid))
+
+    def get_last_message_id(self) -> MessageId:
+        """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
+        last = from_inner(self.inner.get_last_message_id())
+        last.origin = Origin.NUMBERS
+        return last
+
+    def close(self) -> None:
+        """Send pending acknowledgements and close; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.inner.close()
+        consumers = consumers_of(self._client)
+        if self in consumers:
+            consumers.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _topic_of(self, message_id: MessageId) -> str:
+        return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
+
+    def _with_topic(self, message_id: MessageId) -> Any:
+        """Give the C++ id; one that was stored names its topic, which consumers of several topics insist on."""
+        if message_id.origin is not Origin.LIVE:
+            message_id.inner.topic_name(self._topic_of(message_id))
+        return message_id.inner
+
+    def _to_acknowledge(self, message_id: Any) -> list[Any]:
+        """Give the C++ ids that together acknowledge the whole message.
+
+        The first chunk comes last: a broker that sees it acknowledged without the others never redelivers them.
+        """
+        ours = as_message_id(message_id)
+        if ours.origin is Origin.LIVE or not (isinstance(ours, ChunkMessageId) or is_open(ours)):
+            return [self._with_topic(ours)]
+        topic = self._topic_of(ours)
+        chunks = self._client.resolver.chunks_of(topic, ours)
+        if chunks is not None:
+            return [inner_entry(position, ours, topic) for position in reversed(chunks.positions)]
+        if isinstance(ours, ChunkMessageId):
+            return [self._client.read_live_id(topic, ours)]
+        return [self._with_topic(ours)]
+
+    def _to_redeliver(self, message: Any) -> Iterator[Any]:
+        """Give the C++ ids whose redelivery brings the whole message."""
+        if isinstance(message, pulsar.Message):
+            ours = message.message_id() if isinstance(message, Message) else as_message_id(message.message_id())
+        else:
+            ours = as_message_id(message)
+        if not (isinstance(ours, ChunkMessageId) or is_open(ours)):
+            yield self._with_topic(ours)
+            return
+        topic = self._topic_of(ours)
+        chunks = self._client.resolver.chunks_of(topic, ours)
+        if chunks is not None:
+            positions = chunks.positions
+        elif isinstance(ours, ChunkMessageId):
+            positions = span(ours)
+        else:
+            positions = ()
+            yield self._with_topic(ours)
+        for position in positions:
+            yield inner_entry(position, ours, topic)

@@ -1,0 +1,100 @@
+"""Messages as a consumer, a reader or a listener hands them out.
+
+`Message` adds nothing to the official one but its id: `message_id()` gives a `MessageId` that is hashable and ordered,
+and a `ChunkMessageId` for a chunked message. The schema sits in the class, one class a schema, so that building a
+message in the receive loop is one allocation and one store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulsar
+from pulsar.schema import BytesSchema
+
+from ._official import MessageDoor, adopt
+from ._wire import fields
+from .errors import InvalidMessageId, InvalidUse
+from .message_id import ChunkMessageId, MessageId, from_inner
+
+__all__ = ["Message", "MessageBatch", "adopt_message", "message_class"]
+
+_PROPERTY, _PAYLOAD_SIZE = 1, 3
+_MAX_PAYLOAD = (1 << 31) - 1
+
+
+class Message(MessageDoor):
+    """One received message; `data()`, `value()`, `properties()` and so on are the official ones."""
+
+    __slots__ = ()
+
+    def message_id(self) -> MessageId:
+        """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
+        message_id = from_inner(self.inner.message_id())
+        if isinstance(message_id, ChunkMessageId):
+            # The C++ id has it already, but cannot be asked; its chunks are handled one by one.
+            message_id._topic = self.inner.topic_name()  # noqa: SLF001
+        return message_id
+
+    @staticmethod
+    def _wrap(_message: Any) -> Message:
+        message = Message.__new__(Message)
+        message.inner = _message
+        return message
+
+
+def message_class(schema: Any) -> type[Message]:
+    """Give the class whose messages decode with `schema`."""
+    if type(schema) is BytesSchema:
+        return Message
+    return type("Message", (Message,), {"__slots__": (), "_schema": schema, "__module__": __name__})
+
+
+def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
+    """Turn a message that official code made into one of ours."""
+    message = cls.__new__(cls)
+    adopt(message, official, None)
+    return message
+
+
+class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official client ships no types
+    """Takes the payload of a batch apart, as the official `MessageBatch`, without crashing on garbage."""
+
+    def parse_from(self, data: bytes, size: int) -> list[Message]:
+        """Parse `size` messages out of an uncompressed batch payload.
+
+        Raises:
+            InvalidUse: if `data` is not the payload of a batch of `size` messages.
+        """
+        check_batch_payload(data, size)
+        return [Message._wrap(message._message) for message in super().parse_from(data, size)]  # noqa: SLF001
+
+
+def check_batch_payload(data: bytes, size: int) -> None:
+    """Walk a batch payload as the official parser would, which reads past its end when the lengths lie.
+
+    Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length (field 3: payload size),
+    and the payload.
+    """
+    at = 0
+    for index in range(size):
+        length = int.from_bytes(data[at : at + 4], "big")
+        metadata = data[at + 4 : at + 4 + length]
+        payload = _payload_size(metadata) if len(metadata) == length and at + 4 <= len(data) else None
+        if payload is None or at + 4 + length + payload > len(data):
+            raise InvalidUse(f"{len(data)} bytes are not a batch of {size} messages: message {index} does not fit.")
+        at += 4 + length + payload
+
+
+def _payload_size(metadata: bytes) -> int | None:
+    size = 0
+    try:
+        for field, value, _ in fields(metadata):
+            if field == _PROPERTY and isinstance(value, bytes):
+                for _ in fields(value):
+                    pass
+            elif field == _PAYLOAD_SIZE and isinstance(value, int):
+                size = value
+    except InvalidMessageId:
+        return None
+    return size if size <= _MAX_PAYLOAD else None

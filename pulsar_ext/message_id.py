@@ -1,0 +1,354 @@
+"""Message ids that behave: hashable, ordered as Java orders them, and whole for chunked messages.
+
+A chunked message is many entries on the topic. Its id names the last of them, and a seek to that entry alone loses
+the message; `ChunkMessageId` carries the first chunk as well. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
+`ChunkMessageIdImpl` (PIP-107).
+
+How much an id knows depends on where it came from, which `MessageId.origin` tells: an id handed out by a producer or a
+consumer, and the bytes of such an id, say whether their message is chunked. Bare numbers and text do not;
+`Client.resolve_message_id` finds that out.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from ._official import InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
+from ._wire import MessageIdData, decode, encode
+from .errors import InvalidMessageId
+
+__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner"]
+
+_MAX_POSITION = (1 << 63) - 1
+_MAX_INDEX = (1 << 31) - 1
+_FIRST_CHUNK_TAG = 0x3A
+_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
+_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
+
+
+class Origin(enum.Enum):
+    """Where an id came from, and so how much it knows of its message."""
+
+    LIVE = "live"
+    """Handed out by a producer, a consumer or a reader: knows whether its message is chunked."""
+    BYTES = "bytes"
+    """Deserialized: knows it as well, if what was serialized did."""
+    NUMBERS = "numbers"
+    """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
+
+
+class MessageId(MessageIdDoor):
+    """The id of one message; for a chunked message see `ChunkMessageId`.
+
+    Args:
+        partition: index of the partition, -1 on a topic without partitions.
+        ledger_id: the ledger, -1 only in `MessageId.earliest`.
+        entry_id: the entry in that ledger.
+        batch_index: index in the entry's batch, -1 for a message that is not in a batch.
+
+    Raises:
+        InvalidMessageId: a number is below -1 or does not fit (64 bits for ledger and entry, 32 for the others).
+    """
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    origin: Origin = Origin.LIVE
+    _data: bytes | None = None
+    _order: tuple[int, int, int, int] | None = None
+    _topic: str | None = None
+
+    def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
+        _check_numbers(partition, ledger_id, entry_id, batch_index)
+        self.inner = InnerMessageId(partition, ledger_id, entry_id, batch_index)
+        self.origin = Origin.NUMBERS
+
+    @staticmethod
+    def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
+        """Read an id that `serialize()` of any client wrote.
+
+        Args:
+            message_id_bytes: the bytes.
+            topic: the topic (or partition) it belongs to, which consumers of several topics need.
+
+        Returns:
+            A `ChunkMessageId` if the bytes say that the message is chunked.
+
+        Raises:
+            InvalidMessageId: if they are not the bytes of a message id.
+        """
+        data = bytes(message_id_bytes) if isinstance(message_id_bytes, bytearray | memoryview) else message_id_bytes
+        message_id = _from_fields(decode(data), data, Origin.BYTES)
+        if topic is not None:
+            message_id.topic_name(topic)
+        return message_id
+
+    @staticmethod
+    def parse(text: str) -> MessageId:
+        """Read an id from text: `to_text()`, Java's `toString()`, the official `str()`, or a position `ledger:entry`.
+
+        Raises:
+            InvalidMessageId: if the text is none of these.
+        """
+        if not isinstance(text, str):
+            raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
+        parts = text.strip().split(";")
+        if len(parts) > 2:  # noqa: PLR2004  # first and last chunk
+            raise _unreadable(text)
+        ids = [_parse_one(part, text) for part in parts]
+        return ids[0] if len(ids) == 1 else ChunkMessageId(ids[0], ids[1])
+
+    @classmethod
+    def wrap(cls, msg_id: Any) -> MessageId:
+        """Wrap a C++ id, as the official `MessageId.wrap`."""
+        return from_inner(msg_id)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> MessageId:
+        """Read what `to_dict()` wrote, for instance from JSON.
+
+        Raises:
+            InvalidMessageId: if a field is missing or is not a number.
+        """
+        message_id = _from_fields(_fields_of(fields), None, Origin(fields.get("origin", Origin.NUMBERS.value)))
+        if fields.get("topic") is not None:
+            message_id.topic_name(fields["topic"])
+        return message_id
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the id as plain numbers and text that `json.dumps` takes and `from_dict` reads back."""
+        fields = decode(self.serialize())
+        out: dict[str, Any] = _numbers(fields)
+        if fields.batch_size:
+            out["batch_size"] = fields.batch_size
+        if fields.first_chunk is not None:
+            out["first_chunk"] = _numbers(fields.first_chunk)
+        if self._topic is not None:
+            out["topic"] = self._topic
+        out["origin"] = (Origin.BYTES if self.origin is Origin.LIVE else self.origin).value
+        return out
+
+    def to_text(self) -> str:
+        """Give Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
+        ledger_id, entry_id, partition, batch_index = self._key()
+        text = f"{ledger_id}:{entry_id}:{partition}"
+        return text if batch_index == -1 else f"{text}:{batch_index}"
+
+    def serialize(self) -> bytes:
+        """Give the bytes that every client of every language deserializes.
+
+        An id that was deserialized gives back the very bytes it came from, those of the Java client included.
+        """
+        if self._data is None:
+            self._data = self.inner.serialize()
+        return self._data
+
+    def topic_name(self, topic: str | None = None) -> str | None:
+        """Set the topic that the id belongs to (as on an official id), or read it.
+
+        Returns:
+            The topic, None if the id does not say.
+        """
+        if topic is not None:
+            self._topic = topic
+            self.inner.topic_name(topic)
+        return self._topic
+
+    def _key(self) -> tuple[int, int, int, int]:
+        if self._order is None:
+            inner = self.inner
+            self._order = (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+        return self._order
+
+    def __eq__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() == key
+
+    def __ne__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() != key
+
+    def __lt__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() < key
+
+    def __le__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() <= key
+
+    def __gt__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() > key
+
+    def __ge__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() >= key
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({self.to_text()!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        origin = Origin.BYTES if self.origin is Origin.LIVE else self.origin
+        return _restore, (self.serialize(), self._topic, origin)
+
+
+class ChunkMessageId(MessageId):
+    """The id of a chunked message: its first and its last chunk.
+
+    It compares, hashes and counts as the id of its last chunk. A seek or an inclusive start goes to its first.
+
+    Args:
+        first: the id of the first chunk.
+        last: the id of the last chunk.
+
+    Raises:
+        InvalidMessageId: the two are of different partitions, out of order, or of a batch.
+    """
+
+    def __init__(self, first: MessageId, last: MessageId) -> None:
+        one, two = decode(first.serialize()), decode(last.serialize())
+        if one.first_chunk or two.first_chunk or one.batch_index != -1 or two.batch_index != -1:
+            raise InvalidMessageId(f"A chunk is neither chunked nor in a batch itself: {first!r}, {last!r}.")
+        if one.partition != two.partition or (one.ledger_id, one.entry_id) > (two.ledger_id, two.entry_id):
+            raise InvalidMessageId(f"{first!r} cannot be the first chunk of a message that ends at {last!r}.")
+        self._data = encode(
+            MessageIdData(two.ledger_id, two.entry_id, two.partition, first_chunk=_bare(one), batch_size=0)
+        )
+        self.inner = deserialize_inner(self._data)
+        self.origin = Origin.BYTES
+
+    def first_chunk_message_id(self) -> MessageId:
+        """Give the id of the first chunk, Java's `getFirstChunkMessageId()`."""
+        first = decode(self.serialize()).first_chunk
+        assert first is not None  # noqa: S101  # what makes it a ChunkMessageId
+        return self._chunk(first.ledger_id, first.entry_id)
+
+    def last_chunk_message_id(self) -> MessageId:
+        """Give the id of the last chunk as a plain id, Java's `getLastChunkMessageId()`."""
+        return self._chunk(self.ledger_id(), self.entry_id())
+
+    def to_text(self) -> str:
+        """Give Java's `toString()`: the first chunk, a semicolon, the last chunk."""
+        return f"{self.first_chunk_message_id().to_text()};{super().to_text()}"
+
+    def _chunk(self, ledger_id: int, entry_id: int) -> MessageId:
+        chunk = MessageId(self.partition(), ledger_id, entry_id)
+        if self._topic is not None:
+            chunk.topic_name(self._topic)
+        return chunk
+
+
+def from_inner(inner: Any) -> MessageId:
+    """Wrap a C++ id that a producer, a consumer or a reader gave.
+
+    Only its serialized form tells whether it is chunked, so that is made at once and kept.
+    """
+    data = inner.serialize()
+    if _FIRST_CHUNK_TAG in data and decode(data).first_chunk is not None:
+        message_id: MessageId = ChunkMessageId.__new__(ChunkMessageId)
+    else:
+        message_id = MessageId.__new__(MessageId)
+    message_id.inner = inner
+    message_id._data = data  # noqa: SLF001  # this module's own class
+    return message_id
+
+
+def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
+    for one in (fields, fields.first_chunk):
+        if one is not None:
+            _check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+    if fields.batch_size < 0:
+        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")
+    cls = MessageId if fields.first_chunk is None else ChunkMessageId
+    message_id: MessageId = cls.__new__(cls)
+    message_id._data = encode(fields) if data is None else data  # noqa: SLF001
+    message_id.inner = deserialize_inner(message_id._data)  # noqa: SLF001
+    message_id.origin = origin
+    return message_id
+
+
+def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
+    message_id = MessageId.deserialize(data, topic)
+    message_id.origin = origin
+    return message_id
+
+
+def _key_of(other: object) -> tuple[int, int, int, int] | None:
+    if isinstance(other, MessageId):
+        return other._key()  # noqa: SLF001
+    inner = inner_id_of(other)
+    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+
+
+def _bare(fields: MessageIdData) -> MessageIdData:
+    return MessageIdData(fields.ledger_id, fields.entry_id, fields.partition)
+
+
+def _numbers(fields: MessageIdData) -> dict[str, Any]:
+    return {
+        "ledger_id": fields.ledger_id,
+        "entry_id": fields.entry_id,
+        "partition": fields.partition,
+        "batch_index": fields.batch_index,
+    }
+
+
+def _fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
+    try:
+        first = None if nested or fields.get("first_chunk") is None else _fields_of(fields["first_chunk"], nested=True)
+        return MessageIdData(
+            ledger_id=_integer(fields["ledger_id"]),
+            entry_id=_integer(fields["entry_id"]),
+            partition=_integer(fields.get("partition", -1)),
+            batch_index=_integer(fields.get("batch_index", -1)),
+            batch_size=_integer(fields.get("batch_size", 0)),
+            first_chunk=first,
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error!r}.") from None
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
+    limits = (
+        ("partition", partition, _MAX_INDEX),
+        ("ledger_id", ledger_id, _MAX_POSITION),
+        ("entry_id", entry_id, _MAX_POSITION),
+        ("batch_index", batch_index, _MAX_INDEX),
+    )
+    for name, value, limit in limits:
+        if not -1 <= value <= limit:
+            raise InvalidMessageId(f"{name} {value} is not between -1 and {limit}.")
+
+
+def _parse_one(part: str, text: str) -> MessageId:
+    match = _JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part)
+    if match is None:
+        raise _unreadable(text)
+    ledger_id, entry_id, partition, batch_index = (-1 if number is None else int(number) for number in match.groups())
+    return MessageId(partition, ledger_id, entry_id, batch_index)
+
+
+def _unreadable(text: str) -> InvalidMessageId:
+    shown = text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004  # enough to recognise it
+    return InvalidMessageId(
+        f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', 'ledger:entry:partition:batch_index' "
+        "and, for a chunked message, 'first;last'."
+    )
+
+
+
+
+MessageId.earliest = from_inner(InnerMessageId.earliest)
+MessageId.latest = from_inner(InnerMessageId.latest)

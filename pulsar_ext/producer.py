@@ -1,0 +1,168 @@
+"""Producers: ids that know their chunks, callbacks that cannot take the process down, and no deadlock on chunks.
+
+Mirrors Java's `ProducerImpl`. The official client acquires a place in its queue for every chunk while it holds the lock
+that frees places, so a full queue deadlocks it for good, and a refused message leaks the places it had. A producer of
+chunked messages therefore runs without the official queue, behind a `Window` of our own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from ._official import ProducerDoor, adopt, refuse_after_fork
+from .errors import InvalidUse
+from .message_id import MessageId, from_inner
+from .window import Window
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["Producer"]
+
+_log = logging.getLogger("pulsar_ext")
+_running = threading.local()
+
+SendCallback = Callable[[Any, MessageId], object]
+
+
+class Producer(ProducerDoor):
+    """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
+
+    __slots__ = ("_closed", "_window")
+
+    _client: Client
+
+    @classmethod
+    def _of(cls, official: pulsar.Producer, client: Client, window: Window | None) -> Self:
+        """Take over an official producer; `window` bounds what is pending, in place of the official queue."""
+        self = cls.__new__(cls)
+        adopt(self, official, client)
+        self._closed = False
+        self._window = window
+        refuse_after_fork(self)
+        return self
+
+    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Publish a message and wait until it is persisted; the arguments are the official ones.
+
+        Returns:
+            The message's id, a `ChunkMessageId` if it was sent in chunks.
+
+        Raises:
+            InvalidUse: in a callback of this client, where waiting would wait for itself.
+        """
+        self._refuse_in_callback("send")
+        message = self.build(content, *args, **kwargs)
+        window = self._window
+        if window is None:
+            return from_inner(self.inner.send(message))
+        weight = window.weigh(message.length())
+        if not self._enter(window, weight):
+            raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
+        try:
+            return from_inner(self.inner.send(message))
+        finally:
+            window.release(weight)
+
+    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+        """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
+
+        The callback runs on the client's I/O thread. What it raises is logged and goes no further; a send, flush or
+        close that would wait for that same thread is refused there.
+
+        Args:
+            content: the message's value.
+            callback: called with a `pulsar.Result` and a `MessageId`; None ignores the outcome.
+            *args: the official arguments.
+            **kwargs: the official arguments.
+        """
+        message = self.build(content, *args, **kwargs)
+        guarded = None if callback is None else self._guard(callback)
+        window = self._window
+        if window is None:
+            self.inner.send_async(message, guarded)
+            return
+        weight = window.weigh(message.length())
+        if not self._enter(window, weight):
+            if guarded is not None:
+                guarded(pulsar.Result.ProducerQueueIsFull, MessageId().inner)
+            return
+
+        def done(result: Any, inner: Any) -> None:
+            window.release(weight)
+            if guarded is not None:
+                guarded(result, inner)
+
+        try:
+            self.inner.send_async(message, done)
+        except BaseException:
+            window.release(weight)
+            raise
+
+    def flush(self) -> None:
+        """Send what is batched and wait until everything sent so far is persisted.
+
+        Raises:
+            InvalidUse: in a callback of this client, where waiting would wait for itself.
+        """
+        self._refuse_in_callback("flush")
+        self.inner.flush()
+
+    def close(self) -> None:
+        """Wait until everything sent so far is persisted, then close; closing again does nothing.
+
+        While the broker is out of reach nothing is waited for: pending messages fail with `AlreadyClosed`, each
+        callback is told.
+        """
+        if self._closed:
+            return
+        self._refuse_in_callback("close")
+        self._closed = True
+        try:
+            if self.inner.is_connected():
+                self.inner.flush()  # the official close fails an open batch
+        finally:
+            self.inner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _enter(self, window: Window, weight: int) -> bool:
+        """Take room for a message; False if there is none and the producer does not block."""
+        if window.try_acquire(weight):
+            return True
+        if not window.blocks:
+            return False
+        self._refuse_in_callback("send_async with a full queue")
+        window.acquire(weight)
+        return True
+
+    def _guard(self, callback: SendCallback) -> Callable[[Any, Any], None]:
+        """Keep what a callback raises away from the C++ client, which would drop callbacks, hang or abort."""
+        client = self._client
+
+        def guarded(result: Any, inner: Any) -> None:
+            _running.client = client
+            try:
+                callback(result, from_inner(inner))
+            except BaseException:
+                _log.exception("A send callback raised; the message's result was %s", result)
+            finally:
+                _running.client = None
+
+        return guarded
+
+    def _refuse_in_callback(self, what: str) -> None:
+        if getattr(_running, "client", None) is self._client:
+            raise InvalidUse(
+                f"{what} inside a send callback would wait for the thread that runs the callback: use send_async, or "
+                "hand the work to a thread of your own."
+            )

@@ -1,0 +1,70 @@
+"""Readers: read at full speed, start from and seek to whole messages; mirrors Java's `ReaderImpl`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from ._official import ReaderDoor, adopt, consumers_of, refuse_after_fork
+from .message import Message
+from .receiving import Receiving
+from .resolver import seek_target
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["Reader"]
+
+
+class Reader(Receiving, ReaderDoor):
+    """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
+
+    __slots__ = ("_closed", "_message_class", "_receive_call", "_source", "_topic")
+
+    _client: Client
+
+    @classmethod
+    def _of(
+        cls, official: pulsar.Reader, client: Client, message_class: type[Message], topic: str, *, queued: bool = True
+    ) -> Self:
+        """Take over an official reader; the arguments are those of `Consumer._of`."""
+        self = cls.__new__(cls)
+        adopt(self, official, client)
+        self._message_class = message_class
+        self._topic = topic
+        self._closed = False
+        self._receive_from(self.inner.read_next, None if queued else self.inner.read_next_async)
+        refuse_after_fork(self)
+        return self
+
+    read_next = Receiving._receive
+
+    def seek(self, messageid: Any) -> None:
+        """Move to a message, or to a publish time in milliseconds.
+
+        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
+        the next message read, otherwise the one after it is.
+
+        Raises:
+            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidUse: it is neither an id nor an int.
+        """
+        self.inner.seek(seek_target(self._client.resolver, self._topic, messageid))
+
+    def close(self) -> None:
+        """Close the reader; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.inner.close()
+        consumers = consumers_of(self._client)
+        if self in consumers:
+            consumers.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
