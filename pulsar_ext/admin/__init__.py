@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Self
 from pulsar_ext.admin import _checks, _namespaces, _subscriptions, _topics
 from pulsar_ext.admin._core import AsyncShell, Operation, Session, SyncShell
 from pulsar_ext.admin._entry import EntryMetadata
-from pulsar_ext.admin._http import AsyncTransport, HttpSession, Limits, SyncTransport, tls_context
 from pulsar_ext.admin._models import (
     BacklogAnalysis,
     ClusterInfo,
@@ -29,6 +28,8 @@ from pulsar_ext.admin._models import (
     SubscriptionStats,
     TopicStats,
 )
+from pulsar_ext.admin._session import HttpSession, Limits
+from pulsar_ext.admin._transport import AsyncTransport, SyncTransport, tls_context
 from pulsar_ext.admin._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:

@@ -94,6 +94,7 @@ class Session(Protocol):
         Raises:
             AdminError: the broker refused it, or no usable answer came.
         """
+        raise NotImplementedError
 
 
 class SyncShell:

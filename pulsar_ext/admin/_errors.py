@@ -39,8 +39,9 @@ _BY_STATUS: dict[int, type[AdminError]] = {
     504: AdminUnavailable,
 }
 _HINT = {
-    401: "give PulsarAdmin a valid token",
-    403: "the token's role lacks the permission for this",
+    # The broker answers 401 also to a role that it knows but that lacks a permission on a tenant or topic.
+    401: "give PulsarAdmin a valid token, of a role that may do this",
+    403: "give PulsarAdmin a token of a role that may do this",
     429: "the broker limits its admin requests (httpRequestsLimitEnabled); try again later",
 }
 _UNSEEN = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)

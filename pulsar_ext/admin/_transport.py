@@ -1,0 +1,167 @@
+"""Transports: they carry bytes over httpx2, and are the one thing there is two of, synchronous and for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+import weakref
+from typing import TYPE_CHECKING, Protocol
+
+import httpx2
+
+from pulsar_ext.admin._core import Answer
+from pulsar_ext.errors import InvalidUse, NotOpen
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+__all__ = ["AsyncTransport", "SyncTransport", "Transport", "tls_context"]
+
+
+class Transport(Protocol):
+    """Carries one HTTP exchange."""
+
+    async def fetch(
+        self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
+    ) -> Answer:
+        """Send and read the whole answer; raises `httpx2.RequestError`, also when the time is over."""
+        raise NotImplementedError
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait between two attempts."""
+        raise NotImplementedError
+
+
+class SyncTransport:
+    """Blocks instead of suspending. Safe between threads; after a fork, the child opens connections of its own."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        # By process: a forked child must not use its parent's sockets, and must not close them either. No lock guards
+        # this, for a lock that is held at the moment of a fork stays held in the child for ever.
+        self._clients: dict[int, httpx2.Client] = {}
+        self._closed = False
+
+    def _client(self) -> httpx2.Client:
+        if self._closed:
+            raise NotOpen("This PulsarAdmin is closed")
+        client = self._clients.get(os.getpid())
+        if client is None:
+            made = httpx2.Client(verify=self._context)
+            client = self._clients.setdefault(os.getpid(), made)
+            if client is not made:
+                made.close()
+        return client
+
+    async def fetch(
+        self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
+    ) -> Answer:
+        """See `Transport`."""
+        end = time.monotonic() + timeout_seconds
+        with self._client().stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
+            return _answer(response, b"".join(_until(end, response.iter_bytes())))
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Transport`."""
+        time.sleep(seconds)  # noqa: ASYNC251  # this transport blocks, that is what it is for
+
+    def close(self) -> None:
+        """Close this process's connections. A second call does nothing."""
+        self._closed = True
+        if client := self._clients.pop(os.getpid(), None):
+            client.close()
+
+
+class AsyncTransport:
+    """Suspends on asyncio, with one pool of connections for each event loop."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._closed = False
+
+    def _client(self) -> httpx2.AsyncClient:
+        if self._closed:
+            raise NotOpen("This AsyncPulsarAdmin is closed")
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = httpx2.AsyncClient(verify=self._context)
+        return client
+
+    async def fetch(
+        self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
+    ) -> Answer:
+        """See `Transport`."""
+        end = time.monotonic() + timeout_seconds
+        exchange = self._client().stream(method, url, headers=headers, content=content, timeout=timeout_seconds)
+        async with exchange as response:
+            return _answer(response, b"".join([chunk async for chunk in _until_async(end, response.aiter_bytes())]))
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Transport`."""
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        """Close the running loop's connections. A second call does nothing."""
+        self._closed = True
+        if client := self._clients.pop(asyncio.get_running_loop(), None):
+            await client.aclose()
+
+
+def _answer(response: httpx2.Response, body: bytes) -> Answer:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw}
+    return Answer(response.status_code, headers, body)
+
+
+# httpx2's own timeout is for each read, so an answer that drips would never end.
+def _until(end: float, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        _check(end)
+
+
+async def _until_async(end: float, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for chunk in chunks:
+        yield chunk
+        _check(end)
+
+
+def _check(end: float) -> None:
+    if time.monotonic() > end:
+        raise httpx2.ReadTimeout("the answer was not complete in time")
+
+
+def tls_context(
+    trust_certs_file_path: str | None,
+    certificate_file_path: str | None,
+    private_key_file_path: str | None,
+    *,
+    allow_insecure_connection: bool,
+    validate_hostname: bool,
+) -> ssl.SSLContext:
+    """Build the TLS settings once, so that a wrong file is found when the admin object is made.
+
+    Raises:
+        InvalidUse: a file is missing or unreadable, or only one of certificate and key is given.
+    """
+    if private_key_file_path and not certificate_file_path:
+        raise InvalidUse("tls_private_key_file_path is given without tls_certificate_file_path")
+    try:
+        context = ssl.create_default_context(cafile=trust_certs_file_path)
+        if certificate_file_path:
+            context.load_cert_chain(certificate_file_path, private_key_file_path)
+    except OSError as error:
+        raise InvalidUse(
+            f"Cannot load the TLS files (trust {trust_certs_file_path!r}, certificate {certificate_file_path!r}, "
+            f"key {private_key_file_path!r}): {error}"
+        ) from error
+    if allow_insecure_connection or not validate_hostname:
+        context.check_hostname = False
+    if allow_insecure_connection:
+        context.verify_mode = ssl.CERT_NONE
+    return context
