@@ -1,0 +1,261 @@
+"""The broker as a container: every profile on the image that is built here, and that nothing outlives its owner.
+
+Where no container can be run the tests are skipped with the reason; with `PULSAR_EXT_REQUIRE_CONTAINERS=1` they fail.
+"""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import httpx2
+import pulsar
+import pytest
+from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
+
+from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.testing import PROFILES, PulsarContainer
+from pulsar_ext.testing.image import choose_image, connect_engine, image_problem
+
+_GONE_SECONDS = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _containers():
+    try:
+        problem = image_problem()
+    except BrokerStartError as error:
+        problem = error.message
+    if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
+        pytest.fail(f"containers are required here: {problem}")
+    if problem is not None:
+        pytest.skip(problem)
+
+
+@pytest.fixture(scope="module")
+def engine():
+    wrapper = connect_engine()
+    yield wrapper.client
+    wrapper.client.close()
+
+
+@pytest.fixture(scope="module")
+def plain():
+    with PulsarContainer() as broker:
+        yield broker
+
+
+class _Person(Record):
+    name = String()
+    age = Integer()
+
+
+def _connect(broker):
+    authentication = pulsar.AuthenticationToken(broker.token) if broker.token else None
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return pulsar.Client(broker.service_url, authentication=authentication, logger=logger)
+
+
+def _admin(broker):
+    headers = {"Authorization": f"Bearer {broker.token}"} if broker.token else {}
+    return httpx2.Client(base_url=f"{broker.admin_url}/admin/v2", headers=headers, trust_env=False, timeout=30)
+
+
+def _ask(admin, method, path, **arguments):
+    answer = admin.request(method, path, **arguments)
+    assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+    return answer.json() if answer.content else None
+
+
+def _use_all_of_it(broker, client, admin, namespace):
+    """Go through what tests ask of a broker, so that a class that the image lacks is missed here."""
+    topic = f"persistent://{namespace}/batches"
+    consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    for compression in ("NONE", "LZ4", "ZLib", "ZSTD", "SNAPPY"):
+        producer = client.create_producer(topic, compression_type=getattr(pulsar.CompressionType, compression))
+        for number in range(20):
+            producer.send_async(b"%d" % number * 50, None)
+        producer.flush()
+        received = [consumer.receive(20_000) for _ in range(20)]
+        for message in received:
+            consumer.acknowledge(message)
+        assert [message.data() for message in received] == [b"%d" % number * 50 for number in range(20)]
+        producer.close()
+
+    topic = f"persistent://{namespace}/chunks"
+    consumer = client.subscribe(topic, "s")
+    large = os.urandom(6_000_000 if broker.profile.name != "small-chunks" else 300_000)
+    client.create_producer(topic, chunking_enabled=True, batching_enabled=False).send(large)
+    assert consumer.receive(20_000).data() == large
+
+    for schema in (JsonSchema(_Person), AvroSchema(_Person)):
+        topic = f"persistent://{namespace}/{type(schema).__name__}"
+        consumer = client.subscribe(topic, "s", schema=schema)
+        client.create_producer(topic, schema=schema).send(_Person(name="Ada", age=36))
+        assert consumer.receive(20_000).value().name == "Ada"
+        assert "age" in _ask(admin, "GET", f"/schemas/{namespace}/{type(schema).__name__}/schema")["data"]
+
+    producer = client.create_producer(f"persistent://{namespace}/keys", batching_enabled=False)
+    for number in range(30):
+        producer.send(b"%d" % number, partition_key=str(number % 3))
+    keys = f"/persistent/{namespace}/keys"
+    _ask(admin, "PUT", f"{keys}/compaction")
+    while (state := _ask(admin, "GET", f"{keys}/compaction"))["status"] == "RUNNING":
+        time.sleep(0.1)
+    assert state["status"] == "SUCCESS", state
+    reader = client.create_reader(f"persistent://{namespace}/keys", pulsar.MessageId.earliest, is_read_compacted=True)
+    assert [reader.read_next(20_000).data() for _ in range(3)] == [b"27", b"28", b"29"]
+
+    before = {ledger["ledgerId"] for ledger in _ask(admin, "GET", f"{keys}/internalStats")["ledgers"]}
+    _ask(admin, "PUT", f"{keys}/unload")
+    producer.send(b"on a new ledger", partition_key="x")
+    assert {ledger["ledgerId"] for ledger in _ask(admin, "GET", f"{keys}/internalStats")["ledgers"]} - before
+    assert _ask(admin, "GET", f"{keys}/stats")["msgInCounter"] > 0
+    _ask(admin, "PUT", f"/persistent/{namespace}/parts/partitions", json=3)
+    client.create_producer(f"persistent://{namespace}/parts").send(b"x")
+    for path in ("/brokers/health", "/brokers/configuration/runtime", "/broker-stats/metrics", "/bookies/all"):
+        assert admin.get(path).is_success, path
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_serves_what_tests_ask_of_it_and_keeps_its_data(profile):
+    """On each profile all kinds of use work, no class is missing, and a killed broker is back with data and URLs."""
+    with PulsarContainer(profile) as broker, _admin(broker) as admin:
+        urls = broker.service_url, broker.admin_url
+        namespace = f"public/{uuid.uuid4().hex[:8]}"
+        _ask(admin, "PUT", f"/namespaces/{namespace}")
+        in_force = _ask(admin, "GET", "/brokers/configuration/runtime")
+        for name, value in broker.profile.settings.items():
+            # The broker shows lists in brackets, and hides secrets.
+            assert in_force[name].strip("[]").replace(", ", ",") in (value, "*****"), name
+        with contextlib.closing(_connect(broker)) as client:
+            _use_all_of_it(broker, client, admin, namespace)
+            kept = client.create_producer(f"persistent://{namespace}/kept").send(b"kept")
+
+        broker.kill()
+        assert not broker.is_running()
+        broker.restart()
+
+        assert (broker.service_url, broker.admin_url) == urls
+        with contextlib.closing(_connect(broker)) as client:
+            reader = client.create_reader(f"persistent://{namespace}/kept", pulsar.MessageId.earliest)
+            message = reader.read_next(20_000)
+            assert (message.data(), message.message_id()) == (b"kept", kept)
+        missing = re.findall(
+            r"\w*(?:NoClassDefFound|ClassNotFound|UnsatisfiedLink|NoSuchMethod)\w*.*", broker.log_text()
+        )
+        assert missing == []
+
+
+def test_without_the_token_nobody_is_let_in_and_the_key_shows_nowhere(engine):
+    """With authentication a bare request is refused; key and token are in no repr, log, environment or command."""
+    with PulsarContainer("auth") as broker:
+        bare = httpx2.get(f"{broker.admin_url}/admin/v2/namespaces/public/default", trust_env=False)
+        assert bare.status_code == 401
+        seen = [
+            repr(broker),
+            broker.describe(),
+            broker.log_text(),
+            str(engine.containers.get(broker.container_id).attrs),
+        ]
+        signature = broker.token.rsplit(".", 1)[1]
+        assert [text for text in seen if signature in text] == []
+        assert "data:;base64" not in seen[-1]
+
+
+def test_nothing_is_open_to_the_network_and_nobody_is_root(engine, plain):
+    """Every published port is bound to the loopback, and the broker runs as an ordinary user."""
+    container = engine.containers.get(plain.container_id)
+    bindings = [binding for port in container.ports.values() for binding in port or []]
+
+    assert {binding["HostIp"] for binding in bindings} == {"127.0.0.1"}
+    assert len(bindings) == 2
+    assert container.exec_run(["id", "-u"]).output.strip() == b"10000"
+
+
+def test_the_health_check_tells_the_truth(engine, plain):
+    """It succeeds while the broker serves, and fails in a container in which none runs."""
+    if plain.image.startswith("apachepulsar/"):
+        pytest.skip("the official image has no health check")
+    assert engine.containers.get(plain.container_id).exec_run(["/pulsar/bin/healthcheck"]).exit_code == 0
+
+    idle = engine.containers.run(plain.image, ["sleep", "60"], detach=True)
+    try:
+        assert idle.exec_run(["/pulsar/bin/healthcheck"]).exit_code != 0
+    finally:
+        idle.remove(force=True, v=True)
+
+
+def test_the_image_is_small(engine, plain):
+    """The image that is built here takes less than 200 MB; the first try took 600."""
+    if not plain.image.startswith("pulsar-ext-standalone:"):
+        pytest.skip("another image was chosen")
+    assert engine.images.get(plain.image).attrs["Size"] < 200_000_000
+
+
+def test_sigterm_ends_the_broker_in_good_order(engine):
+    """The broker itself gets the engine's stop signal and ends by it, before the engine loses patience and kills."""
+    with PulsarContainer() as broker:
+        container = engine.containers.get(broker.container_id)
+        container.stop(timeout=60)
+        container.reload()
+        assert container.attrs["State"]["ExitCode"] == 128 + signal.SIGTERM
+        assert not broker.is_running()
+
+
+def test_a_container_that_ends_at_once_is_noticed_with_its_log(engine):
+    """A broker that cannot start is an error with the log's end in it, before the time is up, and leaves nothing."""
+    with pytest.raises(BrokerStartError, match=r"ended while it was starting[\s\S]*[Hh]eap"):
+        PulsarContainer(heap="1k", start_timeout=3600).start()
+
+    assert (
+        engine.containers.list(all=True, filters={"label": f"pulsar-ext.owner-pid={os.getpid()}", "status": "exited"})
+        == []
+    )
+
+
+def test_an_image_that_does_not_exist_is_named_in_the_error():
+    """A wrong image name is a `BrokerStartError` that repeats it, not the engine's own exception."""
+    with pytest.raises(BrokerStartError, match="pulsar-ext-no-such-image:1"):
+        PulsarContainer(image="pulsar-ext-no-such-image:1").start()
+
+
+def test_stop_removes_the_container_and_its_data(engine):
+    """After the stop the engine knows neither the container nor its volume, and a second stop does nothing."""
+    broker = PulsarContainer().start()
+    container = engine.containers.get(broker.container_id)
+    volumes = [mount["Name"] for mount in container.attrs["Mounts"]]
+
+    broker.stop()
+    broker.stop()
+
+    assert container.id not in {other.id for other in engine.containers.list(all=True)}
+    assert volumes
+    assert not {volume.name for volume in engine.volumes.list()} & set(volumes)
+    assert not broker.is_running()
+
+
+def test_a_killed_owner_leaves_no_container(engine):
+    """When the process that started a broker dies by SIGKILL, its container and no other goes."""
+    program = (
+        "import time\nfrom pulsar_ext.testing import PulsarContainer\n"
+        "broker = PulsarContainer().start()\nprint(broker.container_id, flush=True)\ntime.sleep(600)\n"
+    )
+    bystander = engine.containers.create(choose_image(), ["sleep", "60"])
+    try:
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+            container_id = owner.stdout.readline().strip()
+            assert container_id in {container.id for container in engine.containers.list()}
+            owner.kill()
+
+        deadline = time.monotonic() + _GONE_SECONDS
+        while container_id in {container.id for container in engine.containers.list(all=True)}:
+            assert time.monotonic() < deadline, "the container is still there"
+            time.sleep(0.2)
+        assert bystander.id in {container.id for container in engine.containers.list(all=True)}
+    finally:
+        bystander.remove(force=True, v=True)
