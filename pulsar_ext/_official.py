@@ -8,7 +8,6 @@ find it at no cost. When a release of the official client moves an attribute, th
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import inspect
 import os
@@ -84,6 +83,9 @@ class Refusing:
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
+        raise self._error()
+
+    def __call__(self, *_: Any) -> NoReturn:
         raise self._error()
 
     def __iter__(self) -> Iterator[Any]:
@@ -303,9 +305,9 @@ def _in_child() -> None:
                 f"{os.getpid()}. Create a Client in this process instead."
             )
         )
-        with contextlib.suppress(AttributeError):
-            handle._source = refusal
         handle.inner = refusal
+        if isinstance(handle, ConsumerDoor | ReaderDoor):
+            handle._source = handle._receive_call = refusal  # type: ignore[union-attr]  # ours have both
     _inherited.clear()
 
 

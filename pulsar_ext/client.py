@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import threading
 import weakref
 from typing import Any, Self
@@ -17,6 +16,7 @@ import pulsar
 
 from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refuse_after_fork, truthy
 from .admin import PulsarAdmin, derive_admin_url
+from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import InvalidUse, MessageIdUnresolved
 from .message import Message, adopt_message, message_class
@@ -27,8 +27,6 @@ from .resolver import Resolver, as_message_id
 from .window import Window
 
 __all__ = ["AuthenticationToken", "Client"]
-
-_log = logging.getLogger("pulsar_ext")
 
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 _REREAD_MILLIS = 30_000
@@ -106,7 +104,7 @@ class Client(ClientDoor):
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
                 consumer = Consumer._of(official, self, messages, official.topic(), splits=splits)  # noqa: SLF001
-                _hear(listener, consumer, adopt_message(message, messages))
+                guard_listener(listener, consumer, adopt_message(message, messages))
 
             named["message_listener"] = listen
         official = super().subscribe(**named)
@@ -136,7 +134,7 @@ class Client(ClientDoor):
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
                 reader = Reader.__new__(Reader)
                 reader.inner = inner_of(official)
-                _hear(listener, reader, adopt_message(message, messages))
+                guard_listener(listener, reader, adopt_message(message, messages))
 
             named["reader_listener"] = listen
         official = super().create_reader(**named)
@@ -192,6 +190,7 @@ class Client(ClientDoor):
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
         if self._closed:
             return
+        refuse_in_callback(self, "close")
         self._closed = True
         for producer in list(self._producers):
             with contextlib.suppress(pulsar.PulsarException):
@@ -203,6 +202,7 @@ class Client(ClientDoor):
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        refuse_in_callback(self, "shutdown")
         self._closed = True
         self.inner.shutdown()
         self._close_admin()
@@ -229,14 +229,6 @@ class Client(ClientDoor):
             if self._own_admin and self._admin is not None:
                 self._admin.close()
                 self._admin = None
-
-
-def _hear(listener: Any, consumer: Any, message: Message) -> None:
-    """Call a listener; what it raises is logged and the message stays unacknowledged, as Java does."""
-    try:
-        listener(consumer, message)
-    except BaseException:
-        _log.exception("A listener raised; %r stays unacknowledged", message.message_id())
 
 
 def _derive_admin(admin: Any, arguments: dict[str, Any]) -> PulsarAdmin:

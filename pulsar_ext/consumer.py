@@ -33,6 +33,13 @@ class Consumer(Receiving, ConsumerDoor):
 
     _client: Client
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed = False
+        self._message_class = Message
+        self._source = self._receive_call = self.inner
+        self._splits = False
+
     @classmethod
     def _of(
         cls,

@@ -7,15 +7,12 @@ chunked messages therefore runs without the official queue, behind a `Window` of
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
 from ._official import ProducerDoor, adopt, refuse_after_fork
-from .errors import InvalidUse
+from .callbacks import SendCallback, guard_callback, refuse_in_callback
 from .message_id import MessageId, from_inner
 from .window import Window
 
@@ -24,18 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer"]
 
-_log = logging.getLogger("pulsar_ext")
-_running = threading.local()
-
-SendCallback = Callable[[Any, MessageId], object]
-
 
 class Producer(ProducerDoor):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
     __slots__ = ("_closed", "_window")
 
-    _client: Client
+    _client: Client | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client = None
+        self._closed = False
+        self._window = None
 
     @classmethod
     def _of(cls, official: pulsar.Producer, client: Client, window: Window | None) -> Self:
@@ -56,7 +54,7 @@ class Producer(ProducerDoor):
         Raises:
             InvalidUse: in a callback of this client, where waiting would wait for itself.
         """
-        self._refuse_in_callback("send")
+        refuse_in_callback(self._client, "send")
         message = self.build(content, *args, **kwargs)
         window = self._window
         if window is None:
@@ -82,7 +80,7 @@ class Producer(ProducerDoor):
             **kwargs: the official arguments.
         """
         message = self.build(content, *args, **kwargs)
-        guarded = None if callback is None else self._guard(callback)
+        guarded = None if callback is None else guard_callback(callback, self._client)
         window = self._window
         if window is None:
             self.inner.send_async(message, guarded)
@@ -110,7 +108,7 @@ class Producer(ProducerDoor):
         Raises:
             InvalidUse: in a callback of this client, where waiting would wait for itself.
         """
-        self._refuse_in_callback("flush")
+        refuse_in_callback(self._client, "flush")
         self.inner.flush()
 
     def close(self) -> None:
@@ -121,7 +119,7 @@ class Producer(ProducerDoor):
         """
         if self._closed:
             return
-        self._refuse_in_callback("close")
+        refuse_in_callback(self._client, "close")
         self._closed = True
         try:
             if self.inner.is_connected():
@@ -141,28 +139,6 @@ class Producer(ProducerDoor):
             return True
         if not window.blocks:
             return False
-        self._refuse_in_callback("send_async with a full queue")
+        refuse_in_callback(self._client, "send_async with a full queue")
         window.acquire(weight)
         return True
-
-    def _guard(self, callback: SendCallback) -> Callable[[Any, Any], None]:
-        """Keep what a callback raises away from the C++ client, which would drop callbacks, hang or abort."""
-        client = self._client
-
-        def guarded(result: Any, inner: Any) -> None:
-            _running.client = client
-            try:
-                callback(result, from_inner(inner))
-            except BaseException:
-                _log.exception("A send callback raised; the message's result was %s", result)
-            finally:
-                _running.client = None
-
-        return guarded
-
-    def _refuse_in_callback(self, what: str) -> None:
-        if getattr(_running, "client", None) is self._client:
-            raise InvalidUse(
-                f"{what} inside a send callback would wait for the thread that runs the callback: use send_async, or "
-                "hand the work to a thread of your own."
-            )

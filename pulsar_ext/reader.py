@@ -24,6 +24,12 @@ class Reader(Receiving, ReaderDoor):
 
     _client: Client
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._closed = False
+        self._message_class = Message
+        self._source = self._receive_call = self.inner
+
     @classmethod
     def _of(
         cls, official: pulsar.Reader, client: Client, message_class: type[Message], topic: str, *, queued: bool = True

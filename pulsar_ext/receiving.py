@@ -91,23 +91,23 @@ class PendingReceives(Iterator[Any]):
         self._receive_async = receive_async
         self._answers: deque[Any] = deque()
         self._failures: deque[Any] = deque()
-        self._changed = threading.Condition()
-        self._waiting = 0
+        self._waiters: set[int] = set()
         self._asked = 0
+        self._changed = threading.Condition()
 
     def __next__(self) -> Any:
-        with self._changed:
-            self._waiting += 1
-            ask = self._waiting - self._asked - len(self._answers)
-            self._asked += max(ask, 0)
+        waiter = threading.get_ident()
         try:
-            if ask > 0:
-                self._receive_async(self._answer)
             with self._changed:
+                self._waiters.add(waiter)
+                while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
+                    # Counted afterwards: a Ctrl-C in between asks once too often, never once too few.
+                    self._receive_async(self._answer)
+                    self._asked += 1
                 if not (self._answers or self._failures):
                     self._changed.wait(POLL_MILLIS / 1000)
         finally:
-            self._waiting -= 1
+            self._waiters.discard(waiter)
         if self._failures:
             raise_result(self._failures.popleft())
         if not self._answers:

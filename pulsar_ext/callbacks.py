@@ -1,0 +1,59 @@
+"""Running the application's callbacks and listeners on the C++ client's threads, so that they cannot harm it.
+
+What a callback raises makes the official client drop the rest of its batch's callbacks, hang in flush or abort the
+process. And a callback runs on the thread that its own client needs to answer: a call that waits there waits for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .errors import InvalidUse
+from .message_id import MessageId, from_inner
+
+__all__ = ["SendCallback", "guard_callback", "guard_listener", "refuse_in_callback"]
+
+SendCallback = Callable[[Any, MessageId], object]
+
+_log = logging.getLogger("pulsar_ext")
+_running = threading.local()
+
+
+def guard_callback(callback: SendCallback, client: object) -> Callable[[Any, Any], None]:
+    """Turn an application's send callback into one that the C++ client may call."""
+
+    def guarded(result: Any, inner: Any) -> None:
+        _running.client = client
+        try:
+            callback(result, from_inner(inner))
+        except BaseException:
+            _log.exception("A send callback raised; the result of its message was %s", result)
+        finally:
+            _running.client = None
+
+    return guarded
+
+
+def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, message: Any) -> None:
+    """Call a listener; what it raises is logged and the message stays unacknowledged, as with Java's client."""
+    try:
+        listener(consumer, message)
+    except BaseException:
+        _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+
+
+def refuse_in_callback(client: object, what: str) -> None:
+    """Refuse a call that would wait for the thread that it runs on.
+
+    Raises:
+        InvalidUse: a send callback of `client` is running on this thread.
+    """
+    running = getattr(_running, "client", None)
+    if running is not None and running is client:
+        raise InvalidUse(
+            f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or hand "
+            "the work to a thread of your own."
+        )
