@@ -55,20 +55,22 @@ def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
     Raises:
         BrokerStartError: no engine answers, or this user may not use it.
     """
+    address = get_docker_host() or _DEFAULT_SOCKET
     try:
-        _check_socket()
+        _check_socket(address)
         return DockerClient(timeout=timeout)
     except (DockerException, RequestException, OSError) as error:
         if isinstance(error, PermissionError) or "Permission denied" in str(error):
             advice = "this user may not use it: join the group of its socket (often: docker), or run as root"
         else:
             advice = "start one, or point DOCKER_HOST at one"
-        raise BrokerStartError(f"no Docker engine answers ({error}): {advice}; or use a broker process") from error
+        raise BrokerStartError(
+            f"no Docker engine answers at {address} ({error}): {advice}; or use a broker process"
+        ) from error
 
 
-def _check_socket() -> None:
+def _check_socket(address: str) -> None:
     """Fail as the client would, which however leaves the socket of a failed attempt open."""
-    address = get_docker_host() or _DEFAULT_SOCKET
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.connect(address.removeprefix("unix://"))
