@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from pulsar_ext.errors import BrokerStartError
 
 from . import guard
+from .archive import find_archive
 from .broker import Broker
 from .jars import ensure_jars, find_java
 from .ports import free_port, is_free
@@ -176,9 +177,11 @@ class PulsarProcess(Broker):
             settings |= self._secret.settings(home)
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
+        archive = find_archive(java)
+        options = [*([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []), *self._java_options]
         command = [
             *(str(java), f"-Xmx{self._heap}", f"-XX:MaxDirectMemorySize={self._heap}", *_JAVA_OPTIONS),
-            *(*self._java_options, "-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
+            *(*options, "-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
             *("--config", str(conf), "-nss", "-nfw"),
         ]
         scratch = "" if self._data_dir else str(home)

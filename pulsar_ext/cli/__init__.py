@@ -1,0 +1,36 @@
+"""The command line, `pulsar-ext`: one file a sub-command.
+
+A module of this package with an `app` (a `cyclopts.App`) is a sub-command; there is nothing else to register.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and exit: 0 for success, 1 for an error told in one line, 130 after Ctrl-C."""
+    try:
+        import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
+        import rich  # noqa: F401, PLC0415  # likewise
+    except ImportError:
+        sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
+
+    from pulsar_ext._version import __version__  # noqa: PLC0415  # what follows needs the extra
+    from pulsar_ext.errors import PulsarExtError  # noqa: PLC0415  # likewise
+
+    root = cyclopts.App(name="pulsar-ext", help="Tools around Apache Pulsar for Python.", version=__version__)
+    for module in iter_modules(__path__):
+        app = getattr(import_module(f"{__name__}.{module.name}"), "app", None)
+        if app is not None:
+            root.command(app)
+    try:
+        sys.exit(root())
+    except PulsarExtError as error:
+        sys.exit(f"pulsar-ext: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,137 @@
+"""`pulsar-ext broker`: a real broker at hand, for a person at a terminal or a script."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import threading
+from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pulsar_ext.testing import Broker
+
+app = App(name="broker", help="Run a standalone broker, and look after what it needs.")
+
+_POLL_SECONDS = 0.5
+
+
+@app.command
+def run(
+    *,
+    profile: str = "plain",
+    backend: Literal["auto", "docker", "process"] | None = None,
+    port: int | None = None,
+    admin_port: int | None = None,
+    data_dir: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Start a broker, print its URLs, and end it at Ctrl-C.
+
+    Args:
+        profile: how it is configured; `pulsar-ext broker profiles` lists them.
+        backend: what it runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.
+        port: where clients connect; a free port by default.
+        admin_port: where the admin REST API listens; a free port by default.
+        data_dir: keeps its data across runs; by default data goes with the broker.
+        as_json: print one line of JSON instead of text.
+    """
+    from pulsar_ext.testing import start_broker  # noqa: PLC0415  # loaded only by the command that needs it
+
+    # Before the start, so that a signal in the middle of it takes the same orderly way out.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    notes = Console(stderr=True, highlight=False, soft_wrap=True)
+    broker = start_broker(
+        backend,
+        profile,
+        broker_port=port,
+        admin_port=admin_port,
+        data_dir=data_dir,
+        report=lambda line: notes.print(line, style="dim", markup=False),
+    )
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with broker:
+        if as_json:
+            print(json.dumps(_facts(broker)), flush=True)  # noqa: T201  # it is the result
+        else:
+            _show(broker)
+        while not ended.wait(_POLL_SECONDS):
+            if not broker.is_running():
+                notes.print(f"the broker ended by itself; the end of its log:\n{broker.log_tail()}", markup=False)
+                return 1
+    return 0
+
+
+@app.command
+def profiles(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """List the profiles that a broker can be started with.
+
+    Args:
+        as_json: print JSON instead of a table.
+    """
+    from pulsar_ext.testing import PROFILES  # noqa: PLC0415  # loaded only by the command that needs it
+
+    if as_json:
+        every = [
+            {"name": one.name, "description": one.description, "settings": dict(one.settings)}
+            for one in PROFILES.values()
+        ]
+        print(json.dumps(every, indent=1))  # noqa: T201  # it is the result
+        return
+    table = Table("profile", "what it is", "settings")
+    for one in PROFILES.values():
+        settings = (f"{name}={value.rpartition('.')[2]}" for name, value in one.settings.items())
+        table.add_row(one.name, one.description, "\n".join(settings))
+    Console().print(table)
+
+
+@app.command
+def fetch() -> None:
+    """Fetch the jars of the broker with Maven, and prepare Java to start it faster."""
+    from pulsar_ext.testing.archive import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
+    from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # likewise
+
+    console = Console(highlight=False)
+    with console.status("looking at the jars") as status:
+        find_java()
+        jars = ensure_jars(status.update)
+        status.update("starting a broker once, to archive the classes it loads")
+        archive = make_archive()
+    console.print(f"{len(list(jars.glob('*.jar')))} jars are in {jars}", markup=False)
+    console.print(f"class archive: {archive.name if archive else 'this Java makes none; brokers start without'}")
+
+
+def _facts(broker: Broker) -> dict[str, str | None]:
+    return {
+        "profile": broker.profile.name,
+        "back_end": broker.back_end,
+        "version": broker.version,
+        "service_url": broker.service_url,
+        "admin_url": broker.admin_url,
+        "token": broker.token,
+    }
+
+
+def _show(broker: Broker) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold green]ready[/]: Pulsar {broker.version}, profile {broker.profile.name}")
+    console.print(f"  clients    [bold]{broker.service_url}[/]\n  admin REST [bold]{broker.admin_url}[/]\n")
+    environment = {
+        "PULSAR_EXT_URL": broker.service_url,
+        "PULSAR_EXT_ADMIN_URL": broker.admin_url,
+        "PULSAR_ADMIN_URL": broker.admin_url,
+    }
+    if broker.token is not None:
+        environment["PULSAR_EXT_TOKEN"] = broker.token
+    for name, value in environment.items():
+        console.print(f"export {name}={shlex.quote(value)}", markup=False)
+    console.print("\n[dim]Ctrl-C ends it[/]")
+    sys.stdout.flush()
