@@ -75,6 +75,7 @@ class PulsarContainer(Broker):
         self._heap = heap
         self._report = report
         self._container: DockerContainer | None = None
+        self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
         self._secret: TokenSecret | None = None
@@ -150,16 +151,16 @@ class PulsarContainer(Broker):
                 return
 
     def _describe_container(self, image: str, command: str | None) -> DockerContainer:
-        name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
+        self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         # Watched by its name from before it exists, so that there is no moment at which it could be left behind.
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), name],
+            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), self._name],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        container = DockerContainer(image, name=name, labels={_OWNER_LABEL: str(os.getpid())})
+        container = DockerContainer(image, name=self._name, labels={_OWNER_LABEL: str(os.getpid())})
         # The configured prefix of image names is for images from a registry.
         container.image = image
         if command is not None:
@@ -189,10 +190,11 @@ class PulsarContainer(Broker):
     def _discard(self) -> None:
         container, self._container = self._container, None
         if container is not None:
-            try:
-                container.stop()
-            except NotFound:
-                container.get_docker_client().client.close()
+            engine = container.get_docker_client().client
+            # By name, which also finds one whose creation was interrupted before its id was known.
+            with contextlib.suppress(NotFound):
+                engine.containers.get(self._name).remove(force=True, v=True)
+            engine.close()
         if self._guard is not None:
             self._guard.terminate()
             self._guard.wait()
