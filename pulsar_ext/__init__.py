@@ -73,12 +73,9 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
 
 _official.alias_submodules(__name__)
 
-for _name in dir(_pulsar_official):
-    if not _name.startswith("_") and _name not in globals():
-        globals()[_name] = getattr(_pulsar_official, _name)
-        if _name not in _official.INCIDENTAL_NAMES:
-            __all__.append(_name)  # noqa: PYI056  # names that a type checker finds through __getattr__
-del _name
+_theirs = {name: value for name, value in _official.PUBLIC_NAMES.items() if name not in globals()}
+globals().update(_theirs)
+__all__ += [name for name in _theirs if name not in _official.INCIDENTAL_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> _Any:

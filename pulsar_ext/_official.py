@@ -13,10 +13,8 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterator
-from datetime import timedelta
 from itertools import repeat
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import _pulsar
 import pulsar
@@ -26,9 +24,15 @@ import pulsar.tableview
 
 from .errors import ForkedClientError, NotOpen
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
 __all__ = [
     "INCIDENTAL_NAMES",
+    "POLL_MILLIS",
     "PRIVATE_ATTRIBUTES",
+    "PUBLIC_NAMES",
     "ClientDoor",
     "ConsumerDoor",
     "InnerMessageBuilder",
@@ -38,7 +42,6 @@ __all__ = [
     "ProducerDoor",
     "ReaderDoor",
     "Refusing",
-    "POLL_MILLIS",
     "Timeout",
     "adopt",
     "alias_submodules",
@@ -51,6 +54,7 @@ __all__ = [
     "raise_result",
     "refuse_after_fork",
     "truthy",
+    "wrap_batch",
 ]
 
 InnerMessageId = _pulsar.MessageId
@@ -69,6 +73,9 @@ PRIVATE_ATTRIBUTES = {
 
 INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", "Tuple", "Optional", "Union"})
 """What `dir(pulsar)` shows only because its source imports it."""
+
+PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.startswith("_")}
+"""Everything that `import pulsar` offers, by name."""
 
 POLL_MILLIS = 100
 """How long one native wait lasts: the longest that a Ctrl-C has to wait."""
@@ -130,6 +137,12 @@ class MessageIdDoor(pulsar.MessageId):  # type: ignore[misc]  # the official cli
     inner: Any
 
 
+def wrap_batch(batch: pulsar.MessageBatch, data: bytes, size: int) -> list[Any]:
+    """Give the C++ messages of a batch payload that has been checked before."""
+    batch._msg_batch.parse_from(data, size)
+    return list(batch._msg_batch.messages())
+
+
 class MessageDoor(pulsar.Message):  # type: ignore[misc]
     """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
 
@@ -149,6 +162,7 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.inner = _never_opened("Producer", "Client.create_producer()")
+        self._schema = self.inner  # type: ignore[misc]  # lives in the official class's dict
 
     def build(
         self,
@@ -183,6 +197,8 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
 
     __slots__ = ("inner",)
     inner: Any
+    _source: Any
+    _receive_call: Any
 
     def __init__(self) -> None:
         self.inner = _never_opened("Consumer", "Client.subscribe()")
@@ -193,6 +209,8 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
 
     __slots__ = ("inner",)
     inner: Any
+    _source: Any
+    _receive_call: Any
 
     def __init__(self) -> None:
         self.inner = _never_opened("Reader", "Client.create_reader()")
@@ -307,7 +325,7 @@ def _in_child() -> None:
         )
         handle.inner = refusal
         if isinstance(handle, ConsumerDoor | ReaderDoor):
-            handle._source = handle._receive_call = refusal  # type: ignore[union-attr]  # ours have both
+            handle._source = handle._receive_call = refusal
     _inherited.clear()
 
 

@@ -10,10 +10,13 @@ Fields it does not know are kept and written back, so an id of a newer broker su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .errors import InvalidMessageId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["MessageIdData", "decode", "encode", "fields"]
 

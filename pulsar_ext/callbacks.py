@@ -29,7 +29,7 @@ def guard_callback(callback: SendCallback, client: object) -> Callable[[Any, Any
         _running.client = client
         try:
             callback(result, from_inner(inner))
-        except BaseException:
+        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
             _log.exception("A send callback raised; the result of its message was %s", result)
         finally:
             _running.client = None
@@ -41,7 +41,7 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
     """Call a listener; what it raises is logged and the message stays unacknowledged, as with Java's client."""
     try:
         listener(consumer, message)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
 

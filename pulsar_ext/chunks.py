@@ -8,9 +8,9 @@ in order, mostly side by side, sometimes across a ledger's end.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from .positions import Position
@@ -48,7 +48,8 @@ class Chunks:
         return len(self.positions) > 1
 
 
-Search = Generator[AskEntry | AskLedgers, "EntryMetadata | Iterable[tuple[int, int]] | None", Chunks]
+Search = Generator[AskEntry | AskLedgers, Any, Chunks]
+"""Sent: an `EntryMetadata` or None for each `AskEntry`, pairs of ledger and entries for each `AskLedgers`."""
 
 
 def find_chunks(position: Position) -> Search:
@@ -59,13 +60,12 @@ def find_chunks(position: Position) -> Search:
         IncompleteChunkedMessage: a chunk is not on the topic: trimmed, deleted, or not written yet.
         MessageIdUnresolved: the next chunk is more than 10,000 entries away.
     """
-    start = yield AskEntry(position)
+    start: EntryMetadata | None = yield AskEntry(position)
     if start is None:
         raise MessageIdNotFound(
             f"There is no entry at {position}: it was trimmed, deleted, or is beyond the end of the topic.",
             position=position,
         )
-    assert not isinstance(start, Iterable)  # noqa: S101  # the answer to AskEntry
     if not start.is_chunk:
         return Chunks((position,))
     chunk, count = start.chunk_id or 0, start.num_chunks or 0
@@ -82,7 +82,9 @@ class _Walk:
         self._known = known
         self._ledgers: dict[int, int] | None = None
 
-    def collect(self, origin: Position, wanted: range, step: int) -> Generator[AskEntry | AskLedgers, object, list[Position]]:
+    def collect(
+        self, origin: Position, wanted: range, step: int
+    ) -> Generator[AskEntry | AskLedgers, Any, list[Position]]:
         """Find the chunks `wanted`, in that order, going from `origin` by `step` entries."""
         if not wanted:
             return []
@@ -91,14 +93,14 @@ class _Walk:
         if far.entry_id >= 0 and self._is_chunk((yield AskEntry(far)), wanted[-1]):
             return [Position(far.ledger_id, origin.entry_id + step * (i + 1)) for i in range(len(wanted))]
         found: list[Position] = []
-        at: Position | None = origin
+        at = origin
         foreign = 0
         while len(found) < len(wanted):
-            at = yield from self._next(at, step)
-            if at is None:
+            following = yield from self._next(at, step)
+            if following is None:
                 raise self._incomplete(origin, wanted[len(found)], step)
-            headers = yield AskEntry(at)
-            if self._is_chunk(headers, wanted[len(found)]):
+            at = following
+            if self._is_chunk((yield AskEntry(at)), wanted[len(found)]):
                 found.append(at)
             elif (foreign := foreign + 1) > _MAX_FOREIGN_ENTRIES:
                 raise MessageIdUnresolved(
@@ -108,22 +110,22 @@ class _Walk:
                 )
         return found
 
-    def _is_chunk(self, headers: object, chunk: int) -> bool:
+    def _is_chunk(self, headers: EntryMetadata | None, chunk: int) -> bool:
         known = self._known
         # A header cannot carry every character of a name, so the uuid alone could be another producer's.
         return headers is not None and (
-            (headers.uuid, headers.producer_name, headers.sequence_id, headers.chunk_id)  # type: ignore[attr-defined]
+            (headers.uuid, headers.producer_name, headers.sequence_id, headers.chunk_id)
             == (known.uuid, known.producer_name, known.sequence_id, chunk)
         )
 
-    def _next(self, at: Position, step: int) -> Generator[AskEntry | AskLedgers, object, Position | None]:
+    def _next(self, at: Position, step: int) -> Generator[AskEntry | AskLedgers, Any, Position | None]:
         """Step to the next entry that exists, across ledgers; None at either end of the topic."""
         inside = at.entry_id + step
         if step < 0 and inside >= 0:
             return Position(at.ledger_id, inside)
         if self._ledgers is None:
             answer = yield AskLedgers()
-            self._ledgers = dict(answer)  # type: ignore[call-overload]
+            self._ledgers = dict(answer)
         if step > 0 and inside < self._ledgers.get(at.ledger_id, 0):
             return Position(at.ledger_id, inside)
         others = sorted(

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import threading
 import weakref
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
@@ -20,11 +20,15 @@ from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import InvalidUse, MessageIdUnresolved
 from .message import Message, adopt_message, message_class
-from .message_id import ChunkMessageId, MessageId
 from .producer import Producer
 from .reader import Reader
 from .resolver import Resolver, as_message_id
 from .window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .message_id import ChunkMessageId, MessageId
 
 __all__ = ["AuthenticationToken", "Client"]
 
@@ -67,7 +71,7 @@ class Client(ClientDoor):
         self._admin_lock = threading.Lock()
         self._own_admin = not isinstance(admin, PulsarAdmin)
         self._admin = admin if isinstance(admin, PulsarAdmin) else None
-        self._derived = lambda: _derive_admin(admin, arguments)
+        self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(admin, arguments)
         self.resolver = Resolver(self._admin_api)
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
@@ -250,7 +254,7 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def _close_at_exit() -> None:
-    """Close what the program left open: the C++ client aborts the process, or loses what is pending, if it ends open."""
+    """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
     for client in list(_open_clients):
         if not client._closed:  # noqa: SLF001  # this module's own class
             with contextlib.suppress(Exception):

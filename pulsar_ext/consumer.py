@@ -8,8 +8,6 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -21,6 +19,9 @@ from .receiving import Receiving
 from .resolver import as_message_id, entry_topic, inner_entry, is_open, seek_target, span
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
     from .client import Client
 
 __all__ = ["Consumer"]
@@ -71,7 +72,7 @@ class Consumer(Receiving, ConsumerDoor):
         refuse_after_fork(self)
         return self
 
-    receive = Receiving._receive
+    receive = Receiving._receive  # noqa: SLF001  # pyright: ignore[reportAssignmentType]  # untyped officially
 
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, as many as the `batch_receive_policy` says.
@@ -218,12 +219,8 @@ class Consumer(Receiving, ConsumerDoor):
             return
         topic = self._topic_of(ours)
         chunks = self._client.resolver.chunks_of(topic, ours)
-        if chunks is not None:
-            positions = chunks.positions
-        elif isinstance(ours, ChunkMessageId):
-            positions = span(ours)
-        else:
-            positions = ()
+        if chunks is None and is_open(ours):
             yield self._with_topic(ours)
-        for position in positions:
+            return
+        for position in span(ours) if chunks is None else chunks.positions:
             yield inner_entry(position, ours, topic)

@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 from pulsar.schema import BytesSchema
 
-from ._official import MessageDoor, adopt
+from ._official import MessageDoor, adopt, wrap_batch
 from ._wire import fields
 from .errors import InvalidMessageId, InvalidUse
 from .message_id import ChunkMessageId, MessageId, from_inner
@@ -37,7 +37,7 @@ class Message(MessageDoor):
         return message_id
 
     @staticmethod
-    def _wrap(_message: Any) -> Message:
+    def _wrap(_message: Any) -> Message:  # official code calls it by this name
         message = Message.__new__(Message)
         message.inner = _message
         return message
@@ -60,14 +60,14 @@ def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
 class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official client ships no types
     """Takes the payload of a batch apart, as the official `MessageBatch`, without crashing on garbage."""
 
-    def parse_from(self, data: bytes, size: int) -> list[Message]:
+    def parse_from(self, data: bytes, size: int) -> list[Message]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse `size` messages out of an uncompressed batch payload.
 
         Raises:
             InvalidUse: if `data` is not the payload of a batch of `size` messages.
         """
         check_batch_payload(data, size)
-        return [Message._wrap(message._message) for message in super().parse_from(data, size)]  # noqa: SLF001
+        return [Message._wrap(inner) for inner in wrap_batch(self, data, size)]  # noqa: SLF001
 
 
 def check_batch_payload(data: bytes, size: int) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._official import InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
 from ._wire import MessageIdData, decode, encode
 from .errors import InvalidMessageId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner"]
 
@@ -142,9 +144,10 @@ class MessageId(MessageIdDoor):
 
         An id that was deserialized gives back the very bytes it came from, those of the Java client included.
         """
-        if self._data is None:
-            self._data = self.inner.serialize()
-        return self._data
+        data = self._data
+        if data is None:
+            data = self._data = bytes(self.inner.serialize())
+        return data
 
     def topic_name(self, topic: str | None = None) -> str | None:
         """Set the topic that the id belongs to (as on an official id), or read it.
@@ -346,8 +349,6 @@ def _unreadable(text: str) -> InvalidMessageId:
         f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', 'ledger:entry:partition:batch_index' "
         "and, for a chunked message, 'first;last'."
     )
-
-
 
 
 MessageId.earliest = from_inner(InnerMessageId.earliest)

@@ -14,10 +14,10 @@ import pulsar
 from ._official import ProducerDoor, adopt, refuse_after_fork
 from .callbacks import SendCallback, guard_callback, refuse_in_callback
 from .message_id import MessageId, from_inner
-from .window import Window
 
 if TYPE_CHECKING:
     from .client import Client
+    from .window import Window
 
 __all__ = ["Producer"]
 
@@ -25,13 +25,12 @@ __all__ = ["Producer"]
 class Producer(ProducerDoor):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
-    __slots__ = ("_closed", "_window")
-
-    _client: Client | None
+    __slots__ = ("_client", "_closed", "_window")
 
     def __init__(self) -> None:
         super().__init__()
-        self._client = None
+        self._window: Window | None
+        self._client: Client | None = None
         self._closed = False
         self._window = None
 

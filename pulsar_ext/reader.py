@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-import pulsar
-
 from ._official import ReaderDoor, adopt, consumers_of, refuse_after_fork
 from .message import Message
 from .receiving import Receiving
 from .resolver import seek_target
 
 if TYPE_CHECKING:
+    import pulsar
+
     from .client import Client
 
 __all__ = ["Reader"]
@@ -44,7 +44,7 @@ class Reader(Receiving, ReaderDoor):
         refuse_after_fork(self)
         return self
 
-    read_next = Receiving._receive
+    read_next = Receiving._receive  # noqa: SLF001  # pyright: ignore[reportAssignmentType]  # untyped officially
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.

@@ -14,10 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._official import POLL_MILLIS, Timeout, polling, raise_result
-from .message import Message
+
+if TYPE_CHECKING:
+    from .message import Message
 
 __all__ = ["PendingReceives", "Receiving"]
 

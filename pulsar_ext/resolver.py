@@ -9,18 +9,29 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from ._official import InnerMessageId, inner_id_of
-from .admin import PulsarAdmin
 from .chunks import Chunks, resolve_chunks
-from .errors import AdminError, AdminUnavailable, IncompleteChunkedMessage, InvalidMessageId, InvalidUse, MessageIdNotFound, TopicRequired
+from .errors import (
+    AdminError,
+    AdminUnavailable,
+    IncompleteChunkedMessage,
+    InvalidMessageId,
+    InvalidUse,
+    MessageIdNotFound,
+    TopicRequired,
+)
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner
 from .positions import Position
 from .topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .admin import PulsarAdmin
 
 __all__ = [
     "Resolver",
@@ -186,8 +197,8 @@ class Resolver:
         last = self._admin().internal_stats(name).last_confirmed_entry
         if _position(message_id) > last:
             raise MessageIdNotFound(
-                f"{message_id!r} is beyond the end of {name}, whose last entry is {last}: starting there would drop the "
-                "messages in between without a word. Use MessageId.latest to wait for the next message.",
+                f"{message_id!r} is beyond the end of {name}, whose last entry is {last}: starting there would drop "
+                "the messages in between without a word. Use MessageId.latest to wait for the next message.",
                 position=_position(message_id),
             )
 
@@ -199,12 +210,13 @@ def inner_entry(position: Position, message_id: MessageId, topic: str) -> Any:
     return inner
 
 
-def span(message_id: ChunkMessageId) -> list[Position]:
+def span(message_id: MessageId) -> list[Position]:
     """Give every entry from the first chunk to the last: what is known of a chunked message without an admin API.
 
     Across a ledger's end only the two are known.
     """
-    first, last = _position(message_id.first_chunk_message_id()), _position(message_id)
+    last = _position(message_id)
+    first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last
     if first.ledger_id != last.ledger_id:
         return [first, last]
     return [Position(last.ledger_id, entry) for entry in range(first.entry_id, last.entry_id + 1)]
@@ -228,7 +240,9 @@ def _position(message_id: MessageId) -> Position:
 
 def _whole(message_id: MessageId, chunks: Chunks, topic: str) -> MessageId:
     partition = message_id.partition()
-    first, last = (MessageId(partition, at.ledger_id, at.entry_id) for at in (chunks.positions[0], chunks.positions[-1]))
+    first, last = (
+        MessageId(partition, at.ledger_id, at.entry_id) for at in (chunks.positions[0], chunks.positions[-1])
+    )
     whole = ChunkMessageId(first, last) if chunks.is_chunked else last
     whole.origin = Origin.BYTES
     whole.topic_name(topic)

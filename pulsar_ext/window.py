@@ -9,7 +9,7 @@ from .errors import InvalidUse
 __all__ = ["Window"]
 
 _CHUNK_BYTES = 5 * 1024 * 1024
-"""The broker's default `maxMessageSize`. The client does not tell the real one; a smaller one only loosens the bound."""
+"""The broker's default `maxMessageSize`. The client does not tell the real one; a smaller one loosens the bound."""
 
 
 class Window:

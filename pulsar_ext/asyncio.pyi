@@ -1,0 +1,2 @@
+# Seen by type checkers only: at run time this is the official module itself.
+from pulsar.asyncio import *
