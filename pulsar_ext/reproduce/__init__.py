@@ -1,0 +1,34 @@
+"""Each known defect of the official client, run side by side with `pulsar_ext` on a real broker.
+
+A scenario is a module with a `SCENARIO`, whose `run(pulsar, env)` takes the same steps with either client and counts
+what became of the messages. Modules that begin with an underscore carry the scenarios out.
+"""
+
+from __future__ import annotations
+
+from ._env import Env, Place
+from ._report import to_json, to_markdown, to_table, update_markdown
+from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
+from ._scenario import Counts, Scenario, Verdict, judge
+from ._scenarios import SCENARIOS, select
+
+__all__ = [
+    "SCENARIOS",
+    "Counts",
+    "Env",
+    "Place",
+    "Row",
+    "Scenario",
+    "Site",
+    "Verdict",
+    "carry_out",
+    "existing_broker",
+    "judge",
+    "own_brokers",
+    "reproduce",
+    "select",
+    "to_json",
+    "to_markdown",
+    "to_table",
+    "update_markdown",
+]

@@ -1,0 +1,146 @@
+"""What the steps of a scenario find around them: the broker, topics of their own, and the ways to count.
+
+The only thing here that depends on the client is that `pulsar_ext` is told where the admin API is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pulsar as official
+
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.positions import Position
+
+from ._apart import Apart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from ._apart import Outcome
+
+__all__ = ["END", "Env", "Place", "label", "labels", "rebuilt", "unacknowledged"]
+
+END = "end"
+"""The label of the message that is sent last, so that whoever receives it knows that nothing comes any more."""
+
+_RECEIVE_MILLIS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a scenario takes place.
+
+    Args:
+        service_url: where clients connect.
+        admin_url: the admin REST API.
+        namespace: `tenant/namespace`, for the scenario's topics.
+        chunk_bytes: the broker's `maxMessageSize`, above which a message is sent in chunks.
+        token: what to authenticate with, if anything.
+        broker_version: the broker's own version.
+    """
+
+    service_url: str
+    admin_url: str
+    namespace: str
+    chunk_bytes: int = 5 * 1024 * 1024
+    token: str | None = field(default=None, repr=False)
+    broker_version: str = ""
+
+
+class Env:
+    """What `run(pulsar, env)` gets.
+
+    Args:
+        place: where the broker is.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.admin = PulsarAdmin(place.admin_url, token=place.token)
+
+    def close(self) -> None:
+        """Close the admin API's connections."""
+        self.admin.close()
+
+    def topic(self) -> str:
+        """Name a topic that nobody else has."""
+        return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
+
+    def client(self, pulsar: ModuleType) -> Any:
+        """Open a client; the caller closes it."""
+        options: dict[str, Any] = {} if pulsar is official else {"admin": self._place.admin_url}
+        if self._place.token is not None:
+            options["authentication"] = pulsar.AuthenticationToken(self._place.token)
+        return pulsar.Client(self._place.service_url, **options)
+
+    def chunked(self, label: str, chunks: int = 3) -> bytes:
+        """Make a payload of that label that a producer with chunking sends in so many chunks."""
+        # A chunk's own headers take up to 10 KiB of its room, so half of the last chunk stays empty.
+        size = int((chunks - 0.5) * (self._place.chunk_bytes - 10 * 1024))
+        return label.encode().ljust(size, b" ")
+
+    def apart(self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float) -> Outcome:
+        """Call a function with this client in a process of its own, which may hang or crash there."""
+        with Apart(function, pulsar.__name__, self._place, *arguments, seconds=seconds) as process:
+            return process.outcome()
+
+    def stored(self, topic: str) -> list[str]:
+        """Read all that is on the topic with the official client, whatever client wrote it: the labels, in order."""
+        client = self.client(official)
+        try:
+            client.create_producer(topic).send(END.encode())
+            return list(labels(client.create_reader(topic, official.MessageId.earliest).read_next))
+        finally:
+            client.close()
+
+    def left_over(self, topic: str, subscription: str) -> tuple[int, int]:
+        """Count what a subscription has not acknowledged, by the broker's cursor.
+
+        Returns:
+            How many messages, and how many entries of theirs.
+        """
+        stats = self.admin.internal_stats(topic)
+        entries = [self.admin.entry(topic, at.ledger_id, at.entry_id) for at in unacknowledged(stats, subscription)]
+        return len({(entry.producer_name, entry.sequence_id) for entry in entries}), len(entries)
+
+
+def label(message: Any) -> str:
+    """Give the label of a message: its payload without what only fills it up."""
+    text: str = message.data().decode()
+    return text.rstrip()
+
+
+def labels(receive: Callable[[int], Any], *, millis: int = _RECEIVE_MILLIS) -> Iterator[str]:
+    """Receive until the message `END`, or until nothing came for so long: the labels, without `END`."""
+    while True:
+        try:
+            found = label(receive(millis))
+        except official.Timeout:
+            return
+        if found == END:
+            return
+        yield found
+
+
+def rebuilt(pulsar: ModuleType, message_id: Any) -> Any:
+    """Rebuild an id from its numbers, as a program does that stores them in columns of a table."""
+    return pulsar.MessageId(
+        message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+    )
+
+
+def unacknowledged(stats: Any, subscription: str) -> Iterator[Position]:
+    """Give every entry of the topic that the subscription's cursor does not count as acknowledged."""
+    cursor = stats.cursors[subscription]
+    for ledger in stats.ledgers:
+        is_open = ledger is stats.ledgers[-1]
+        for entry_id in range(stats.current_ledger_entries if is_open else ledger.entries):
+            position = Position(ledger.ledger_id, entry_id)
+            if position > cursor.mark_delete_position and not any(
+                position in acknowledged for acknowledged in cursor.individually_deleted
+            ):
+                yield position

@@ -1,0 +1,156 @@
+"""Bring up the brokers, carry each scenario out with both clients, and say what it means."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.errors import BrokerStartError
+
+from ._apart import Apart, Outcome
+from ._env import Env, Place
+from ._scenario import Counts, Scenario, Verdict, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import ModuleType
+
+__all__ = ["Row", "Site", "carry_out", "existing_broker", "own_brokers", "reproduce"]
+
+_CLIENTS = ("pulsar", "pulsar_ext")
+_ANSWER_SECONDS = 20.0
+
+Site = Callable[[str], AbstractContextManager[Place]]
+"""Gives, for the name of a profile, the place where its scenarios run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What both clients did in one scenario."""
+
+    scenario: Scenario
+    broker_version: str
+    official: Counts
+    ours: Counts
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it means."""
+        return judge(self.official, self.ours)
+
+
+def reproduce(
+    scenarios: Iterable[Scenario], site: Site, started: Callable[[Scenario], None] = lambda _: None
+) -> Iterator[Row]:
+    """Carry the scenarios out one after the other, on one broker for each profile.
+
+    Args:
+        scenarios: in the order of the rows.
+        site: `own_brokers()` or `existing_broker()`.
+        started: is told of each scenario before it runs.
+
+    Raises:
+        BrokerStartError: a broker could not be started, or does not answer.
+    """
+    for profile, group in groupby(scenarios, key=lambda scenario: scenario.profile):
+        with site(profile) as place:
+            for scenario in group:
+                started(scenario)
+                yield carry_out(scenario, place)
+
+
+def carry_out(scenario: Scenario, place: Place) -> Row:
+    """Run one scenario with both clients at the same time, each in a process and on topics of its own."""
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(Apart(scenario.run, client, place, seconds=scenario.seconds, leader=True))
+            for client in _CLIENTS
+        ]
+        official, ours = (_counts(process.outcome()) for process in processes)
+    return Row(scenario, place.broker_version, official, ours)
+
+
+def own_brokers(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Site:
+    """Start a broker of the profile.
+
+    Args:
+        backend: what it runs in, as `start_broker` takes it.
+        report: is told in short lines which back end was chosen, why, and what takes long.
+    """
+
+    @contextmanager
+    def site(profile: str) -> Iterator[Place]:
+        try:
+            # An extra, which an existing broker does not need.
+            from pulsar_ext.testing import start_broker  # noqa: PLC0415
+        except ImportError as error:
+            raise BrokerStartError(
+                f"{error}; a broker needs more packages: pip install 'pulsar-ext[testing]'"
+            ) from error
+        report(f"starting a broker, profile {profile}")
+        with (
+            start_broker(backend, profile, report=report) as broker,
+            _namespace(Place(broker.service_url, broker.admin_url, "", token=broker.token)) as place,
+        ):
+            yield place
+
+    return site
+
+
+def existing_broker(service_url: str, admin_url: str, token: str | None = None) -> Site:
+    """Use a broker that is there, whatever its profile; chunks are as large as its `maxMessageSize`.
+
+    Args:
+        service_url: where clients connect.
+        admin_url: the admin REST API.
+        token: a superuser's token, where the broker wants one.
+    """
+
+    @contextmanager
+    def site(_profile: str) -> Iterator[Place]:
+        with _namespace(Place(service_url, admin_url, "", token=token)) as place:
+            with Apart(_round_trip, _CLIENTS[0], place, seconds=_ANSWER_SECONDS, leader=True) as process:
+                ended = process.outcome().ended
+            if ended:
+                raise BrokerStartError(f"no broker answers at {service_url}: {ended}")
+            yield place
+
+    return site
+
+
+@contextmanager
+def _namespace(place: Place) -> Iterator[Place]:
+    """Make a namespace for the run, and remove it with all that is in it."""
+    # Like start_broker, it is of the testing package, but needs no extra.
+    from pulsar_ext.testing.tenancy import Tenancy  # noqa: PLC0415
+
+    namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
+    with (
+        PulsarAdmin(place.admin_url, token=place.token, max_attempts=1) as admin,
+        Tenancy(place.admin_url, place.token) as tenancy,
+    ):
+        tenancy.create_namespace(namespace)
+        try:
+            yield replace(
+                place,
+                namespace=namespace,
+                chunk_bytes=int(admin.broker_configuration()["maxMessageSize"]),
+                broker_version=admin.broker_version(),
+            )
+        finally:
+            tenancy.delete_namespace(namespace)
+
+
+def _round_trip(_pulsar: ModuleType, env: Env) -> Any:
+    return env.stored(env.topic())
+
+
+def _counts(outcome: Outcome) -> Counts:
+    """Read the counts of a process; how it ended itself is more than what it told of its own processes."""
+    counts = Counts(**(outcome.value or {}))
+    return replace(counts, ended=outcome.ended or counts.ended)

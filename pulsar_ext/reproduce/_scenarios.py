@@ -1,0 +1,64 @@
+"""The scenarios by name, in the order of the table; those that need the same broker stand together."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from pulsar_ext.errors import InvalidUse
+
+from . import (
+    batch_parse_garbage,
+    callback_raises,
+    chunk_ack_deserialized,
+    chunk_ack_rebuilt,
+    chunk_nack,
+    chunk_queue_full,
+    chunk_reader_start,
+    chunk_seek,
+    exit_acknowledged,
+    exit_pending,
+    forked_client,
+    interrupted_receive,
+    seek_beyond_end,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ._scenario import Scenario
+
+__all__ = ["SCENARIOS", "select"]
+
+_MODULES = (
+    chunk_seek,
+    chunk_reader_start,
+    chunk_ack_deserialized,
+    chunk_ack_rebuilt,
+    chunk_nack,
+    chunk_queue_full,
+    seek_beyond_end,
+    interrupted_receive,
+    exit_pending,
+    exit_acknowledged,
+    forked_client,
+    callback_raises,
+    batch_parse_garbage,
+)
+
+SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
+    {module.SCENARIO.name: module.SCENARIO for module in _MODULES}
+)
+
+
+def select(names: Iterable[str]) -> list[Scenario]:
+    """Give the scenarios of these names in the order of the table; all of them if there are no names.
+
+    Raises:
+        InvalidUse: a name is none of a scenario; the message lists those that are.
+    """
+    wanted = list(names)
+    unknown = [name for name in wanted if name not in SCENARIOS]
+    if unknown:
+        raise InvalidUse(f"no scenario {', '.join(unknown)}; choose from: {', '.join(SCENARIOS)}")
+    return [scenario for name, scenario in SCENARIOS.items() if not wanted or name in wanted]

@@ -1,0 +1,39 @@
+"""Taking apart a batch payload that is damaged, or is none, crashes the process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_SECONDS = 15.0
+
+
+def parse(pulsar: ModuleType, _env: Env, text: str) -> int:
+    """Parse bytes that are no batch; the program is prepared for an error."""
+    try:
+        return len(pulsar.MessageBatch().with_message_id(pulsar.MessageId(-1, 1, 1)).parse_from(text.encode(), 3))
+    except official.PulsarException:
+        return 0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Parse in a process of its own, which may crash."""
+    return Counts(ended=env.apart(pulsar, parse, "no batch at all " * 4, seconds=_SECONDS).ended)
+
+
+SCENARIO = Scenario(
+    name="batch-parse-garbage",
+    claim="MessageBatch.parse_from raises an error for bytes that are no batch",
+    reference="docs/reproduce.md#batch-parse-garbage",
+    run=run,
+)

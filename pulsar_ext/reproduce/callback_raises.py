@@ -1,0 +1,60 @@
+"""A send callback that raises takes the callbacks of the rest of its batch with it, or the whole process."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 10
+_SECONDS = 15.0
+
+
+def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str], reports: str) -> None:
+    """Send one batch; the callback of its first message notes its result as all do, and then raises."""
+    # Into a file, line by line, because the process may not live to return anything.
+    with Path(reports).open("a", buffering=1) as notes:
+
+        def callback(label: str) -> Callable[[Any, Any], None]:
+            def done(_result: Any, _message_id: Any) -> None:
+                notes.write(f"{label}\n")
+                if label == labels[0]:
+                    raise RuntimeError("a mistake in the program's callback")
+
+            return done
+
+        client = env.client(pulsar)
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
+        for label in labels:
+            producer.send_async(label.encode(), callback(label))
+        producer.flush()
+        client.close()
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send in a process of its own, which may hang or crash, and count the results that the program was told."""
+    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:
+        reports = Path(directory, "reports")
+        reports.touch()
+        outcome = env.apart(pulsar, send, topic, sent, str(reports), seconds=_SECONDS)
+        told = reports.read_text().splitlines()
+    return Counts.of(sent, told, ended=outcome.ended, note="" if len(told) == len(sent) else "results never told")
+
+
+SCENARIO = Scenario(
+    name="callback-raises",
+    claim="a send callback that raises costs no other message its callback, and not the process",
+    reference="docs/reproduce.md#callback-raises",
+    run=run,
+)

@@ -1,0 +1,30 @@
+"""Acknowledging a chunked message by an id rebuilt from numbers leaves all chunks but the last in the backlog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._chunk_ack import acknowledge_by
+from ._env import rebuilt
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Acknowledge by an id that was stored as numbers."""
+    return acknowledge_by(lambda message_id: rebuilt(pulsar, message_id), pulsar, env)
+
+
+SCENARIO = Scenario(
+    name="chunk-ack-rebuilt",
+    claim="acknowledging a chunked message by its id rebuilt from stored numbers acknowledges all of its chunks",
+    reference="https://github.com/apache/pulsar/issues/26395",
+    run=run,
+    profile="small-chunks",
+)

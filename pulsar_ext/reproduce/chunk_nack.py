@@ -1,0 +1,63 @@
+"""A negatively acknowledged chunked message on a Shared subscription never comes back on that connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._env import label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_DELAY_MILLIS = 100
+_RECEIVE_MILLIS = 8_000
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Receive chunked messages, refuse each, and acknowledge what is redelivered on the same connection."""
+    topic, client = env.topic(), env.client(pulsar)
+    sent = ["first", "second"]
+    received = []
+    try:
+        consumer = client.subscribe(
+            topic,
+            "s",
+            consumer_type=pulsar.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=_DELAY_MILLIS,
+        )
+        producer = client.create_producer(topic, chunking_enabled=True)
+        for text in sent:
+            producer.send(env.chunked(text))
+        for _ in sent:
+            consumer.negative_acknowledge(consumer.receive(_RECEIVE_MILLIS))
+        for _ in sent:
+            try:
+                message = consumer.receive(_RECEIVE_MILLIS)
+            except official.Timeout:
+                break
+            received.append(label(message))
+            consumer.acknowledge(message)
+        consumer.close()
+    finally:
+        client.close()
+    stuck, _ = env.left_over(topic, "s")
+    # What was not redelivered is not gone: it waits in the backlog for another connection.
+    return Counts(
+        sent=len(sent), delivered=len(set(received)), duplicated=len(received) - len(set(received)), stuck=stuck
+    )
+
+
+SCENARIO = Scenario(
+    name="chunk-nack",
+    claim="a negatively acknowledged chunked message on a Shared subscription is redelivered",
+    reference="https://github.com/apache/pulsar-client-cpp/issues/587",
+    run=run,
+    profile="small-chunks",
+)

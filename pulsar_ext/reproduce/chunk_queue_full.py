@@ -1,0 +1,47 @@
+"""A producer of chunked messages that may block on a full queue deadlocks as soon as the queue is full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 20
+_SECONDS = 15.0
+
+
+def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+    """Send more chunks than the queue holds."""
+    client = env.client(pulsar)
+    try:
+        producer = client.create_producer(
+            topic, chunking_enabled=True, max_pending_messages=5, block_if_queue_full=True
+        )
+        for label in labels:
+            producer.send_async(env.chunked(label), lambda _result, _message_id: None)
+        producer.flush()
+    finally:
+        client.close()
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send in a process of its own, which may hang, and count what came to be stored."""
+    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
+    return Counts.of(sent, env.stored(topic), ended=outcome.ended)
+
+
+SCENARIO = Scenario(
+    name="chunk-queue-full",
+    claim="a producer with chunking and block_if_queue_full waits for room in its queue and goes on",
+    reference="docs/reproduce.md#chunk-queue-full",
+    run=run,
+    profile="small-chunks",
+)

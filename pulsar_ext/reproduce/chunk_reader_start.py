@@ -1,0 +1,38 @@
+"""A reader that starts at a chunked message whose id was stored as numbers loses that message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._env import END, labels, rebuilt
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send a plain and a chunked message, start a reader at the last one by its numbers, and read on."""
+    topic, client = env.topic(), env.client(pulsar)
+    try:
+        producer = client.create_producer(topic, chunking_enabled=True)
+        producer.send(b"before")
+        message_id = producer.send(env.chunked("last"))
+        reader = client.create_reader(topic, rebuilt(pulsar, message_id), start_message_id_inclusive=True)
+        producer.send(END.encode())
+        return Counts.of(["last"], labels(reader.read_next))
+    finally:
+        client.close()
+
+
+SCENARIO = Scenario(
+    name="chunk-reader-start",
+    claim="a reader that starts at a topic's last message, chunked, its id rebuilt from stored numbers, reads it",
+    reference="https://github.com/apache/pulsar/issues/12402",
+    run=run,
+    profile="small-chunks",
+)

@@ -1,0 +1,40 @@
+"""Seed of the project: a seek to a chunked message whose id was stored as numbers loses that message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._env import END, labels, rebuilt
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send a chunked message and two plain ones, seek to the first by its numbers, and receive on."""
+    topic, client = env.topic(), env.client(pulsar)
+    try:
+        consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
+        producer = client.create_producer(topic, chunking_enabled=True)
+        sent = ["chunked", "second", "third"]
+        message_id = producer.send(env.chunked(sent[0]))
+        for label in (*sent[1:], END):
+            producer.send(label.encode())
+        consumer.seek(rebuilt(pulsar, message_id))
+        return Counts.of(sent, labels(consumer.receive))
+    finally:
+        client.close()
+
+
+SCENARIO = Scenario(
+    name="chunk-seek",
+    claim="an inclusive seek to a chunked message, its id rebuilt from stored numbers, delivers that message first",
+    reference="https://github.com/apache/pulsar/issues/12402",
+    run=run,
+    profile="small-chunks",
+)

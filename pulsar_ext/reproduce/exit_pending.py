@@ -1,0 +1,43 @@
+"""A program that ends with sends still pending and without close() aborts, and loses what was pending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 1_000
+_SECONDS = 15.0
+_open: list[object] = []
+"""What a program's main module holds to the end."""
+
+
+def send_and_leave(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+    """Send, and come to the end of the program before it is persisted."""
+    client = env.client(pulsar)
+    producer = client.create_producer(topic)
+    _open.extend((client, producer))
+    for label in labels:
+        producer.send_async(label.encode(), lambda _result, _message_id: None)
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Let a process end like that, and count what came to be stored."""
+    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    outcome = env.apart(pulsar, send_and_leave, topic, sent, seconds=_SECONDS)
+    return Counts.of(sent, env.stored(topic), ended=outcome.ended)
+
+
+SCENARIO = Scenario(
+    name="exit-pending",
+    claim="a program that ends without close() ends well, and what it has sent arrives",
+    reference="docs/reproduce.md#exit-pending",
+    run=run,
+)

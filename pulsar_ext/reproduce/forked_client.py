@@ -1,0 +1,53 @@
+"""A client that a process inherits across a fork hangs in the child, and what the child sends is lost."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_SECONDS = 15.0
+
+
+def fork_and_send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
+    """Send one message, fork, and send the next from the child, by a new client if the inherited one refuses."""
+    producer = env.client(pulsar).create_producer(topic)
+    producer.send(labels[0].encode())
+    child = os.fork()
+    if child:
+        # It ends with the process group of this scenario, should it hang.
+        os.waitpid(child, 0)
+        return
+    try:
+        producer.send(labels[1].encode())
+    except official.PulsarException:
+        client = env.client(pulsar)
+        client.create_producer(topic).send(labels[1].encode())
+        client.close()
+    finally:
+        os._exit(0)
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Fork in a process of its own, and count what came to be stored."""
+    topic, sent = env.topic(), ["parent's", "child's"]
+    outcome = env.apart(pulsar, fork_and_send, topic, sent, seconds=_SECONDS)
+    return Counts.of(sent, env.stored(topic), ended=outcome.ended)
+
+
+SCENARIO = Scenario(
+    name="forked-client",
+    claim="a forked child that uses its parent's client is refused at once instead of hanging, and can open its own",
+    reference="docs/reproduce.md#forked-client",
+    run=run,
+)

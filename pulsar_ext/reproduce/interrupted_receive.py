@@ -1,0 +1,50 @@
+"""A Ctrl-C while `receive()` waits swallows the next message."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from ._env import END, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_UNTIL_IT_WAITS_SECONDS = 0.5
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Interrupt a waiting receive, which the program catches, and receive what is sent afterwards."""
+    topic, client = env.topic(), env.client(pulsar)
+    # The shell of a background job may have had it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic)
+        ctrl_c = threading.Timer(_UNTIL_IT_WAITS_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        ctrl_c.start()
+        try:
+            consumer.receive()
+        except (KeyboardInterrupt, pulsar.Interrupted):
+            ctrl_c.join()
+        sent = ["first", "second", "third"]
+        for label in (*sent, END):
+            producer.send(label.encode())
+        return Counts.of(sent, labels(consumer.receive))
+    finally:
+        client.close()
+
+
+SCENARIO = Scenario(
+    name="interrupted-receive",
+    claim="a Ctrl-C that ends a waiting receive() takes no message with it",
+    reference="docs/reproduce.md#interrupted-receive",
+    run=run,
+)

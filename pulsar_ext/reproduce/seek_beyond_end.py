@@ -1,0 +1,46 @@
+"""A seek to an entry beyond the topic's end drops every message up to that entry, silently."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._env import END, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_BEYOND = 3
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Seek a few entries too far, which the program is prepared to be refused, and receive what is sent afterwards."""
+    topic, client = env.topic(), env.client(pulsar)
+    try:
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic)
+        last = producer.send(b"before")
+        consumer.acknowledge(consumer.receive())
+        with contextlib.suppress(official.PulsarException):
+            consumer.seek(pulsar.MessageId(last.partition(), last.ledger_id(), last.entry_id() + _BEYOND))
+        sent = ["first", "second", "third", "fourth", "fifth"]
+        for label in (*sent, END):
+            producer.send(label.encode())
+        return Counts.of(sent, labels(consumer.receive))
+    finally:
+        client.close()
+
+
+SCENARIO = Scenario(
+    name="seek-beyond-end",
+    claim="a seek to an id beyond the topic's end is refused, or loses no message that is sent later",
+    reference="docs/reproduce.md#seek-beyond-end",
+    run=run,
+)
