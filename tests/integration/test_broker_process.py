@@ -1,0 +1,202 @@
+"""The broker as a child process: started, killed, restarted, kept, and gone with its parent."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pulsar
+import pytest
+
+from pulsar_ext.errors import BrokerStartError, InvalidUse
+from pulsar_ext.testing import PROFILES, PulsarProcess
+from pulsar_ext.testing.backend import process_problem
+
+pytestmark = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
+
+ORPHANED = """
+import os, signal, sys
+from pulsar_ext.testing import PulsarProcess
+broker = PulsarProcess().start()
+print(broker.pid, broker.data_dir, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def client_of(broker):
+    authentication = pulsar.AuthenticationToken(broker.token) if broker.token else None
+    client = pulsar.Client(broker.service_url, authentication, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def send(broker, topic, *contents):
+    with client_of(broker) as client:
+        producer = client.create_producer(topic)
+        return [producer.send(content) for content in contents]
+
+
+def read(broker, topic, count):
+    with client_of(broker) as client:
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        return [reader.read_next(20_000).data() for _ in range(count)]
+
+
+def wait_until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def group(pid):
+    """Return the live processes of a process group."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getpgid(process.pid) == pid and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_starts_and_leaves_nothing(name):
+    """Each profile carries a message, reports no secret in its log, and leaves no process and no file."""
+    with PulsarProcess(name) as broker:
+        pid, home, token = broker.pid, broker.data_dir, broker.token
+        send(broker, "t", b"x")
+        assert read(broker, "t", 1) == [b"x"]
+        assert (token is not None) == PROFILES[name].authentication
+        assert token is None or token not in broker.log_text() + repr(broker) + broker.describe()
+        assert name in broker.describe()
+    assert not broker.is_running()
+    assert group(pid) == []
+    assert not home.exists()
+
+
+def test_authentication_is_on():
+    """Under the profile auth, a client without a token gets nothing, and one with the broker's token does."""
+    with PulsarProcess("auth") as broker:
+        client = pulsar.Client(
+            broker.service_url, operation_timeout_seconds=2, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
+        with pytest.raises(pulsar.PulsarException):
+            client.create_producer("t")
+        client.close()
+        send(broker, "t", b"x")
+
+
+def test_kill_and_restart_keep_data_and_urls():
+    """After a SIGKILL and a restart the same data is under the same URLs; a plain restart keeps it as well."""
+    with PulsarProcess() as broker:
+        urls, pid = (broker.service_url, broker.admin_url), broker.pid
+        send(broker, "t", *(b"%d" % number for number in range(100)))
+        broker.kill()
+        assert not broker.is_running()
+        assert group(pid) == []
+        broker.restart()
+        assert (broker.service_url, broker.admin_url) == urls
+        assert read(broker, "t", 100) == [b"%d" % number for number in range(100)]
+        broker.restart()
+        assert read(broker, "t", 1) == [b"0"]
+
+
+def test_data_directory_is_kept(tmp_path):
+    """A given data directory brings data, ports and secret into the next run, and admits one broker at a time."""
+    with PulsarProcess("auth", data_dir=tmp_path) as first:
+        urls, token = (first.service_url, first.admin_url), first.token
+        send(first, "t", b"kept")
+        with pytest.raises(BrokerStartError, match="in use by another broker"):
+            PulsarProcess(data_dir=tmp_path).start()
+    with PulsarProcess("auth", data_dir=tmp_path) as second:
+        assert ((second.service_url, second.admin_url), second.token) == (urls, token)
+        assert read(second, "t", 1) == [b"kept"]
+    assert (tmp_path / "broker.log").is_file()
+
+
+def test_damaged_state_is_told(tmp_path):
+    """A data directory whose notes are damaged, or of another version, is refused before Java starts."""
+    (tmp_path / "pulsar-ext.json").write_text("{")
+    with pytest.raises(BrokerStartError, match="is damaged"):
+        PulsarProcess(data_dir=tmp_path).start()
+    (tmp_path / "pulsar-ext.json").write_text('{"version": "3.0.0"}')
+    with pytest.raises(BrokerStartError, match=r"the data of Pulsar 3\.0\.0"):
+        PulsarProcess(data_dir=tmp_path).start()
+
+
+@pytest.mark.parametrize("which", ["broker_port", "admin_port"])
+def test_port_in_use(which):
+    """A given port that something uses is an error that names it, and nothing is left."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        broker = PulsarProcess(**{which: port})
+        with pytest.raises(BrokerStartError, match=f"port {port} for the .* is in use"):
+            broker.start()
+    assert broker.data_dir is None
+
+
+def test_bad_arguments_are_told_before_the_start():
+    """An unknown profile, a bad setting and an impossible port are refused at once."""
+    with pytest.raises(InvalidUse, match="choose one of"):
+        PulsarProcess("nope")
+    with pytest.raises(InvalidUse, match="too small"):
+        PulsarProcess(settings={"nettyMaxFrameSizeBytes": 1})
+    with pytest.raises(BrokerStartError, match="99999 is not a port"):
+        PulsarProcess(broker_port=99_999).start()
+
+
+def test_failed_start_shows_the_log_and_leaves_nothing():
+    """A broker that cannot start says why by the end of its log, and leaves no process and no directory."""
+    broker = PulsarProcess(settings={"brokerServicePort": "nonsense"})
+    with pytest.raises(BrokerStartError, match="ended while it was starting") as caught:
+        broker.start()
+    assert "nonsense" in caught.value.log_tail
+    assert not broker.is_running()
+    assert broker.data_dir is None
+
+
+def test_gone_with_a_killed_parent():
+    """When the parent is killed by SIGKILL, the broker, its guard and its data directory go too."""
+    run = subprocess.run([sys.executable, "-c", ORPHANED], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    pid, home = run.stdout.split()
+    wait_until(lambda: not group(int(pid)) and not Path(home).exists())
+
+
+def test_log_offsets():
+    """The log since an offset holds what came after it, and nothing from before."""
+    with PulsarProcess() as broker:
+        offset = broker.log_offset()
+        send(broker, "only-after-the-offset", b"x")
+        assert "only-after-the-offset" in broker.log_text(offset)
+        assert "only-after-the-offset" not in broker.log_text()[:offset]
+        assert len(broker.log_tail(3).splitlines()) == 3
+
+
+def test_command_line_runs_and_ends_cleanly():
+    """`pulsar-ext broker run` gives a broker that works, and SIGINT ends it with status 0 and no stack trace."""
+    command = [shutil.which("pulsar-ext") or "pulsar-ext", "broker", "run", "--backend", "process", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        facts = json.loads(run.stdout.readline())
+        with contextlib.closing(
+            pulsar.Client(facts["service_url"], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        ) as client:
+            client.create_producer("t").send(b"x")
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert "Traceback" not in errors
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", int(facts["service_url"].rpartition(":")[2]))) != 0

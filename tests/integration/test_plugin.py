@@ -1,0 +1,203 @@
+"""The pytest plugin, tested by itself: whole pytest runs of small projects in processes of their own."""
+
+import re
+
+import pytest
+
+from pulsar_ext.testing.backend import process_problem
+
+needs_process = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
+
+INI = "[pytest]\nfilterwarnings = error\n"
+
+STARTED = re.compile(r"^Pulsar \S+ profile (\S+), back end \S+: (pulsar://\S+) and (http://\S+)$", re.MULTILINE)
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """Give an empty project in which every warning is an error."""
+    for name in ("URL", "ADMIN_URL", "PROFILE", "BACKEND", "TOKEN"):
+        monkeypatch.delenv(f"PULSAR_EXT_{name}", raising=False)
+    pytester.makeini(INI)
+    return pytester
+
+
+def started(result):
+    """Return profile and URLs of each broker that a run started."""
+    return STARTED.findall(result.stdout.str())
+
+
+def test_costs_nothing_unused(project):
+    """A project that uses no fixture gets no broker, and neither testcontainers nor Docker is loaded."""
+    project.makepyfile("""
+        import sys
+
+        def test_nothing():
+            assert not {"testcontainers", "docker", "pulsar_ext.testing.backend"} & set(sys.modules)
+    """)
+    for options in ([], ["-n", "2"]):
+        result = project.runpytest_subprocess(*options)
+        result.assert_outcomes(passed=1)
+        assert started(result) == []
+
+
+def test_fixtures_are_documented(project):
+    """Each public fixture is listed by `pytest --fixtures` with what it gives."""
+    result = project.runpytest_subprocess("--fixtures")
+    ours = result.stdout.str().partition("fixtures defined from pulsar_ext")[2].partition("fixtures defined from")[0]
+    for name in ("broker", "admin", "client", "namespace", "topic", "fault_proxy"):
+        assert f"pulsar_{name}" in ours
+    assert "no docstring available" not in ours
+
+
+@needs_process
+def test_a_namespace_a_test_and_one_broker(project):
+    """All tests have one broker, each a namespace of its own, and no namespace or tenant outlives the run."""
+    project.makepyfile("""
+        import pytest
+
+        seen = set()
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_round_trip(pulsar_client, pulsar_topic, pulsar_namespace, pulsar_admin, number):
+            assert pulsar_namespace in pulsar_topic
+            assert pulsar_namespace not in seen
+            consumer = pulsar_client.subscribe(pulsar_topic, "s")
+            pulsar_client.create_producer(pulsar_topic).send(b"x")
+            assert consumer.receive(10_000).data() == b"x"
+            # Namespaces of earlier tests are gone, although their clients were connected.
+            present = set(pulsar_admin.namespaces(pulsar_namespace.partition("/")[0]))
+            assert present == {pulsar_namespace}
+            seen.add(pulsar_namespace)
+
+        def test_partitions(pulsar_topic_factory, pulsar_client):
+            topic = pulsar_topic_factory("orders", partitions=3)
+            assert len(pulsar_client.get_topic_partitions(topic)) == 3
+    """)
+    result = project.runpytest_subprocess("--pulsar-backend=process")
+    result.assert_outcomes(passed=4)
+    assert [profile for profile, *_ in started(result)] == ["plain"]
+    result.stdout.fnmatch_lines(["back end process: asked for; PULSAR_EXT_BACKEND=docker *"])
+
+
+@needs_process
+def test_workers_share_brokers(project):
+    """Under xdist both workers get the same broker of each profile, started once, in tenants of their own."""
+    project.makepyfile("""
+        import pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        @pytest.mark.parametrize("profile", ["plain", "dedup"])
+        def test_round_trip(
+            pulsar_broker_factory, pulsar_topic_factory, pulsar_client_factory, worker_id, profile, number
+        ):
+            broker = pulsar_broker_factory(profile)
+            topic = pulsar_topic_factory(broker=broker)
+            assert worker_id in topic
+            pulsar_client_factory(broker).create_producer(topic).send(b"x")
+            assert broker.log_offset() > 0
+            assert broker.is_running()
+            with pytest.raises(ValueError, match="shared"):
+                broker.kill()
+    """)
+    result = project.runpytest_subprocess("-n", "2", "--pulsar-backend=process", "-v")
+    result.assert_outcomes(passed=12)
+    assert sorted(profile for profile, *_ in started(result)) == ["dedup", "plain"]
+    result.stdout.fnmatch_lines_random(["*gw0*PASSED*", "*gw1*PASSED*"])
+
+
+@needs_process
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_log_of_a_failing_test(project, workers):
+    """A failing test shows what the broker logged since that test began, and no other test's."""
+    project.makepyfile("""
+        def use(client, topic):
+            client.create_producer(topic)
+
+        def test_before(pulsar_client, pulsar_topic_factory):
+            use(pulsar_client, pulsar_topic_factory("before"))
+
+        def test_failing(pulsar_client, pulsar_topic_factory):
+            use(pulsar_client, pulsar_topic_factory("failing"))
+            assert False
+
+        def test_without():
+            assert False
+    """)
+    result = project.runpytest_subprocess("--pulsar-backend=process", *workers)
+    result.assert_outcomes(passed=1, failed=2)
+    text = result.stdout.str()
+    assert len(re.findall("-+ Pulsar broker log, profile plain -+", text)) == 1
+    assert "Created topic persistent" in text
+    assert "/failing-" in text
+    assert "/before-" not in text
+
+
+@needs_process
+def test_existing_broker(project, monkeypatch, pulsar_own_broker):
+    """With `--pulsar-url` an existing broker is used, cleaned up after, and left running."""
+    broker = pulsar_own_broker("auth")
+    project.makepyfile(f"""
+        def test_there(pulsar_broker, pulsar_client, pulsar_topic):
+            assert pulsar_broker.service_url == {broker.service_url!r}
+            pulsar_client.create_producer(pulsar_topic).send(b"x")
+    """)
+    monkeypatch.setenv("PULSAR_EXT_TOKEN", broker.token)
+    for workers in ([], ["-n", "2"]):
+        result = project.runpytest_subprocess(
+            f"--pulsar-url={broker.service_url}", f"--pulsar-admin-url={broker.admin_url}", *workers
+        )
+        result.assert_outcomes(passed=1)
+        assert started(result) == []
+        assert broker.token not in result.stdout.str()
+    assert broker.is_running()
+
+
+def test_existing_broker_unreachable(project):
+    """An address where no broker answers is told as such, without a stack trace."""
+    project.makepyfile("def test_there(pulsar_client): pass")
+    result = project.runpytest_subprocess("--pulsar-url=pulsar://localhost:1", "--pulsar-admin-url=http://localhost:1")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["no broker answers for * at http://localhost:1; check --pulsar-url*"])
+    assert "Traceback" not in result.stdout.str()
+    assert "readiness.py" not in result.stdout.str()
+
+
+def test_bad_options(project):
+    """A wrong profile or back end ends the run before any test, with the names that are right."""
+    project.makepyfile("def test_nothing(): pass")
+    result = project.runpytest_subprocess("--pulsar-profile=nope")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*no broker profile 'nope'; choose one of: plain, dedup,*"])
+    result = project.runpytest_subprocess("--pulsar-backend=nope")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_no_way_to_run_a_broker(project, monkeypatch):
+    """Without an engine and without Java, the test's error names both and what to install."""
+    project.makepyfile("def test_there(pulsar_broker): pass")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{project.path}/none.sock")
+    monkeypatch.setenv("JAVA_HOME", str(project.path))
+    result = project.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["no way to run a broker here*", "Docker: *", "Process: *install Java*"])
+
+
+@needs_process
+def test_profile_and_settings(project, monkeypatch):
+    """The profile can come from the environment, and a profile of the test's own brings its settings."""
+    project.makepyfile("""
+        from pulsar_ext.testing import Profile
+
+        def test_default(pulsar_broker):
+            assert pulsar_broker.profile.name == "dedup"
+
+        def test_own(pulsar_own_broker):
+            broker = pulsar_own_broker(Profile("mine", "", {"maxMessageSize": "2000"}), settings={"numIOThreads": 3})
+            assert "maxMessageSize=2000" in broker.log_text()
+            assert "numIOThreads=3" in broker.log_text()
+    """)
+    monkeypatch.setenv("PULSAR_EXT_PROFILE", "dedup")
+    monkeypatch.setenv("PULSAR_EXT_BACKEND", "process")
+    result = project.runpytest_subprocess()
+    result.assert_outcomes(passed=2)

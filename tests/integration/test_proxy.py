@@ -1,0 +1,68 @@
+"""The fault proxy before a real broker: all traffic passes through it, and each fault does what it says."""
+
+import pytest
+
+import pulsar_ext
+
+
+@pytest.fixture
+def proxied(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
+    """Give a proxy, and a producer and a reader that know nothing but its URL."""
+    proxy = pulsar_fault_proxy()
+    client = pulsar_client_factory(service_url=proxy.service_url)
+    producer = client.create_producer(pulsar_topic)
+    producer.send(b"first")
+    return proxy, producer, client.create_reader(pulsar_topic, pulsar_ext.MessageId.earliest)
+
+
+def contents(reader, count):
+    return [reader.read_next(20_000).data() for _ in range(count)]
+
+
+def test_all_traffic_passes(proxied):
+    """While the proxy is paused nothing arrives although the broker runs: no traffic goes around it."""
+    proxy, producer, reader = proxied
+    assert contents(reader, 1) == [b"first"]
+    proxy.pause()
+    results = []
+    producer.send_async(b"second", lambda result, _: results.append(result))
+    with pytest.raises(Exception, match=r"(?i)timeout"):
+        reader.read_next(500)
+    assert results == []
+    proxy.resume()
+    assert contents(reader, 1) == [b"second"]
+
+
+def test_cut(proxied):
+    """A cut resets every connection; the client comes back through the proxy and loses nothing."""
+    proxy, producer, reader = proxied
+    before = proxy.accepted
+    assert proxy.cut() > 0
+    producer.send(b"second")
+    assert contents(reader, 2) == [b"first", b"second"]
+    assert proxy.accepted > before
+
+
+def test_refuse(proxied):
+    """While connections are refused a cut client stays away; once they are accepted it is back on the same port."""
+    proxy, producer, _ = proxied
+    proxy.refuse()
+    proxy.cut()
+    assert proxy.connections == 0
+    results = []
+    producer.send_async(b"second", lambda result, _: results.append(result))
+    assert proxy.connections == 0
+    proxy.accept()
+    producer.flush()
+    assert len(results) == 1
+    assert proxy.connections > 0
+
+
+def test_close_ends_it(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
+    """A closed proxy holds no connection and accepts none; closing it again does nothing."""
+    proxy = pulsar_fault_proxy()
+    pulsar_client_factory(service_url=proxy.service_url).create_producer(pulsar_topic)
+    proxy.close()
+    proxy.close()
+    proxy.accept()
+    assert proxy.connections == 0

@@ -1,0 +1,91 @@
+"""The profiles, the settings made from them, and the tokens: pure, no broker."""
+
+import base64
+import json
+import stat
+from pathlib import PurePosixPath
+
+import pytest
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.testing.profiles import PROFILES, Profile, TokenSecret, broker_settings, get_profile, standalone_conf
+
+
+def test_names():
+    """The six profiles of the design exist under their names."""
+    assert list(PROFILES) == ["plain", "dedup", "batch-index-acks", "entry-index", "small-chunks", "auth"]
+
+
+def test_unknown_profile_lists_the_known():
+    """A wrong name is refused with the names that would be right."""
+    with pytest.raises(InvalidUse, match=r"'dedupe'.*plain, dedup, batch-index-acks"):
+        get_profile("dedupe")
+
+
+def test_own_profile_passes():
+    """A profile of the caller's own is as good as a named one."""
+    own = Profile("own", "mine", {"backlogQuotaCheckEnabled": "false"})
+    assert get_profile(own) is own
+    assert broker_settings(own)["backlogQuotaCheckEnabled"] == "false"
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_frame_fits_message(name):
+    """Under every profile a frame has room for a message of full size and its headers."""
+    settings = broker_settings(name)
+    assert int(settings["nettyMaxFrameSizeBytes"]) >= int(settings.get("maxMessageSize", 5 << 20)) + 10240
+
+
+def test_frame_follows_an_override():
+    """A caller who changes the message size alone gets a frame size that fits."""
+    assert broker_settings(settings={"maxMessageSize": 1000})["nettyMaxFrameSizeBytes"] == "11240"
+
+
+def test_frame_too_small_is_refused():
+    """A frame size that would make the bookie drop connections is refused with the one that works."""
+    with pytest.raises(InvalidUse, match=r"too small.*11240"):
+        broker_settings(settings={"maxMessageSize": 1000, "nettyMaxFrameSizeBytes": 1000})
+
+
+def test_later_settings_win():
+    """The caller's settings win over the profile's, and those over the base."""
+    assert broker_settings("dedup")["brokerDeduplicationEnabled"] == "true"
+    assert broker_settings("dedup", settings={"brokerDeduplicationEnabled": False})["brokerDeduplicationEnabled"] == (
+        "false"
+    )
+    assert broker_settings("plain")["acknowledgmentAtBatchIndexLevelEnabled"] == "false"
+    assert broker_settings("batch-index-acks")["acknowledgmentAtBatchIndexLevelEnabled"] == "true"
+
+
+@pytest.mark.parametrize("setting", [{"a=b": 1}, {"": 1}, {"a b": 1}, {"a": "x\ny"}, {"maxMessageSize": "big"}])
+def test_bad_settings_are_refused(setting):
+    """What cannot stand in a properties file is refused, rather than read by the broker as something else."""
+    with pytest.raises(InvalidUse):
+        broker_settings(settings=setting)
+
+
+def test_conf_is_a_properties_file():
+    """Each setting is a line, and a backslash survives the broker's reading."""
+    assert standalone_conf({"a": "1", "b": "x\\y"}) == "a=1\nb=x\\\\y\n"
+
+
+def test_token_is_a_signed_web_token():
+    """A token names algorithm and role, differs by key, and is the same for the same key."""
+    secret, other = TokenSecret(b"k" * 32), TokenSecret()
+    header, claims, signature = secret.token("bob").split(".")
+    decode = lambda part: json.loads(base64.urlsafe_b64decode(part + "=="))  # noqa: E731
+    assert (decode(header), decode(claims)) == ({"alg": "HS256"}, {"sub": "bob"})
+    assert signature == TokenSecret(b"k" * 32).token("bob").split(".")[2]
+    assert signature != other.token("bob").split(".")[2]
+
+
+def test_secret_stays_hidden(tmp_path):
+    """Neither key nor token shows in a repr or in a setting, and their files are their owner's alone."""
+    secret = TokenSecret(b"visible?" * 4)
+    secret.write(tmp_path)
+    assert "visible" not in repr(secret)
+    settings = standalone_conf(broker_settings("auth", settings=secret.settings(PurePosixPath(tmp_path))))
+    assert "visible" not in settings
+    assert secret.token() not in settings
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+    assert TokenSecret.load(tmp_path).token() == secret.token()
