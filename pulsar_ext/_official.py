@@ -22,7 +22,7 @@ import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
 
-from .errors import ForkedClientError, NotOpen
+from .errors import ForkedClientError, InvalidMessageId, NotOpen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -263,7 +263,10 @@ def inner_id_of(message_id: Any) -> Any:
 
 def deserialize_inner(data: bytes) -> Any:
     """Make a C++ id of bytes that have been checked before."""
-    return _pulsar.MessageId.deserialize(data)
+    try:
+        return _pulsar.MessageId.deserialize(data)
+    except ValueError as error:
+        raise InvalidMessageId(f"The C++ client cannot read {data.hex()}: {error}.") from None
 
 
 def polling(call: Callable[[int], Any]) -> Iterator[Any]:

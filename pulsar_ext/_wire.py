@@ -24,6 +24,7 @@ _MAX_BYTES = 64 * 1024
 """More than any id needs: an acknowledgement set of a batch of 100,000 messages is 13 KB."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_TAG, _TAG_BYTES = (1 << 32) - 1, 5
 _MASK64 = (1 << 64) - 1
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
 
@@ -64,8 +65,12 @@ def decode(data: bytes) -> MessageIdData:
     return _decode(octets, nested=False)
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
+def fields(data: bytes, known: range = range(0)) -> Iterator[tuple[int, int | bytes, bytes]]:
     """Walk the fields of any protobuf message.
+
+    Args:
+        data: the message.
+        known: numbers of fields that are never of a fixed width.
 
     Yields:
         The field's number, its value (an int for a varint, else its bytes) and its encoding as it stands in `data`.
@@ -77,9 +82,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
     while at < len(data):
         start = at
         tag, at = _read_varint(data, at)
-        if tag >> 3 == 0:
-            raise _broken(data, "a field has number 0")
+        if not 8 <= tag <= _MAX_TAG or at - start > _TAG_BYTES:  # noqa: PLR2004  # field 1
+            raise _broken(data, "a field's number is out of range")
         payload, at = _read_payload(data, at, tag & 7)
+        if tag & 7 in (_FIXED64, _FIXED32) and tag >> 3 in known:
+            raise _broken(data, f"field {tag >> 3} has the wrong type")
         yield tag >> 3, payload, data[start:at]
 
 
@@ -88,7 +95,7 @@ def _decode(data: bytes, *, nested: bool) -> MessageIdData:
     ack_set: list[int] = []
     first_chunk: MessageIdData | None = None
     unknown = bytearray()
-    for field, payload, raw in fields(data):
+    for field, payload, raw in fields(data, range(_LEDGER, _FIRST_CHUNK + 1)):
         if field > _FIRST_CHUNK:
             unknown += raw
         elif field == _ACK_SET:

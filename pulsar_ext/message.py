@@ -89,7 +89,7 @@ def check_batch_payload(data: bytes, size: int) -> None:
 def _payload_size(metadata: bytes) -> int | None:
     size = 0
     try:
-        for field, value, _ in fields(metadata):
+        for field, value, _ in fields(metadata, range(_PROPERTY, _PAYLOAD_SIZE + 1)):
             if field == _PROPERTY and isinstance(value, bytes):
                 for _ in fields(value):
                     pass

@@ -115,7 +115,12 @@ class MessageId(MessageIdDoor):
         Raises:
             InvalidMessageId: if a field is missing or is not a number.
         """
-        message_id = _from_fields(_fields_of(fields), None, Origin(fields.get("origin", Origin.NUMBERS.value)))
+        numbers = _fields_of(fields)
+        try:
+            origin = Origin(fields.get("origin", Origin.NUMBERS.value))
+        except ValueError as error:
+            raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
+        message_id = _from_fields(numbers, None, origin)
         if fields.get("topic") is not None:
             message_id.topic_name(fields["topic"])
         return message_id

@@ -1,0 +1,117 @@
+"""The search for a message's chunks, on random topics with interleaved producers, ledgers and deletions."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import repeat
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.chunks import AskEntry, AskLedgers, Chunks, find_chunks
+from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
+from pulsar_ext.positions import Position
+
+
+def _entry(message, chunk, count):
+    return SimpleNamespace(
+        uuid=f"p-{message}" if count > 1 else None,
+        producer_name="p",
+        sequence_id=message,
+        chunk_id=chunk if count > 1 else None,
+        num_chunks=count if count > 1 else None,
+        is_chunk=count > 1,
+    )
+
+
+@st.composite
+def topics(draw):
+    """Draw a topic: which message and chunk each entry is, and where ledgers end."""
+    counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    left = dict.fromkeys(range(len(counts)), 0)
+    order = []
+    while left:
+        message = draw(st.sampled_from(sorted(left)))
+        order.append((message, left[message]))
+        left[message] += 1
+        if left[message] == counts[message]:
+            del left[message]
+    entries, ledger, entry = {}, draw(st.integers(0, 5)), 0
+    for message, chunk in order:
+        entries[Position(ledger, entry)] = (message, chunk)
+        entry += 1
+        if draw(st.booleans()):
+            ledger, entry = ledger + draw(st.integers(1, 3)), 0
+    return counts, entries
+
+
+def _run(entries, counts, position):
+    ledgers = {}
+    for at in entries:
+        ledgers[at.ledger_id] = max(ledgers.get(at.ledger_id, 0), at.entry_id + 1)
+    search = find_chunks(position)
+    request = next(search)
+    while True:
+        try:
+            if isinstance(request, AskLedgers):
+                request = search.send([*ledgers.items(), (max(ledgers) + 7, 0)])
+            else:
+                assert isinstance(request, AskEntry)
+                known = entries.get(request.position)
+                request = search.send(known and _entry(*known, counts[known[0]]))
+        except StopIteration as done:
+            return done.value
+
+
+@given(topics(), st.data())
+def test_every_chunk_is_found_from_any_chunk(topic, data):
+    """Whatever stands between them and wherever ledgers end, all chunks of the message are found, in order."""
+    counts, entries = topic
+    position = data.draw(st.sampled_from(sorted(entries)))
+    message = entries[position][0]
+    expected = tuple(sorted(at for at, (owner, _) in entries.items() if owner == message))
+    assert _run(entries, counts, position) == Chunks(expected)
+
+
+@given(topics(), st.data())
+def test_a_missing_end_is_reported_never_guessed(topic, data):
+    """With the first chunk trimmed, or the last not written, the search raises and names the chunk."""
+    counts, entries = topic
+    position = data.draw(st.sampled_from(sorted(entries)))
+    message = entries[position][0]
+    own = sorted(at for at, (owner, _) in entries.items() if owner == message)
+    gone = data.draw(st.sampled_from([own[0], own[-1]]))
+    if gone == position:
+        return
+    with pytest.raises(IncompleteChunkedMessage) as caught:
+        _run({at: what for at, what in entries.items() if at != gone}, counts, position)
+    assert caught.value.chunk_id == entries[gone][1]
+    assert caught.value.num_chunks == counts[message]
+
+
+def test_no_entry_is_no_message():
+    """A position without an entry raises MessageIdNotFound."""
+    with pytest.raises(MessageIdNotFound):
+        _run({Position(1, 0): (0, 0)}, [1], Position(1, 5))
+
+
+def test_side_by_side_costs_two_requests():
+    """Chunks that stand side by side are found with the id's own headers and one more, however many there are."""
+    search = find_chunks(Position(1, 99))
+    next(search)
+    assert search.send(_entry(0, 99, 100)) == AskEntry(Position(1, 0))
+    with pytest.raises(StopIteration) as done:
+        search.send(_entry(0, 0, 100))
+    assert len(done.value.value.positions) == 100
+
+
+def test_a_search_gives_up_before_it_reads_the_whole_topic():
+    """A chunk more than 10,000 foreign entries away raises, with nothing guessed."""
+    search = find_chunks(Position(1, 50_000))
+    next(search)
+    search.send(_entry(0, 1, 2))
+    with pytest.raises(MessageIdUnresolved) as caught:
+        deque(map(search.send, repeat(_entry(1, 0, 1))), maxlen=0)
+    assert caught.value.retriable

@@ -1,0 +1,87 @@
+"""The door to the official client's private parts: what it relies on is there."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+
+import pulsar
+import pytest
+
+import pulsar_ext
+from pulsar_ext import _official
+from pulsar_ext.errors import NotOpen
+
+
+def _assigned(source):
+    return {
+        node.attr
+        for node in ast.walk(ast.parse(textwrap.dedent(source)))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute"), [(k, a) for k, names in _official.PRIVATE_ATTRIBUTES.items() for a in names]
+)
+def test_the_official_client_still_has_the_private_attribute(kind, attribute):
+    """Each private attribute that _official.py relies on is still set or defined by the official client."""
+    official = getattr(pulsar, kind)
+    made = _assigned(inspect.getsource(pulsar))
+    assert hasattr(official, attribute) or attribute in made, f"pulsar.{kind}.{attribute} has moved: mend _official.py"
+
+
+@pytest.mark.parametrize("kind", ["Client", "Producer", "Consumer", "Reader", "Message", "MessageId", "MessageBatch"])
+def test_ours_are_subclasses_of_the_official_classes(kind):
+    """Isinstance and issubclass hold for every class we put in an official one's place."""
+    assert issubclass(getattr(pulsar_ext, kind), getattr(pulsar, kind))
+
+
+def test_only_one_module_touches_private_attributes():
+    """No other module of the client names the official handles; `inner` is the one way to them."""
+    handles = {"_msg_id", "_message", "_producer", "_consumer", "_reader", "_msg_batch"}
+    package = inspect.getsourcefile(pulsar_ext)
+    found = {}
+    for module in ("client", "consumer", "producer", "reader", "message", "message_id", "receiving", "resolver"):
+        source = (__import__("pathlib").Path(package).parent / f"{module}.py").read_text()
+        used = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)} & handles
+        if used:
+            found[module] = used
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: pulsar_ext.Message().data(),
+        lambda: pulsar_ext.Message().message_id(),
+        lambda: pulsar_ext.Message().value(),
+        lambda: pulsar_ext.Producer().send(b"x"),
+        lambda: pulsar_ext.Producer().send_async(b"x", None),
+        lambda: pulsar_ext.Producer().flush(),
+        lambda: pulsar_ext.Producer().close(),
+        lambda: pulsar_ext.Consumer().receive(),
+        lambda: pulsar_ext.Consumer().receive(10),
+        lambda: pulsar_ext.Consumer().batch_receive(),
+        lambda: pulsar_ext.Consumer().acknowledge(pulsar_ext.Message()),
+        lambda: pulsar_ext.Consumer().close(),
+        lambda: pulsar_ext.Reader().read_next(),
+        lambda: pulsar_ext.Reader().has_message_available(),
+        lambda: pulsar_ext.Reader().close(),
+    ],
+)
+def test_an_object_that_was_never_opened_says_so(use):
+    """Empty objects raise NotOpen instead of crashing, hanging, or an AttributeError about a private name."""
+    with pytest.raises(NotOpen):
+        use()
+
+
+def test_values_that_are_false_reach_the_official_client():
+    """'' and 0 pass official `if value:` checks and are still '' and 0; None stays None."""
+    assert _official.truthy("") == ""
+    assert bool(_official.truthy(""))
+    assert _official.truthy(0) == 0
+    assert bool(_official.truthy(0))
+    assert _official.truthy(None) is None
+    assert _official.truthy("key") == "key"
