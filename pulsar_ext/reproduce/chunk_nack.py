@@ -57,7 +57,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
 SCENARIO = Scenario(
     name="chunk-nack",
     claim="a negatively acknowledged chunked message on a Shared subscription is redelivered",
-    reference="https://github.com/apache/pulsar-client-cpp/issues/587",
+    reference="https://github.com/apache/pulsar-client-cpp/pull/604",
     run=run,
     profile="small-chunks",
 )
