@@ -1,7 +1,7 @@
 """The pytest plugin: a real broker for tests, started only when a test asks for one.
 
-It is loaded in every pytest run of a project that has pulsar_ext installed, so it imports nothing but pytest until a
-fixture is used. Each fixture says by its docstring what it gives; `pytest --fixtures` shows them.
+It is loaded in every pytest run of a project that has pulsar_ext installed, so it brings in nothing of the harness
+until a fixture is used. Each fixture says by its docstring what it gives; `pytest --fixtures` shows them.
 """
 
 from __future__ import annotations
