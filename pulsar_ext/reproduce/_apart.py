@@ -88,7 +88,8 @@ class Apart:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._kill()
+        if self._process.returncode is None:
+            self._kill()
         self._directory.cleanup()
 
     def outcome(self) -> Outcome:
@@ -98,6 +99,8 @@ class Apart:
         except subprocess.TimeoutExpired:
             self._kill()
             return Outcome("hung", self._read().get("value"))
+        if self._leader:
+            self._kill()  # a process that it forked may have stayed
         answer = self._read()
         if code < 0:
             return Outcome(f"crashed ({signal.Signals(-code).name})", answer.get("value"))
@@ -120,7 +123,6 @@ class Apart:
 
     def _kill(self) -> None:
         if self._leader:
-            # Also after a good end: a process that it forked may have stayed.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         else:

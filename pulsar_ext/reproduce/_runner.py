@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Row", "Site", "carry_out", "existing_broker", "own_brokers", "reproduce"]
 
 _CLIENTS = ("pulsar", "pulsar_ext")
-_ANSWER_SECONDS = 20.0
+_ANSWER_SECONDS = 10.0
 
 Site = Callable[[str], AbstractContextManager[Place]]
 """Gives, for the name of a profile, the place where its scenarios run."""
@@ -117,7 +117,8 @@ def existing_broker(service_url: str, admin_url: str, token: str | None = None) 
             with Apart(_round_trip, _CLIENTS[0], place, seconds=_ANSWER_SECONDS, leader=True) as process:
                 ended = process.outcome().ended
             if ended:
-                raise BrokerStartError(f"no broker answers at {service_url}: {ended}")
+                problem = f"no message came back in {_ANSWER_SECONDS:.0f} s" if ended == "hung" else ended
+                raise BrokerStartError(f"no broker answers at {service_url}: {problem}")
             yield place
 
     return site

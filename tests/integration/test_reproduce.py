@@ -1,0 +1,83 @@
+"""Every scenario on a real broker, the command around them, and the README's own example."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
+
+_README = Path(__file__).parents[2] / "README.md"
+
+
+@pytest.fixture
+def place(pulsar_broker_factory, pulsar_namespace_factory):
+    def on(profile):
+        broker = pulsar_broker_factory(profile)
+        with PulsarAdmin(broker.admin_url) as admin:
+            largest = int(admin.broker_configuration()["maxMessageSize"])
+        namespace = pulsar_namespace_factory(broker)
+        return Place(broker.service_url, broker.admin_url, namespace, largest, broker_version=broker.version)
+
+    return on
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_pulsar_ext_is_clean(name, place):
+    """pulsar_ext loses, duplicates and strands nothing, and what the official client did was really measured."""
+    row = carry_out(SCENARIOS[name], place(SCENARIOS[name].profile))
+    assert row.verdict in {Verdict.FIXED_HERE, Verdict.FIXED_UPSTREAM}, f"{row.official} | {row.ours}"
+
+
+def _reproduce(broker, *arguments):
+    urls = ("--url", broker.service_url, "--admin-url", broker.admin_url)
+    command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", "reproduce", *urls, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_the_command_prints_json(pulsar_broker_factory):
+    """On an existing broker the command runs what it is asked for, tells it as JSON and leaves no namespace behind."""
+    broker = pulsar_broker_factory("small-chunks")
+    done = _reproduce(broker, "chunk-seek", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["scenarios"]
+    assert row["name"] == "chunk-seek"
+    assert row["pulsar_ext"]["delivered"] == row["pulsar_ext"]["sent"] == 3
+    with PulsarAdmin(broker.admin_url) as admin:
+        assert not [name for name in admin.namespaces("public") if name.startswith("public/reproduce-")]
+
+
+def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
+    """--update puts this run's rows into a Markdown file."""
+    file = tmp_path / "README.md"
+    file.write_text("<!-- reproduce: begin -->\n<!-- reproduce: end -->\n")
+    done = _reproduce(pulsar_broker_factory("small-chunks"), "chunk-reader-start", "--update", str(file))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"chunk-reader-start.+\| fixed (here|upstream) \|", file.read_text())
+
+
+def test_the_readme_example_runs(pulsar_broker, pulsar_namespace):
+    """What the README shows works as it stands, given this broker's addresses."""
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL) if "send" in block
+    )
+    code = code.replace("pulsar://localhost:6650", pulsar_broker.service_url)
+    code = code.replace("http://localhost:8080", pulsar_broker.admin_url)
+    code = code.replace('"documents"', f'"persistent://{pulsar_namespace}/documents"')
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nprint(len(message.data()))"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [line for line in done.stdout.splitlines() if re.fullmatch(r"[\d:;-]+", line)]
+    assert re.fullmatch(r"(\d+):0:-1;\1:2:-1", printed[0])
+    assert printed[1] == "12000000"

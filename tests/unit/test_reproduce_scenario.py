@@ -1,0 +1,97 @@
+"""What scenarios count and how two counts are judged."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.reproduce import SCENARIOS, Counts, Verdict, judge, select
+from pulsar_ext.testing import PROFILES
+
+_LABELS = st.lists(st.sampled_from("abcdef"), max_size=12)
+_BAD = [Counts(sent=1, lost=1), Counts(sent=1, duplicated=1), Counts(sent=1, stuck=1), Counts(ended="hung")]
+
+
+@given(_LABELS.map(set), _LABELS)
+def test_counts_add_up(sent, received):
+    """What was sent is delivered or lost, what arrived is delivered or one too many."""
+    counts = Counts.of(sent, received)
+    assert counts.sent == len(sent) == counts.delivered + counts.lost
+    assert len(received) == counts.delivered + counts.duplicated
+    assert counts.clean == (sorted(sent) == sorted(received))
+
+
+@pytest.mark.parametrize("bad", _BAD)
+def test_any_fault_of_ours_is_broken(bad):
+    """A loss, a duplicate, a stuck message or a bad end of ours is BROKEN, whatever the official client does."""
+    for official in (*_BAD, Counts(sent=1, delivered=1), Counts(ended="error: no")):
+        assert judge(official, bad) is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("bad", _BAD)
+def test_a_fault_of_the_official_client_alone_is_fixed_here(bad):
+    """Ours clean and theirs not means that the defect is fixed here."""
+    assert judge(bad, Counts(sent=1, delivered=1)) is Verdict.FIXED_HERE
+
+
+def test_both_clean_is_fixed_upstream():
+    """An official release that fixes a defect shows in the table by itself."""
+    assert judge(Counts(sent=1, delivered=1), Counts(sent=1, delivered=1)) is Verdict.FIXED_UPSTREAM
+
+
+def test_steps_that_failed_prove_nothing():
+    """An error in the official client's steps is not taken for the defect."""
+    assert judge(Counts(ended="error: TypeError: no"), Counts(sent=1, delivered=1)) is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        (Counts(sent=3, delivered=2, lost=1), "1 of 3 lost"),
+        (Counts(sent=3, delivered=3), "3 of 3"),
+        (Counts(), "fine"),
+        (Counts(sent=20, lost=19, ended="hung"), "hung, 19 of 20 lost"),
+        (Counts(sent=3, delivered=3, stuck=3, note="6 chunks"), "3 of 3 stuck (6 chunks)"),
+        (Counts(sent=4, lost=1, duplicated=2), "1 of 4 lost, 2 of 4 duplicated"),
+    ],
+)
+def test_counts_read_well(counts, text):
+    """The cell of the table names every fault, the bad end first."""
+    assert str(counts) == text
+
+
+def test_counts_survive_json():
+    """A process hands its counts over as JSON, and nothing is lost on the way."""
+    counts = Counts(sent=3, delivered=1, lost=1, duplicated=4, stuck=1, note="n", ended="hung")
+    assert Counts(**json.loads(json.dumps(counts.to_dict()))) == counts
+
+
+def test_every_scenario_is_well_declared():
+    """Each has its own name, an existing profile and a claim of one line; those of one profile stand together."""
+    profiles = [scenario.profile for scenario in SCENARIOS.values()]
+    assert set(profiles) <= set(PROFILES)
+    assert sum(one != two for one, two in pairwise(profiles)) == len(set(profiles)) - 1
+    for name, scenario in SCENARIOS.items():
+        assert scenario.name == name
+        assert "\n" not in scenario.claim
+        assert scenario.run.__module__.rpartition(".")[2] == name.replace("-", "_")
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    """A typing error is answered with every name there is."""
+    with pytest.raises(InvalidUse) as caught:
+        select(["chunk-seek", "chunk-sek"])
+    assert "chunk-sek;" in str(caught.value)
+    assert all(name in str(caught.value) for name in SCENARIOS)
+
+
+def test_selection_keeps_the_order_of_the_table():
+    """Names in any order, even twice, give each scenario once, in the order of the table."""
+    names = list(SCENARIOS)
+    assert [scenario.name for scenario in select([names[4], names[0], names[4]])] == [names[0], names[4]]
+    assert [scenario.name for scenario in select([])] == names
