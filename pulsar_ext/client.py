@@ -182,7 +182,7 @@ class Client(ClientDoor):
             found = None
         finally:
             reader.close()
-        if found is None or as_message_id(found) != message_id:
+        if found is None or as_message_id(found).to_text() != message_id.to_text():
             raise MessageIdUnresolved(
                 f"{message_id!r} does not name its middle chunks; no admin API answers, and the message cannot be read "
                 f"again from {topic}. Nothing was acknowledged. Give Client(admin=…) or PULSAR_ADMIN_URL.",

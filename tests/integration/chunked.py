@@ -1,0 +1,84 @@
+"""Steps that the tests of chunked messages share."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import time
+from typing import TYPE_CHECKING, Any
+
+import pulsar_ext
+from pulsar_ext import MessageId
+from pulsar_ext.positions import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsar_ext.admin import PulsarAdmin
+
+THREE_CHUNKS = 250_000
+"""Bytes that make three chunks where a message may have 100 KiB."""
+
+FORMS: dict[str, Callable[[MessageId], MessageId]] = {
+    "live": lambda i: i,
+    "deserialized": lambda i: MessageId.deserialize(i.serialize()),
+    "parsed": lambda i: MessageId.parse(i.to_text()),
+    "parsed as its last chunk": lambda i: MessageId.parse(f"{i.ledger_id()}:{i.entry_id()}:{i.partition()}"),
+    "pickled": lambda i: pickle.loads(pickle.dumps(i)),
+    "json": lambda i: MessageId.from_dict(json.loads(json.dumps(i.to_dict()))),
+    "rebuilt": lambda i: MessageId(i.partition(), i.ledger_id(), i.entry_id(), i.batch_index()),
+}
+"""Every way in which an application may hold an id; all but the first have left the client that made it."""
+
+
+def payload(index: int, size: int = THREE_CHUNKS) -> bytes:
+    """Make a message's content that tells its index and every truncation."""
+    text = b"%d." % index
+    return (text * (size // len(text) + 1))[:size]
+
+
+def index_of(message: Any) -> int:
+    """Tell which payload it is, and that it is whole."""
+    data = message.data()
+    index = int(data.split(b".", 1)[0])
+    assert data == payload(index, len(data))
+    return index
+
+
+def drain(receive: Callable[[int], Any], expected: int = 0, quiet_millis: int = 400) -> list[Any]:
+    """Receive as many as expected, patiently, and then whatever else comes until nothing does for a while."""
+    messages: list[Any] = []
+    with contextlib.suppress(pulsar_ext.Timeout):
+        while len(messages) < expected:
+            messages.append(receive(10_000))
+    with contextlib.suppress(pulsar_ext.Timeout):
+        while True:
+            messages.append(receive(quiet_millis))
+    return messages
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Wait until a condition holds; False if it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def acknowledged(admin: PulsarAdmin, topic: str, subscription: str) -> Iterator[Position]:
+    """Give every entry of the topic's ledgers that the subscription's cursor counts as acknowledged."""
+    stats = admin.internal_stats(topic)
+    cursor = stats.cursors[subscription]
+    for ledger in stats.ledgers:
+        entries = ledger.entries or (
+            stats.current_ledger_entries if ledger.ledger_id == stats.ledgers[-1].ledger_id else 0
+        )
+        for entry in range(entries):
+            position = Position(ledger.ledger_id, entry)
+            if position <= cursor.mark_delete_position or any(
+                position in deleted for deleted in cursor.individually_deleted
+            ):
+                yield position

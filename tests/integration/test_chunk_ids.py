@@ -1,0 +1,251 @@
+"""A chunked message is one message: for seek, start, acknowledgement and redelivery, by any form of its id."""
+
+from __future__ import annotations
+
+import pytest
+from chunked import FORMS, THREE_CHUNKS, acknowledged, drain, eventually, index_of, payload
+
+import pulsar_ext as pulsar
+from pulsar_ext import ChunkMessageId, MessageId
+from pulsar_ext.positions import Position
+
+TYPES = [
+    pulsar.ConsumerType.Exclusive,
+    pulsar.ConsumerType.Failover,
+    pulsar.ConsumerType.Shared,
+    pulsar.ConsumerType.KeyShared,
+]
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory):
+    """A broker where 100 KiB is the largest message."""
+    return pulsar_broker_factory("small-chunks")
+
+
+@pytest.fixture
+def client(pulsar_client_factory, broker):
+    """A client of that broker."""
+    return pulsar_client_factory(broker)
+
+
+@pytest.fixture
+def admin(client):
+    """The client's own admin API."""
+    return client._admin_api()
+
+
+@pytest.fixture
+def topic(pulsar_topic_factory, broker):
+    """An unused topic."""
+    return pulsar_topic_factory(broker=broker)
+
+
+@pytest.fixture
+def sent(client, topic):
+    """The ids of six messages: chunked, plain, chunked, plain, chunked, plain."""
+    big, small = client.create_producer(topic, chunking_enabled=True), client.create_producer(topic)
+    return [(big if i % 2 == 0 else small).send(payload(i, THREE_CHUNKS if i % 2 == 0 else 50)) for i in range(6)]
+
+
+def test_every_way_out_of_the_client_gives_the_whole_id(client, topic, sent):
+    """send, its callback, receive, batch_receive, read_next and listeners all give the same ChunkMessageId."""
+    called, heard = [], []
+    producer = client.create_producer(topic, chunking_enabled=True)
+    producer.send_async(payload(6), lambda result, message_id: called.append((result, message_id)))
+    producer.flush()
+    earliest = {"initial_position": pulsar.InitialPosition.Earliest}
+    client.subscribe(topic, "listener", message_listener=lambda _, message: heard.append(message), **earliest)
+    received = drain(client.subscribe(topic, "receive", **earliest).receive, 7)
+    batched = client.subscribe(topic, "batch", **earliest)
+    read = drain(client.create_reader(topic, MessageId.earliest).read_next, 7)
+    many = []
+    while len(many) < 7:
+        many += batched.batch_receive()
+    assert eventually(lambda: len(heard) == 7)
+    assert called[0][0] == pulsar.Result.Ok
+    ids = [*sent, called[0][1]]
+    for messages in (received, read, many, heard):
+        assert [message.message_id() for message in messages] == ids
+        assert [index_of(message) for message in messages] == list(range(7))
+        for message, message_id in zip(messages, ids, strict=True):
+            assert type(message.message_id()) is type(message_id)
+            assert message.message_id().to_text() == message_id.to_text()
+    assert [isinstance(message_id, ChunkMessageId) for message_id in ids] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("index", [0, 2, 3, 4, 5])
+def test_a_reader_starts_at_the_whole_message(client, topic, sent, form, index):
+    """An inclusive start reads the message itself first, an exclusive one the message after it; none is lost."""
+    start = FORMS[form](sent[index])
+    with client.create_reader(topic, start, start_message_id_inclusive=True) as reader:
+        assert [index_of(message) for message in drain(reader.read_next, 6 - index)] == list(range(index, 6))
+    with client.create_reader(topic, start) as reader:
+        assert [index_of(message) for message in drain(reader.read_next, 5 - index)] == list(range(index + 1, 6))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("index", [0, 4])
+def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
+    """Consumer.seek and Reader.seek, inclusive, deliver the message itself next, then all after it, once each."""
+    target = FORMS[form](sent[index])
+    with client.subscribe(topic, "s", start_message_id_inclusive=True) as consumer:
+        consumer.seek(target)
+        assert [index_of(message) for message in drain(consumer.receive, 6 - index)] == list(range(index, 6))
+    with client.create_reader(topic, MessageId.earliest, start_message_id_inclusive=True) as reader:
+        reader.read_next(5000)
+        reader.seek(target)
+        assert [index_of(message) for message in drain(reader.read_next, 6 - index)] == list(range(index, 6))
+
+
+def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
+    """The numbers of the first or a middle chunk resolve to the same whole id, and a seek to them loses nothing."""
+    first, last = sent[2].first_chunk_message_id(), sent[2].last_chunk_message_id()
+    middle = MessageId(-1, first.ledger_id(), first.entry_id() + 1)
+    for chunk in (first, middle, last):
+        whole = client.resolve_message_id(topic, chunk)
+        assert isinstance(whole, ChunkMessageId)
+        assert whole.to_text() == sent[2].to_text()
+    with client.create_reader(topic, middle, start_message_id_inclusive=True) as reader:
+        assert index_of(reader.read_next(5000)) == 2
+
+
+def test_resolve_says_what_is_not_chunked_and_what_is_not_there(client, topic, sent):
+    """A plain message resolves to itself; a position beyond the end raises; neither changes anything."""
+    plain = client.resolve_message_id(topic, FORMS["rebuilt"](sent[1]))
+    assert plain == sent[1]
+    assert not isinstance(plain, ChunkMessageId)
+    with pytest.raises(pulsar.MessageIdNotFound, match="no entry"):
+        client.resolve_message_id(topic, MessageId(-1, sent[5].ledger_id(), sent[5].entry_id() + 1))
+    with pytest.raises(pulsar.MessageIdNotFound):
+        client.resolve_message_id(topic, MessageId(-1, sent[5].ledger_id() + 1000, 0))
+
+
+@pytest.mark.parametrize("form", [*FORMS, "message"])
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_an_acknowledgement_covers_every_chunk(client, admin, topic, sent, form, kind):
+    """After acknowledging one chunked message by any id, the cursor shows exactly its three entries."""
+    consumer = client.subscribe(topic, "s", kind, initial_position=pulsar.InitialPosition.Earliest)
+    messages = [consumer.receive(5000) for _ in sent]
+    consumer.acknowledge(messages[2] if form == "message" else FORMS[form](messages[2].message_id()))
+    consumer.close()
+    first = sent[2].first_chunk_message_id()
+    expected = [Position(first.ledger_id(), first.entry_id() + i) for i in range(3)]
+    assert list(acknowledged(admin, topic, "s")) == expected
+    with client.subscribe(topic, "s", kind) as again:
+        assert [index_of(message) for message in drain(again.receive, 5)] == [0, 1, 3, 4, 5]
+
+
+@pytest.mark.parametrize("form", [*FORMS, "message", "first chunk"])
+def test_a_cumulative_acknowledgement_ends_behind_the_last_chunk(client, admin, topic, sent, form):
+    """Cumulative acknowledgement by any id moves the cursor behind the whole message, never into it."""
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    messages = [consumer.receive(5000) for _ in sent]
+    forms = {**FORMS, "message": lambda _: messages[2], "first chunk": lambda i: i.first_chunk_message_id()}
+    consumer.acknowledge_cumulative(forms[form](messages[2].message_id()))
+    consumer.close()
+    assert admin.internal_stats(topic).cursors["s"].mark_delete_position == Position(
+        sent[2].ledger_id(), sent[2].entry_id()
+    )
+
+
+@pytest.mark.parametrize("form", [*FORMS, "message"])
+@pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
+def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic, sent, form, kind):
+    """A negatively acknowledged chunked message comes again, whole; on Shared and Key_Shared it alone does."""
+    consumer = client.subscribe(
+        topic, "s", kind, initial_position=pulsar.InitialPosition.Earliest, negative_ack_redelivery_delay_ms=100
+    )
+    messages = [consumer.receive(5000) for _ in sent]
+    consumer.negative_acknowledge(messages[2] if form == "message" else FORMS[form](messages[2].message_id()))
+    alone = kind in (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+    expected = [2] if alone else list(range(6))
+    assert sorted(index_of(message) for message in drain(consumer.receive, len(expected))) == expected
+
+
+def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
+    """get_last_message_id names the last chunk only; an inclusive start there still reads the whole message."""
+    last = client.create_producer(topic, chunking_enabled=True).send(payload(6))
+    consumer = client.subscribe(topic, "s")
+    found = consumer.get_last_message_id()
+    assert found == last
+    assert hash(found) == hash(last)
+    with client.create_reader(topic, found, start_message_id_inclusive=True) as reader:
+        assert index_of(reader.read_next(5000)) == 6
+
+
+def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
+    """Numbers beyond the last entry raise, and the subscription goes on where it was; officially messages drop."""
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    with pytest.raises(pulsar.MessageIdNotFound, match="beyond the end"):
+        consumer.seek(MessageId(-1, sent[5].ledger_id(), sent[5].entry_id() + 100))
+    with pytest.raises(pulsar.MessageIdNotFound, match="beyond the end"):
+        client.create_reader(topic, MessageId(-1, sent[5].ledger_id(), sent[5].entry_id() + 1))
+    assert [index_of(message) for message in drain(consumer.receive, 6)] == list(range(6))
+
+
+@pytest.mark.parametrize("target", [True, False, "5:7:-1", None, 1.5])
+def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
+    """seek(True) is no publish time and text is no id: a ValueError, and nothing moves."""
+    consumer = client.subscribe(topic, "s")
+    with pytest.raises(ValueError, match="id|time"):
+        consumer.seek(target)
+
+
+class TestWithoutAnAdminApi:
+    """What is left where no admin API answers: one warning, and nothing worse than the official client."""
+
+    @pytest.fixture
+    def blind(self, pulsar_client_factory, broker):
+        """A client whose admin API does not answer."""
+        return pulsar_client_factory(broker, admin="http://127.0.0.1:9")
+
+    def test_one_warning_says_what_is_at_risk(self, blind, topic, sent):
+        """Rebuilt ids are used as they are; the first use warns, the next ones do not."""
+        rebuilt = FORMS["rebuilt"](sent[1])
+        with pytest.warns(pulsar.UnresolvedMessageIdWarning, match="PULSAR_ADMIN_URL"):
+            blind.create_reader(topic, rebuilt, start_message_id_inclusive=True).close()
+        with blind.create_reader(topic, rebuilt, start_message_id_inclusive=True) as reader:
+            assert index_of(reader.read_next(5000)) == 1
+
+    @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
+    def test_a_stored_chunk_id_is_still_acknowledged_whole(self, blind, admin, topic, sent):
+        """The message is read again to learn its middle chunks; the cursor shows all three entries."""
+        consumer = blind.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+        messages = [consumer.receive(5000) for _ in sent]
+        consumer.acknowledge(FORMS["deserialized"](messages[2].message_id()))
+        consumer.close()
+        assert len(list(acknowledged(admin, topic, "s"))) == 3
+
+    @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
+    def test_a_negative_acknowledgement_still_brings_the_whole_message(self, blind, topic, sent):
+        """Every entry from the first chunk to the last is redelivered on Shared."""
+        consumer = blind.subscribe(
+            topic,
+            "s",
+            pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+            negative_ack_redelivery_delay_ms=100,
+        )
+        messages = [consumer.receive(5000) for _ in sent]
+        consumer.negative_acknowledge(messages[2])
+        assert [index_of(message) for message in drain(consumer.receive, 1)] == [2]
+
+    @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
+    def test_a_chunk_id_that_cannot_be_completed_is_not_acknowledged_in_part(self, blind, admin, topic, sent):
+        """A made-up id, whose message nobody can read, raises, and the cursor has not moved."""
+        consumer = blind.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+        made_up = ChunkMessageId(sent[2].first_chunk_message_id(), sent[3])
+        with pytest.raises(pulsar.MessageIdUnresolved, match="Nothing was acknowledged"):
+            consumer.acknowledge(made_up)
+        consumer.close()
+        assert list(acknowledged(admin, topic, "s")) == []
