@@ -85,13 +85,8 @@ def own_brokers(backend: str | None = None, report: Callable[[str], None] = lamb
 
     @contextmanager
     def site(profile: str) -> Iterator[Place]:
-        try:
-            # An extra, which an existing broker does not need.
-            from pulsar_ext.testing import start_broker  # noqa: PLC0415
-        except ImportError as error:
-            raise BrokerStartError(
-                f"{error}; a broker needs more packages: pip install 'pulsar-ext[testing]'"
-            ) from error
+        from pulsar_ext.testing import start_broker  # noqa: PLC0415  # an existing broker does not need it
+
         report(f"starting a broker, profile {profile}")
         with (
             start_broker(backend, profile, report=report) as broker,
