@@ -22,6 +22,7 @@ from .errors import (
     AdminUnauthorized,
     AdminUnavailable,
     BrokerStartError,
+    CursorMoved,
     ForkedClientError,
     IncompleteChunkedMessage,
     InvalidMessageId,
@@ -30,13 +31,17 @@ from .errors import (
     MessageIdUnresolved,
     NotOpen,
     PulsarExtError,
+    SkipInsideMessage,
+    SkipUnconfirmed,
     TopicRequired,
 )
 from .message import Message, MessageBatch
 from .message_id import ChunkMessageId, MessageId
+from .positions import Position, position_after
 from .producer import Producer
 from .reader import Reader
 from .resolver import UnresolvedMessageIdWarning
+from .skip import SkipResult
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AuthenticationToken",
@@ -57,6 +62,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "CursorMoved",
     "ForkedClientError",
     "IncompleteChunkedMessage",
     "InvalidMessageId",
@@ -65,10 +71,15 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MessageIdUnresolved",
     "NotOpen",
     "PulsarAdmin",
+    "Position",
     "PulsarExtError",
+    "SkipInsideMessage",
+    "SkipResult",
+    "SkipUnconfirmed",
     "TopicRequired",
     "UnresolvedMessageIdWarning",
     "__version__",
+    "position_after",
 ]
 
 _official.alias_submodules(__name__)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
-from .positions import Position
+from .positions import Position, ledger_sizes
 
 if TYPE_CHECKING:
-    from .admin import EntryMetadata, InternalStats, PulsarAdmin
+    from .admin import EntryMetadata, PulsarAdmin
 
-__all__ = ["AskEntry", "AskLedgers", "Chunks", "find_chunks", "resolve_chunks"]
+__all__ = ["AskEntry", "AskLedgers", "Chunks", "find_chunks", "ledger_sizes", "resolve_chunks"]
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
@@ -145,14 +145,6 @@ class _Walk:
             chunk_id=chunk,
             num_chunks=self._known.num_chunks,
         )
-
-
-def ledger_sizes(stats: InternalStats) -> list[tuple[int, int]]:
-    """Give `(ledger_id, entries)` of each ledger; the broker lists the open one with 0 entries."""
-    sizes = {ledger.ledger_id: ledger.entries for ledger in stats.ledgers}
-    if stats.ledgers:
-        sizes[stats.ledgers[-1].ledger_id] = max(stats.current_ledger_entries, stats.ledgers[-1].entries)
-    return list(sizes.items())
 
 
 def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:

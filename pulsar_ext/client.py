@@ -18,22 +18,22 @@ from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refu
 from .admin import PulsarAdmin, derive_admin_url
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
-from .errors import InvalidUse, MessageIdUnresolved
+from .errors import InvalidUse
 from .message import Message, adopt_message, message_class
 from .producer import Producer
 from .reader import Reader
-from .resolver import Resolver, as_message_id
+from .resolver import Resolver
+from .skip import Skipper, SkipResult
 from .window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .message_id import ChunkMessageId, MessageId
+    from .message_id import MessageId
 
 __all__ = ["AuthenticationToken", "Client"]
 
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
-_REREAD_MILLIS = 30_000
 _EXIT_SECONDS = 10.0
 _ADMIN_SECONDS = 5.0
 
@@ -72,7 +72,7 @@ class Client(ClientDoor):
         self._own_admin = not isinstance(admin, PulsarAdmin)
         self._admin = admin if isinstance(admin, PulsarAdmin) else None
         self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(admin, arguments)
-        self.resolver = Resolver(self._admin_api)
+        self.resolver = Resolver(self._admin_api, self._open_reader)
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
         refuse_after_fork(self)
@@ -163,32 +163,37 @@ class Client(ClientDoor):
         """
         return self.resolver.resolve(topic, message_id)
 
-    def read_live_id(self, topic: str, message_id: ChunkMessageId) -> Any:
-        """Read a chunked message again for the one thing that its stored id lacks: where its middle chunks are.
+    def skip_messages(
+        self,
+        topic: str,
+        subscription: str,
+        count: int,
+        *,
+        unit: Unit = "message",
+        dry_run: bool = False,
+        progress: bool = False,
+    ) -> SkipResult:
+        """Skip messages that a subscription has not acknowledged: exactly so many, and none of them in part.
 
-        Returns:
-            The C++ id that knows every chunk.
+        Args:
+            topic: a topic without partitions, or one partition.
+            subscription: must exist; with or without consumers, which stay connected.
+            count: how many; past the end, all there are.
+            unit: `message`, or `entry` as the broker's own skip counts.
+            dry_run: only find out where the cursor would go.
+            progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
 
         Raises:
-            MessageIdUnresolved: the message cannot be read.
+            InvalidUse: the count or the unit is none.
+            SkipInsideMessage: that would be inside a message; it says which two counts are possible.
+            CursorMoved: somebody acknowledged between the plan and its execution.
+            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            AdminNotFound: no such topic or subscription.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
         """
-        reader = super().create_reader(topic, message_id.inner, start_message_id_inclusive=True)
-        try:
-            while True:
-                found = reader.read_next(_REREAD_MILLIS).message_id()
-                if as_message_id(found) >= message_id:
-                    break
-        except pulsar.Timeout:
-            found = None
-        finally:
-            reader.close()
-        if found is None or as_message_id(found).to_text() != message_id.to_text():
-            raise MessageIdUnresolved(
-                f"{message_id!r} does not name its middle chunks; no admin API answers, and the message cannot be read "
-                f"again from {topic}. Nothing was acknowledged. Give Client(admin=…) or PULSAR_ADMIN_URL.",
-                position=message_id.to_text(),
-            )
-        return found
+        skipper = Skipper(self, self._admin_api(), topic, subscription, progress=progress)
+        return skipper.skip(count, unit, dry_run=dry_run)
 
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
@@ -221,6 +226,9 @@ class Client(ClientDoor):
         consumers = consumers_of(self)
         consumers.remove(official)
         consumers.append(ours)
+
+    def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
+        return super().create_reader(topic, start, start_message_id_inclusive=True)
 
     def _admin_api(self) -> PulsarAdmin:
         with self._admin_lock:

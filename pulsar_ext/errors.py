@@ -12,9 +12,16 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── MessageIdUnresolved        (retriable)         it could not be found out what the id stands for
         ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
+        │   └── InvalidKeyHashRange                        a range of key slots, or a set of them, that cannot be
         ├── NotOpen                                        the object was never opened by a Client, or was closed
         ├── ForkedClientError                              the object was inherited across a fork
         ├── ProducerWindowFull         (retriable)         the window of pending messages is full
+        ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
+        ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
+        ├── SkipUnconfirmed                                a skip was asked for, and the cursor does not show it
+        ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
+        ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
+        ├── MisroutedMessage                               a message came to a consumer whose ranges exclude its slot
         ├── AdminError                                     the admin REST API refused or failed
         │   ├── AdminUnavailable       (retriable)         no answer: refused, unreachable, timed out, 502 to 504
         │   ├── AdminUnauthorized                          401 or 403
@@ -29,7 +36,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pulsar import PulsarException
+from pulsar import PulsarException, TopicNotFound
 
 __all__ = [
     "AdminConflict",
@@ -40,15 +47,22 @@ __all__ = [
     "AdminUnauthorized",
     "AdminUnavailable",
     "BrokerStartError",
+    "CursorMoved",
     "ForkedClientError",
     "IncompleteChunkedMessage",
+    "InvalidKeyHashRange",
     "InvalidMessageId",
     "InvalidUse",
     "MessageIdNotFound",
     "MessageIdUnresolved",
+    "MisroutedMessage",
+    "NoSuchTopic",
     "NotOpen",
     "ProducerWindowFull",
     "PulsarExtError",
+    "SkipInsideMessage",
+    "SkipUnconfirmed",
+    "SlotsNotCovered",
     "TopicRequired",
 ]
 
@@ -107,6 +121,10 @@ class InvalidUse(PulsarExtError, ValueError):
     """An argument or a call that would lose or strand messages, refused before anything was changed."""
 
 
+class InvalidKeyHashRange(InvalidUse):
+    """A range of key slots, or a set of them, that cannot be: backwards, beyond 65,535, overlapping, or empty."""
+
+
 class NotOpen(PulsarExtError):
     """The object was never opened by a `Client`, or has been closed."""
 
@@ -119,6 +137,46 @@ class ProducerWindowFull(PulsarExtError):
     """As many messages are pending as `max_pending_messages` allows."""
 
     retriable = True
+
+
+class SkipInsideMessage(PulsarExtError):
+    """A skip would end inside a message; nothing was moved.
+
+    `below` and `above` are the nearest counts that are possible; `above` is None while nothing above is.
+    """
+
+
+class CursorMoved(PulsarExtError):
+    """Somebody acknowledged, skipped or reset between the plan of a skip and its execution; nothing was moved."""
+
+    retriable = True
+
+
+class SkipUnconfirmed(PulsarExtError):
+    """The broker was told to skip and the cursor does not show it: it is at `found` instead of `expected`."""
+
+
+class NoSuchTopic(PulsarExtError, TopicNotFound):  # type: ignore[misc]
+    """There is no such topic, and a reader of key ranges does not create one; `topic` names it."""
+
+
+class SlotsNotCovered(PulsarExtError):
+    """The consumers of a Key_Shared subscription leave slots uncovered, which stalls all of them.
+
+    `uncovered` and `overlapping` are `KeyHashRanges`.
+    """
+
+    retriable = True
+
+
+class MisroutedMessage(PulsarExtError):
+    """The broker gave a consumer a message whose slot is none of its own, because it came in a batch that mixes keys.
+
+    `slot` is the message's slot and `message_id` its id as text. `misrouted` is the message itself, not acknowledged;
+    it does not survive pickling.
+    """
+
+    misrouted: Any = None
 
 
 class AdminError(PulsarExtError):

@@ -1,16 +1,24 @@
-"""Positions in a topic: the order of entries and the texts that the broker prints them in (pure).
+"""Positions in a topic: their order, their texts, and how many entries lie between two of them (pure; seed 000).
 
-Mirrors `org.apache.bookkeeper.mledger.Position` and the ranges of `LongPairRangeSet`.
+Mirrors `org.apache.bookkeeper.mledger.Position`, the ranges of `LongPairRangeSet`, and
+`ManagedLedgerImpl.getPositionAfterN`.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from pulsar_ext.errors import InvalidMessageId
+from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
-__all__ = ["Position", "PositionRange"]
+if TYPE_CHECKING:
+    from pulsar_ext.admin import InternalStats
+
+__all__ = ["Ledgers", "Position", "PositionRange", "ledger_sizes", "position_after"]
 
 _POSITION = re.compile(r"(-?[0-9]+):(-?[0-9]+)", re.ASCII)
 _RANGE = re.compile(r"([(\[])(-?[0-9]+:-?[0-9]+)(?:\.\.|‥)(-?[0-9]+:-?[0-9]+)([)\]])", re.ASCII)
@@ -71,3 +79,77 @@ class PositionRange:
         if any((match[1], match[4]) != ("(", "]") for match in matches):
             raise InvalidMessageId(f"A position range is not open below and closed above: {text!r}")
         return tuple(cls(Position.parse(match[2]), Position.parse(match[3])) for match in matches)
+
+
+class Ledgers:
+    """How many entries each ledger of a topic holds, and so which entry follows which.
+
+    Ledgers without entries do not matter: the open one has none at first, and a fenced one may have stayed empty.
+
+    Args:
+        sizes: `(ledger_id, entries)`, in any order; ids need not be consecutive.
+    """
+
+    def __init__(self, sizes: Iterable[tuple[int, int]]) -> None:
+        self._sizes = sorted((ledger_id, entries) for ledger_id, entries in sizes if entries > 0)
+        self._ids = [ledger_id for ledger_id, _ in self._sizes]
+        self._before = [0, *accumulate(entries for _, entries in self._sizes)]
+
+    @property
+    def last(self) -> Position | None:
+        """The last entry of the topic, None if it has none."""
+        return Position(self._ids[-1], self._sizes[-1][1] - 1) if self._sizes else None
+
+    def up_to(self, position: Position) -> int:
+        """Count the entries up to and including a position, which need not be an entry's."""
+        at = bisect_left(self._ids, position.ledger_id)
+        if at == len(self._ids) or self._ids[at] != position.ledger_id:
+            return self._before[at]
+        return self._before[at] + min(max(position.entry_id + 1, 0), self._sizes[at][1])
+
+    def between(self, after: Position, last: Position) -> int:
+        """Count the entries behind `after`, up to and including `last`."""
+        return self.up_to(last) - self.up_to(after)
+
+    def number(self, nth: int) -> Position | None:
+        """Give the n-th entry of the topic, 1-based; None where there is none."""
+        if not 1 <= nth <= self._before[-1]:
+            return None
+        at = bisect_left(self._before, nth) - 1
+        return Position(self._ids[at], nth - self._before[at] - 1)
+
+    def next(self, position: Position) -> Position | None:
+        """Give the first entry behind a position, None at the end of the topic."""
+        return self.number(self.up_to(position) + 1)
+
+
+def ledger_sizes(stats: InternalStats) -> list[tuple[int, int]]:
+    """Give `(ledger_id, entries)` of each ledger; the broker lists the open one with 0 entries."""
+    sizes = {ledger.ledger_id: ledger.entries for ledger in stats.ledgers}
+    if stats.ledgers:
+        sizes[stats.ledgers[-1].ledger_id] = max(stats.current_ledger_entries, stats.ledgers[-1].entries)
+    return list(sizes.items())
+
+
+def position_after(ledgers: InternalStats | Iterable[tuple[int, int]], start: Position, count: int) -> Position:
+    """Give the position that is `count` entries behind `start`: where the broker's skip puts a cursor without holes.
+
+    Mirrors `ManagedLedgerImpl.getPositionAfterN(start, count, startExcluded)`: the entries left in the ledger of
+    `start`, then those of the next ledgers that have any, and past the end the last entry.
+
+    Args:
+        ledgers: internal statistics, or `(ledger_id, entries)` of every ledger, the open one with its true count.
+        start: a mark-delete position, which counts as read; its ledger may be trimmed already.
+        count: how many entries, 0 or more.
+
+    Raises:
+        InvalidUse: the count is no int, or negative.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise InvalidUse(f"count must be an int, 0 or more, not {count!r}")
+    # Internal statistics know the open ledger's count apart from its list.
+    sizes = ledgers if isinstance(ledgers, Iterable) else ledger_sizes(ledgers)
+    every = Ledgers(sizes)
+    if count == 0 or every.last is None or start >= every.last:
+        return start
+    return every.number(every.up_to(start) + count) or every.last

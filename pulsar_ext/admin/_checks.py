@@ -75,7 +75,8 @@ async def refuse_beyond_end(session: Session, name: TopicName, position: Positio
     """
     path = f"{name.rest_path}/internalStats"
     stats = await session.send(Request("GET", path, lambda answer: InternalStats.from_json(answer.json())))
-    end = Position(stats.ledgers[-1].ledger_id, stats.current_ledger_entries)
+    # A full ledger is listed with its entries while the next one is not open yet.
+    end = Position(stats.ledgers[-1].ledger_id, max(stats.current_ledger_entries, stats.ledgers[-1].entries))
     if position > end:
         reason = f"{position} lies beyond the end of {name}, {end}"
         message = f"{operation}: {reason}; nothing was changed"

@@ -1,0 +1,175 @@
+"""Counting messages without reading them: what a handful of entry headers proves (pure).
+
+The broker numbers messages, where it has the index interceptor, but gives every chunk a number as well. A producer
+numbers its messages too, by sequence ids, and a chunked message gets one. So where two entries of one producer are as
+far apart by sequence id as they are by index, no chunk lies between them, and nothing of another producer. Without an
+index, entries take its place, where the broker's counters show that no entry is a batch. What a proof does not cover is
+halved until it does, or until the search has asked for too much: then the topic has to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from .chunks import AskEntry
+from .positions import Position
+
+if TYPE_CHECKING:
+    from .admin import EntryMetadata
+    from .cuts import Backlog, Unit
+
+__all__ = ["AskIndex", "Counted", "Counter"]
+
+_MAX_HEADERS = 96
+"""How many headers a proof may ask for, about 0.1 s of requests: reading the topic soon costs less."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskIndex:
+    """The search needs to know which entry holds the message of an index; send its `Position`, None past the end."""
+
+    index: int
+
+
+T = TypeVar("T")
+Steps = Generator[AskEntry | AskIndex, object, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Where the wanted message is, proved.
+
+    Args:
+        position: its entry.
+        messages: how many messages lie before the end of that entry.
+        size: how many of them are that entry's own.
+    """
+
+    position: Position
+    messages: int
+    size: int
+
+
+Search = Steps[Counted | None]
+
+
+class _UnprovedError(Exception):
+    """The headers prove nothing."""
+
+
+class Counter:
+    """Finds the entry of the n-th message behind a cursor, by requests whose number does not depend on n.
+
+    Args:
+        backlog: where to count from, and what not to count.
+        single: whether it is known that every entry of the backlog is one message or one chunk.
+    """
+
+    def __init__(self, backlog: Backlog, *, single: bool) -> None:
+        self._backlog, self._single = backlog, single
+        self._left = _MAX_HEADERS
+        self.indexed = False
+
+    def find(self, nth: int, unit: Unit) -> Search:
+        """Find the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
+
+        Returns:
+            None if the headers prove nothing.
+        """
+        first = self._backlog.entry(1)
+        if first is None:
+            return None
+        try:
+            begin = yield from self._headers(first)
+            if begin.index is None and not self._single:
+                return None
+            self.indexed = begin.index is not None
+            if self.indexed:
+                found = yield from self._by_index(begin, nth, unit)
+            else:
+                at = self._entry(nth)
+                found = Counted(at, self._backlog.entries(at), 1)
+            end = yield from self._headers(found.position)
+            yield from self._prove(begin, end)
+        except _UnprovedError:
+            return None
+        return found
+
+    def _entry(self, nth: int) -> Position:
+        at = self._backlog.entry(nth)
+        if at is None:
+            last = self._backlog.ledgers.last
+            at = None if last is None else self._backlog.entry(self._backlog.entries(last))
+        assert at is not None  # noqa: S101  # find() has seen a first entry
+        return at
+
+    def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Steps[Counted]:
+        """Find it by the index, to which the messages of acknowledged entries add nothing."""
+        before = _first_index(begin)
+        fixed = self._entry(nth) if unit == "entry" else None
+        goal = before + nth - 1
+        holes: list[tuple[Position, int]] = []
+        ledgers = self._backlog.ledgers
+        for hole in self._backlog.deleted:
+            start, end = ledgers.next(max(hole.after, begin.position)), ledgers.number(ledgers.up_to(hole.last))
+            if start is None or end is None or end < start:
+                continue
+            low = yield from self._headers(start)
+            if start > fixed if fixed else _first_index(low) > goal:
+                break
+            high = yield from self._headers(end)
+            holes.append((start, _last_index(high) - _first_index(low) + 1))
+            goal += holes[-1][1]
+        at = fixed
+        if at is None:
+            answer = yield AskIndex(goal)
+            at = answer if isinstance(answer, Position) else self._entry(nth)
+        found = yield from self._headers(at)
+        acked = sum(size for start, size in holes if start < at)
+        return Counted(at, _last_index(found) + 1 - before - acked, found.message_count)
+
+    def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Steps[None]:
+        """Raise unless no chunk lies from one entry to the other, both included."""
+        if begin.is_chunk or end.is_chunk:
+            raise _UnprovedError
+        entries = self._backlog.ledgers.between(begin.position, end.position)
+        if entries <= 1 or self._is_straight(begin, end, entries):
+            return
+        ledgers = self._backlog.ledgers
+        middle = ledgers.number(ledgers.up_to(begin.position) + entries // 2)
+        assert middle is not None  # noqa: S101  # it lies between two entries
+        half = yield from self._headers(middle)
+        yield from self._prove(begin, half)
+        yield from self._prove(half, end)
+
+    def _is_straight(self, begin: EntryMetadata, end: EntryMetadata, entries: int) -> bool:
+        # A header cannot carry every character of a name, so two producers could look like one.
+        if begin.producer_name != end.producer_name or "?" in begin.producer_name:
+            return False
+        step = end.sequence_id - begin.sequence_id
+        if not self.indexed:
+            return step == entries
+        # A batch carries its first message's sequence id, or its last one's where the producer makes batches safe.
+        return step in {_first_index(end) - _first_index(begin), _last_index(end) - _last_index(begin)}
+
+    def _headers(self, position: Position) -> Steps[EntryMetadata]:
+        self._left -= 1
+        if self._left < 0:
+            raise _UnprovedError
+        answer = yield AskEntry(position)
+        if answer is None or isinstance(answer, Position):
+            raise _UnprovedError
+        headers: EntryMetadata = answer  # type: ignore[assignment]  # the answer to AskEntry
+        if headers.marker_type is not None or headers.txn_aborted or (self.indexed and headers.index is None):
+            raise _UnprovedError
+        return headers
+
+
+def _last_index(headers: EntryMetadata) -> int:
+    return -1 if headers.index is None else headers.index
+
+
+def _first_index(headers: EntryMetadata) -> int:
+    return _last_index(headers) - headers.message_count + 1

@@ -1,0 +1,377 @@
+"""Skip N messages: exactly, in messages, and never through one (seed 000).
+
+The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to where the cursor is at that moment.
+Here a pure plan (`skip_plan.py`) finds the entry to skip to, and that *position* is what the broker is told: whatever
+happens in between, nothing behind it is skipped. `docs/skip.md` says what is guaranteed beside live consumers.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from .chunks import AskEntry
+from .cuts import Backlog
+from .errors import (
+    AdminConflict,
+    AdminNotFound,
+    AdminUnauthorized,
+    AdminUnavailable,
+    CursorMoved,
+    InvalidUse,
+    SkipUnconfirmed,
+)
+from .progress import Progress
+from .scan import Scan
+from .skip_plan import AskIndex, Plan, Situation, Strategy, plan_skip
+from .topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .admin import InternalStats, PulsarAdmin, TopicStats
+    from .client import Client
+    from .cuts import Unit
+    from .positions import Position
+
+__all__ = ["SkipResult", "Skipper", "check_count"]
+
+_MAX_LONG = 2**63 - 1
+_CONFIRM_SECONDS = 30.0
+_BUSY_SECONDS = 10.0
+_POLL_SECONDS = 0.01
+_RECEIVE_MILLIS = 5_000
+_BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipResult:
+    """What a skip did, or with `dry_run` would do.
+
+    Args:
+        requested: the count that was asked for.
+        unit: of what: `message` or `entry`.
+        skipped_messages: how many messages that were not acknowledged are now before the cursor. A batch counts each
+            of its messages, a chunked message one, what was acknowledged or can never be delivered whole none.
+        skipped_entries: the same in entries; a batch that is skipped in part counts none.
+        position_before: the mark-delete position before; everything up to it was acknowledged.
+        position_after: the same after it.
+        exact: whether just as much as requested was skipped. False where the backlog ended before, and where messages
+            inside batches may have been acknowledged that the broker does not show: then fewer, never more.
+        strategy: how it was counted, the value of a `Strategy`.
+        batch_index: the message of the batch behind `position_after` that is delivered next; None for a whole entry.
+        redelivered_entries: entries behind the cursor that were acknowledged and are delivered again, which happens
+            only where a skip into a batch has to reset the cursor beneath connected consumers.
+        dry_run: whether nothing was moved.
+    """
+
+    requested: int
+    unit: Unit
+    skipped_messages: int
+    skipped_entries: int
+    position_before: Position
+    position_after: Position
+    exact: bool
+    strategy: str
+    batch_index: int | None = None
+    redelivered_entries: int = 0
+    dry_run: bool = False
+
+
+def check_count(count: int) -> None:
+    """Refuse what is no count.
+
+    Raises:
+        InvalidUse: it is no int, negative, or does not fit into 64 bits.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
+        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, not {count!r}. Nothing was moved.")
+
+
+class Skipper:
+    """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
+
+    Args:
+        client: opens readers and consumers, where headers are not enough.
+        admin: the admin REST API.
+        topic: a topic without partitions, or one partition.
+        subscription: must exist.
+        progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
+
+    Raises:
+        InvalidUse: a name is no name.
+    """
+
+    def __init__(
+        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str, *, progress: bool = False
+    ) -> None:
+        if not isinstance(subscription, str) or not subscription:
+            raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
+        self._client, self._admin = client, admin
+        self._topic, self._subscription = str(TopicName.parse(topic)), subscription
+        self._progress = progress
+
+    def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
+        """Plan, and unless `dry_run` carry out.
+
+        Raises:
+            InvalidUse: the count or the unit is none.
+            SkipInsideMessage: the skip would end inside a message; it says which counts are possible.
+            CursorMoved: somebody moved the cursor in between.
+            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            AdminNotFound: no such topic or subscription.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer.
+        """
+        plan = self.plan(count, unit)
+        if not dry_run:
+            self.apply(plan)
+        return self._result(plan, count, unit, dry_run=dry_run)
+
+    # -- plan --------------------------------------------------------------------------------------------------------
+
+    def plan(self, count: int, unit: Unit = "message") -> Plan:
+        """Find where the cursor has to go; moves nothing. Raises as `skip`."""
+        check_count(count)
+        if unit not in ("message", "entry"):
+            raise InvalidUse(f"unit must be 'message' or 'entry', not {unit!r}")
+        situation = self._look()
+        try:
+            plan: Plan = self._drive(plan_skip(situation, count, unit), situation.backlog)
+        except pulsar.ConsumerBusy:
+            # A consumer came meanwhile, so what the subscription would deliver cannot be seen any more.
+            situation = self._look(idle=False)
+            plan = self._drive(plan_skip(situation, count, unit), situation.backlog)
+        return plan
+
+    def _look(self, *, idle: bool = True) -> Situation:
+        internal = self._admin.internal_stats(self._topic)
+        if self._subscription not in internal.cursors:
+            raise AdminNotFound(
+                f"There is no subscription {self._subscription!r} on {self._topic}; it has "
+                f"{', '.join(map(repr, sorted(internal.cursors))) or 'none'}. Nothing was moved.",
+                status=None,
+                reason="Subscription not found",
+                method=None,
+                path=self._topic,
+            )
+        backlog = Backlog.of(internal, self._subscription)
+        # After the internal statistics: a message that comes between the two then disproves `single`, never proves it.
+        stats = self._admin.stats(self._topic)
+        own = stats.subscriptions[self._subscription]
+        fresh = _is_fresh(internal, backlog)
+        single = fresh and stats.messages_in == internal.raw["entriesAddedCounter"] and not _has_transactions(stats)
+        keeps_indexes = False if single else self._keeps_batch_indexes()
+        untouched = (
+            fresh and not own.raw["lastAckedTimestamp"] and internal.cursors[self._subscription].state == "NoLedger"
+        )
+        return Situation(
+            backlog=backlog,
+            single=single,
+            acks_hide=keeps_indexes is not False and not single and not untouched,
+            idle=idle and not own.consumers,
+            splits=bool(keeps_indexes),
+            entry_bytes=internal.total_size / max(internal.number_of_entries, 1),
+            now_ms=time.time_ns() // 1_000_000,
+            last_ack_ms=own.raw["lastAckedTimestamp"],
+        )
+
+    def _keeps_batch_indexes(self) -> bool | None:
+        """Whether the broker keeps acknowledgements inside batches; None if it may not be asked."""
+        try:
+            return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
+        except AdminUnauthorized:
+            return None
+
+    def _drive(self, steps: Generator[Any, object, Any], backlog: Backlog) -> Any:
+        """Run a search: answer what it asks for, and return what it found."""
+        scan: Scan | None = None
+        answer: object = None
+        with Progress(self._progress, backlog) as progress:
+            try:
+                while True:
+                    ask = steps.send(answer)
+                    if isinstance(ask, AskEntry):
+                        answer = self._entry(ask.position)
+                    elif isinstance(ask, AskIndex):
+                        answer = self._index(ask.index)
+                    else:
+                        if scan is None or scan.at != ask.first:
+                            if scan is not None:
+                                scan.close()
+                            scan = self._scan(backlog, ask.strategy, ask.first)
+                        answer = scan.next()
+                        progress.at(scan.at)
+            except StopIteration as done:
+                return done.value
+            finally:
+                if scan is not None:
+                    scan.close()
+
+    def _scan(self, backlog: Backlog, strategy: Strategy, first: Position) -> Scan:
+        return Scan(self._client, self._admin, self._topic, self._subscription, backlog, strategy, first)
+
+    def _entry(self, at: Position) -> object:
+        try:
+            return self._admin.entry(self._topic, at.ledger_id, at.entry_id)
+        except AdminNotFound:
+            return None
+
+    def _index(self, index: int) -> Position | None:
+        try:
+            return self._admin.message_id_by_index(self._topic, index)
+        except AdminNotFound:
+            return None
+
+    # -- apply -------------------------------------------------------------------------------------------------------
+
+    def apply(self, plan: Plan) -> None:
+        """Move the cursor to where the plan says. Raises as `skip`."""
+        if not plan.moves:
+            return
+        self._refuse_if_moved(plan)
+        backlog, cut = plan.situation.backlog, plan.cut
+        if cut.batch_index is None:
+            self._expire(plan, cut.position)
+        else:
+            batch = backlog.ledgers.next(cut.position)
+            assert batch is not None  # noqa: S101  # the cut is inside it
+            if not plan.situation.idle:
+                self._reset(batch, cut.batch_index)
+                return
+            if cut.entries:
+                self._expire(plan, cut.position)
+            self._acknowledge_inside(plan, batch, cut.batch_index)
+
+    def _refuse_if_moved(self, plan: Plan) -> None:
+        expected = plan.situation.backlog
+        internal = self._admin.internal_stats(self._topic)
+        found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
+        # The broker does not show acknowledgements inside batches, but when the last one came.
+        acked = 0 if found is None or plan.situation.single else self._last_ack_ms()
+        if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
+            raise CursorMoved(
+                f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
+                f"{_describe(expected)} and is at {'no place any more' if found is None else _describe(found)}. "
+                "Nothing was skipped. Repeat the skip, or pause what acknowledges.",
+                expected=expected.mark_delete,
+                found=None if found is None else found.mark_delete,
+            )
+
+    def _last_ack_ms(self) -> int:
+        last: int = self._admin.stats(self._topic).subscriptions[self._subscription].raw["lastAckedTimestamp"]
+        return last
+
+    def _expire(self, plan: Plan, target: Position) -> None:
+        """Have everything up to an entry acknowledged, whatever the cursor has done since: unlike a skip by a count."""
+        ledgers = plan.situation.backlog.ledgers
+        last = ledgers.number(ledgers.up_to(target))
+        assert last is not None  # noqa: S101  # there is something to skip
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._admin.expire_messages(self._topic, self._subscription, last)
+                break
+            except AdminConflict:
+                # Another expiry, such as that of a time to live, is running; this one was not begun.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL_SECONDS)
+            except AdminUnavailable as error:
+                raise self._unconfirmed(last, None, f"the broker did not answer: {error}") from error
+        self._confirm(last)
+
+    def _confirm(self, last: Position) -> None:
+        deadline = time.monotonic() + _CONFIRM_SECONDS
+        while True:
+            try:
+                backlog: Backlog | None = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)
+            except (AdminUnavailable, KeyError) as error:
+                raise self._unconfirmed(last, None, f"the cursor cannot be seen: {error}") from error
+            assert backlog is not None  # noqa: S101  # for the type checker
+            upcoming = backlog.entry(1)
+            if upcoming is None or upcoming > last:
+                return
+            if time.monotonic() > deadline:
+                raise self._unconfirmed(last, backlog.mark_delete, f"after {_CONFIRM_SECONDS:.0f} s it is not there")
+            time.sleep(_POLL_SECONDS)
+
+    def _reset(self, batch: Position, index: int) -> None:
+        try:
+            self._admin.reset_cursor(self._topic, self._subscription, batch, batch_index=index)
+        except AdminUnavailable as error:
+            raise self._unconfirmed(batch, None, f"the broker did not answer: {error}") from error
+
+    def _acknowledge_inside(self, plan: Plan, batch: Position, index: int) -> None:
+        """Acknowledge the first messages of a batch as a consumer does: a reset would forget what is behind it."""
+        try:
+            consumer = self._client.subscribe(
+                self._topic,
+                self._subscription,
+                consumer_type=pulsar.ConsumerType.Exclusive,
+                batch_index_ack_enabled=True,
+            )
+        except pulsar.ConsumerBusy:
+            self._reset(batch, index)
+            return
+        try:
+            while True:
+                message = consumer.receive(_RECEIVE_MILLIS)
+                at = message.message_id()
+                if (at.ledger_id(), at.entry_id(), at.batch_index()) >= (batch.ledger_id, batch.entry_id, index):
+                    break
+                consumer.acknowledge(message)
+        except pulsar.Timeout:
+            at = None
+        finally:
+            consumer.close()
+        if at is None or (at.ledger_id(), at.entry_id()) != (batch.ledger_id, batch.entry_id):
+            raise self._unconfirmed(batch, plan.cut.position, "its batch is not delivered")
+
+    def _unconfirmed(self, expected: Position, found: Position | None, why: str) -> SkipUnconfirmed:
+        return SkipUnconfirmed(
+            f"The cursor of {self._subscription!r} on {self._topic} was to go behind {expected}, and {why}. It is "
+            "where it was, or there, never behind that: look at internal_stats() before skipping again.",
+            expected=expected,
+            found=found,
+        )
+
+    def _result(self, plan: Plan, count: int, unit: Unit, *, dry_run: bool) -> SkipResult:
+        backlog, cut = plan.situation.backlog, plan.cut
+        last = backlog.ledgers.last
+        redelivered = 0
+        if cut.batch_index is not None and not plan.situation.idle and last is not None:
+            redelivered = backlog.ledgers.between(cut.position, last) - backlog.entries(last) + cut.entries
+        return SkipResult(
+            requested=count,
+            unit=unit,
+            skipped_messages=cut.messages,
+            skipped_entries=cut.entries,
+            position_before=backlog.mark_delete,
+            position_after=cut.position,
+            exact=plan.exact,
+            strategy=plan.strategy.value,
+            batch_index=cut.batch_index,
+            redelivered_entries=redelivered,
+            dry_run=dry_run,
+        )
+
+
+def _is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
+    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
+    last = backlog.ledgers.last
+    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
+    added: int = internal.raw["entriesAddedCounter"]
+    return behind <= added
+
+
+def _has_transactions(stats: TopicStats) -> bool:
+    return any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted"))
+
+
+def _describe(backlog: Backlog) -> str:
+    holes = ",".join(map(str, backlog.deleted))
+    return f"{backlog.mark_delete} with [{holes}]" if holes else str(backlog.mark_delete)
