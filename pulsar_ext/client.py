@@ -29,6 +29,7 @@ from .window import Window
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .cuts import Unit
     from .message_id import MessageId
 
 __all__ = ["AuthenticationToken", "Client"]
