@@ -25,16 +25,21 @@ from .errors import (
     CursorMoved,
     ForkedClientError,
     IncompleteChunkedMessage,
+    InvalidKeyHashRange,
     InvalidMessageId,
     InvalidUse,
     MessageIdNotFound,
     MessageIdUnresolved,
+    MisroutedMessage,
+    NoSuchTopic,
     NotOpen,
     PulsarExtError,
     SkipInsideMessage,
     SkipUnconfirmed,
+    SlotsNotCovered,
     TopicRequired,
 )
+from .keys import KeyHashRange, KeyHashRanges, key_slot, key_slots, plan_key_hash_ranges
 from .message import Message, MessageBatch
 from .message_id import ChunkMessageId, MessageId
 from .positions import Position, position_after
@@ -65,10 +70,15 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "CursorMoved",
     "ForkedClientError",
     "IncompleteChunkedMessage",
+    "InvalidKeyHashRange",
     "InvalidMessageId",
     "InvalidUse",
+    "KeyHashRange",
+    "KeyHashRanges",
     "MessageIdNotFound",
     "MessageIdUnresolved",
+    "MisroutedMessage",
+    "NoSuchTopic",
     "NotOpen",
     "PulsarAdmin",
     "Position",
@@ -76,9 +86,13 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "SkipInsideMessage",
     "SkipResult",
     "SkipUnconfirmed",
+    "SlotsNotCovered",
     "TopicRequired",
     "UnresolvedMessageIdWarning",
     "__version__",
+    "key_slot",
+    "key_slots",
+    "plan_key_hash_ranges",
     "position_after",
 ]
 
