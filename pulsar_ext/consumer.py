@@ -16,11 +16,10 @@ from ._official import ConsumerDoor, MessageDoor, adopt, consumers_of, refuse_af
 from .message import Message
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner
 from .receiving import Receiving
-from .resolver import as_message_id, entry_topic, inner_entry, is_open, seek_target, span
+from .resolver import as_message_id, entry_topic, is_open, seek_target
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
 
     from .client import Client
 
@@ -124,13 +123,8 @@ class Consumer(Receiving, ConsumerDoor):
             super().acknowledge_cumulative(message)
             return
         ours = as_message_id(message)
-        if is_open(ours):
-            topic = self._topic_of(ours)
-            chunks = self._client.resolver.chunks_of(topic, ours)
-            if chunks is not None:
-                self.inner.acknowledge_cumulative(inner_entry(chunks.positions[-1], ours, topic))
-                return
-        self.inner.acknowledge_cumulative(self._with_topic(ours))
+        last = self._client.resolver.last_entry(self._topic_of(ours), ours) if is_open(ours) else self._with_topic(ours)
+        self.inner.acknowledge_cumulative(last)
 
     def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
@@ -193,34 +187,18 @@ class Consumer(Receiving, ConsumerDoor):
         return message_id.inner
 
     def _to_acknowledge(self, message_id: Any) -> list[Any]:
-        """Give the C++ ids that together acknowledge the whole message.
-
-        The first chunk comes last: a broker that sees it acknowledged without the others never redelivers them.
-        """
+        """Give the C++ ids that together acknowledge the whole message."""
         ours = as_message_id(message_id)
         if ours.origin is Origin.LIVE or not (isinstance(ours, ChunkMessageId) or is_open(ours)):
             return [self._with_topic(ours)]
-        topic = self._topic_of(ours)
-        chunks = self._client.resolver.chunks_of(topic, ours)
-        if chunks is not None:
-            return [inner_entry(position, ours, topic) for position in reversed(chunks.positions)]
-        if isinstance(ours, ChunkMessageId):
-            return [self._client.read_live_id(topic, ours)]
-        return [self._with_topic(ours)]
+        return self._client.resolver.to_acknowledge(self._topic_of(ours), ours)
 
-    def _to_redeliver(self, message: Any) -> Iterator[Any]:
+    def _to_redeliver(self, message: Any) -> list[Any]:
         """Give the C++ ids whose redelivery brings the whole message."""
         if isinstance(message, pulsar.Message):
             ours = message.message_id() if isinstance(message, Message) else as_message_id(message.message_id())
         else:
             ours = as_message_id(message)
         if not (isinstance(ours, ChunkMessageId) or is_open(ours)):
-            yield self._with_topic(ours)
-            return
-        topic = self._topic_of(ours)
-        chunks = self._client.resolver.chunks_of(topic, ours)
-        if chunks is None and is_open(ours):
-            yield self._with_topic(ours)
-            return
-        for position in span(ours) if chunks is None else chunks.positions:
-            yield inner_entry(position, ours, topic)
+            return [self._with_topic(ours)]
+        return self._client.resolver.to_redeliver(self._topic_of(ours), ours)

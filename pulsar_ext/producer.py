@@ -22,16 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 
+_unflushed: set[Producer] = set()
+"""Producers that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
+
+
 class Producer(ProducerDoor):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
-    __slots__ = ("_client", "_closed", "_window")
+    __slots__ = ("_client", "_closed", "_unflushed", "_window")
 
     def __init__(self) -> None:
         super().__init__()
         self._window: Window | None
         self._client: Client | None = None
         self._closed = False
+        self._unflushed = False
         self._window = None
 
     @classmethod
@@ -40,6 +45,7 @@ class Producer(ProducerDoor):
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._closed = False
+        self._unflushed = False
         self._window = window
         refuse_after_fork(self)
         return self
@@ -80,6 +86,9 @@ class Producer(ProducerDoor):
         """
         message = self.build(content, *args, **kwargs)
         guarded = None if callback is None else guard_callback(callback, self._client)
+        if not self._unflushed:
+            self._unflushed = True
+            _unflushed.add(self)
         window = self._window
         if window is None:
             self.inner.send_async(message, guarded)
@@ -108,7 +117,10 @@ class Producer(ProducerDoor):
             InvalidUse: in a callback of this client, where waiting would wait for itself.
         """
         refuse_in_callback(self._client, "flush")
+        self._unflushed = False
         self.inner.flush()
+        if not self._unflushed:
+            _unflushed.discard(self)
 
     def close(self) -> None:
         """Wait until everything sent so far is persisted, then close; closing again does nothing.
@@ -125,6 +137,12 @@ class Producer(ProducerDoor):
                 self.inner.flush()  # the official close fails an open batch
         finally:
             self.inner.close()
+            _unflushed.discard(self)
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client was shut down."""
+        self._closed = True
+        _unflushed.discard(self)
 
     def __enter__(self) -> Self:
         return self

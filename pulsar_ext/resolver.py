@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from ._official import InnerMessageId, inner_id_of
-from .chunks import Chunks, resolve_chunks
+from .chunks import Chunks, ledger_sizes, resolve_chunks
 from .errors import (
     AdminError,
     AdminUnavailable,
@@ -26,6 +26,7 @@ from .errors import (
 )
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner
 from .positions import Position
+from .rereading import find_again, read_again
 from .topics import TopicName
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ __all__ = [
     "inner_entry",
     "is_open",
     "seek_target",
-    "span",
 ]
 
 
+_HEADER_SECONDS = 3.0
+"""How long an entry's headers may take; for some entries the broker never answers."""
 _RETRY_SECONDS = 30.0
 """For how long an admin API that did not answer is not asked again: waiting for it would stall every seek."""
 
@@ -109,10 +111,12 @@ class Resolver:
 
     Args:
         admin: gives the admin API when it is first needed.
+        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
     """
 
-    def __init__(self, admin: Callable[[], PulsarAdmin]) -> None:
+    def __init__(self, admin: Callable[[], PulsarAdmin], open_reader: Callable[[str, Any], Any]) -> None:
         self._admin = admin
+        self._open_reader = open_reader
         self._warned = False
         self._lock = threading.Lock()
         self._asked_in_vain: tuple[float, AdminUnavailable] | None = None
@@ -132,7 +136,10 @@ class Resolver:
         if not is_open(ours):
             return ours
         name = entry_topic(topic, ours)
-        return _whole(ours, self._search(name, ours), name)
+        found = self._find(name, ours)
+        whole = _whole(ours, found) if isinstance(found, Chunks) else found
+        whole.topic_name(name)
+        return whole
 
     def start_of(self, topic: str | None, message_id: Any) -> MessageId:
         """Find where a seek to the id, or a start from it, has to go; without an admin API, the id as it is.
@@ -140,6 +147,7 @@ class Resolver:
         Raises:
             IncompleteChunkedMessage: the id's message cannot be delivered any more.
             MessageIdNotFound: the id is beyond the topic's end; messages to come would be dropped silently.
+            MessageIdUnresolved: its chunks are too far apart.
         """
         ours = as_message_id(message_id)
         if not is_open(ours):
@@ -152,23 +160,74 @@ class Resolver:
             self._refuse_beyond_end(topic, ours)
             return ours  # trimmed: the broker goes on with the next message that it has
         except AdminError as error:
-            self.warn(ours, error)
+            self._warn(ours, error)
             return ours
 
-    def chunks_of(self, topic: str | None, message_id: MessageId) -> Chunks | None:
-        """Find every entry of the id's message; None if the admin API does not answer or the entry is gone."""
-        name = entry_topic(topic, message_id)
-        if not TopicName.parse(name).is_persistent:
+    def to_acknowledge(self, topic: str, message_id: MessageId) -> list[Any]:
+        """Give the C++ ids that together acknowledge the id's whole message.
+
+        The first chunk comes last: a broker that sees it acknowledged without the others never redelivers them.
+
+        Raises:
+            MessageIdUnresolved: its chunks cannot be found; nothing has been acknowledged.
+        """
+        found = self._find_or_warn(topic, message_id)
+        if isinstance(found, Chunks):
+            return [inner_entry(position, message_id, topic) for position in reversed(found.positions)]
+        if found is None and isinstance(message_id, ChunkMessageId):
+            found = read_again(self._open_reader, topic, message_id)
+        inner = (found or message_id).inner
+        inner.topic_name(topic)
+        return [inner]
+
+    def to_redeliver(self, topic: str, message_id: MessageId) -> list[Any]:
+        """Give the C++ ids of the entries whose redelivery brings the id's whole message.
+
+        Where only its ends are known, entries of other messages in between are redelivered too.
+        """
+        found = self._find_or_warn(topic, message_id)
+        positions = found.positions if isinstance(found, Chunks) else _span(found or message_id)
+        return [inner_entry(position, message_id, topic) for position in positions]
+
+    def last_entry(self, topic: str, message_id: MessageId) -> Any:
+        """Give the C++ id of the last entry of the id's message."""
+        found = self._find_or_warn(topic, message_id)
+        if isinstance(found, Chunks):
+            return inner_entry(found.positions[-1], message_id, topic)
+        inner = (found or message_id).inner
+        inner.topic_name(topic)
+        return inner
+
+    def _find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
+        """Find the message's chunks, or where headers cannot be had, its live id."""
+        if not TopicName.parse(topic).is_persistent:
             return Chunks((_position(message_id),))
+        if self._asked_in_vain is not None and time.monotonic() - self._asked_in_vain[0] < _RETRY_SECONDS:
+            raise self._asked_in_vain[1]
+        self._asked_in_vain = None
+        admin = self._admin().within(_HEADER_SECONDS)
         try:
-            return self._search(name, message_id)
+            return resolve_chunks(admin, topic, _position(message_id))
+        except AdminError as error:
+            try:
+                ledgers = ledger_sizes(admin.internal_stats(topic))
+            except AdminError:
+                if isinstance(error, AdminUnavailable):
+                    self._asked_in_vain = (time.monotonic(), error)
+                raise error from None
+        return find_again(self._open_reader, topic, _position(message_id), ledgers)
+
+    def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
+        """Find the message; None if the admin API does not answer or the entry is gone."""
+        try:
+            return self._find(topic, message_id)
         except MessageIdNotFound:
             return None
         except AdminError as error:
-            self.warn(message_id, error)
+            self._warn(message_id, error)
             return None
 
-    def warn(self, message_id: MessageId, error: AdminError) -> None:
+    def _warn(self, message_id: MessageId, error: AdminError) -> None:
         """Say once for this client what is at risk without an admin API."""
         with self._lock:
             if self._warned:
@@ -181,16 +240,6 @@ class Resolver:
             UnresolvedMessageIdWarning,
             stacklevel=4,
         )
-
-    def _search(self, topic: str, message_id: MessageId) -> Chunks:
-        if self._asked_in_vain is not None and time.monotonic() - self._asked_in_vain[0] < _RETRY_SECONDS:
-            raise self._asked_in_vain[1]
-        self._asked_in_vain = None
-        try:
-            return resolve_chunks(self._admin(), topic, _position(message_id))
-        except AdminUnavailable as error:
-            self._asked_in_vain = (time.monotonic(), error)
-            raise
 
     def _refuse_beyond_end(self, topic: str | None, message_id: MessageId) -> None:
         name = entry_topic(topic, message_id)
@@ -210,18 +259,6 @@ def inner_entry(position: Position, message_id: MessageId, topic: str) -> Any:
     return inner
 
 
-def span(message_id: MessageId) -> list[Position]:
-    """Give every entry from the first chunk to the last: what is known of a chunked message without an admin API.
-
-    Across a ledger's end only the two are known.
-    """
-    last = _position(message_id)
-    first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last
-    if first.ledger_id != last.ledger_id:
-        return [first, last]
-    return [Position(last.ledger_id, entry) for entry in range(first.entry_id, last.entry_id + 1)]
-
-
 def is_open(message_id: MessageId) -> bool:
     """Whether it is an open question what the id stands for."""
     return (
@@ -238,12 +275,23 @@ def _position(message_id: MessageId) -> Position:
     return Position(message_id.ledger_id(), message_id.entry_id())
 
 
-def _whole(message_id: MessageId, chunks: Chunks, topic: str) -> MessageId:
+def _whole(message_id: MessageId, chunks: Chunks) -> MessageId:
     partition = message_id.partition()
     first, last = (
         MessageId(partition, at.ledger_id, at.entry_id) for at in (chunks.positions[0], chunks.positions[-1])
     )
     whole = ChunkMessageId(first, last) if chunks.is_chunked else last
     whole.origin = Origin.BYTES
-    whole.topic_name(topic)
     return whole
+
+
+def _span(message_id: MessageId) -> list[Position]:
+    """Give every entry from the first chunk to the last: what is known of a chunked message without an admin API.
+
+    Across a ledger's end only the two are known.
+    """
+    last = _position(message_id)
+    first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last
+    if first.ledger_id != last.ledger_id:
+        return [first, last]
+    return [Position(last.ledger_id, entry) for entry in range(first.entry_id, last.entry_id + 1)]

@@ -10,6 +10,7 @@ pause is logged on `pulsar_ext.admin`. Calls that move a cursor are sent once.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.admin import _checks, _namespaces, _subscriptions, _topics
@@ -143,10 +144,17 @@ class _Operations:
         )
         parsed = AdminUrl.parse(url)
         self._transport = self._transport_class(context)
-        self._session = HttpSession(
+        self._http = HttpSession(
             self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
         )
+        self._session = self._http
         self._url = parsed
+
+    def within(self, seconds: float) -> Self:
+        """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
+        hasty = copy.copy(self)
+        hasty._session = self._http.with_limits(Limits(seconds, seconds, 1))  # noqa: SLF001  # its own kind
+        return hasty
 
     @property
     def url(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import unquote_plus
 
 from pulsar_ext.positions import Position, PositionRange
 
@@ -172,7 +173,7 @@ class InternalStats:
             number_of_entries=data["numberOfEntries"],
             total_size=data["totalSize"],
             state=data.get("state", ""),
-            cursors={name: CursorInfo.from_json(value) for name, value in data["cursors"].items()},
+            cursors={unquote_plus(name): CursorInfo.from_json(value) for name, value in data["cursors"].items()},
             raw=data,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from base64 import b64encode
@@ -81,6 +82,12 @@ class HttpSession:
         self._url = url
         self._token = token
         self._limits = limits
+
+    def with_limits(self, limits: Limits) -> HttpSession:
+        """Give a session over the same connections with other limits."""
+        session = copy.copy(self)
+        session._limits = limits  # noqa: SLF001  # its own kind
+        return session
 
     async def send(self, request: Request[T]) -> T:
         """Send the request, repeatedly if it may be, and parse the answer; see `Session`."""

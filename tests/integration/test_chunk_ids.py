@@ -197,7 +197,7 @@ def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
 def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
     """seek(True) is no publish time and text is no id: a ValueError, and nothing moves."""
     consumer = client.subscribe(topic, "s")
-    with pytest.raises(ValueError, match="id|time"):
+    with pytest.raises(ValueError, match=r"id|time"):
         consumer.seek(target)
 
 
