@@ -1,0 +1,365 @@
+"""Misuse never aborts, segfaults or hangs the process, and never eats a message.
+
+What may end a process runs in one of its own, with a limit of time that only a hang reaches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from chunked import drain, eventually
+
+import pulsar_ext as pulsar
+
+HANG_SECONDS = 120
+EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
+
+PREAMBLE = """
+import os, signal, sys, threading, time
+import pulsar_ext as pulsar
+service_url, admin_url, topic = sys.argv[1:4]
+def connect():
+    return pulsar.Client(service_url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+EARLIEST = pulsar.InitialPosition.Earliest
+"""
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory):
+    """A broker where 100 KiB is the largest message."""
+    return pulsar_broker_factory("small-chunks")
+
+
+@pytest.fixture
+def client(pulsar_client_factory, broker):
+    """A client of that broker."""
+    return pulsar_client_factory(broker)
+
+
+@pytest.fixture
+def topic(pulsar_topic_factory, broker):
+    """An unused topic."""
+    return pulsar_topic_factory(broker=broker)
+
+
+@pytest.fixture
+def program(broker, topic, tmp_path):
+    """Run a program against the broker in a process of its own; its status and its output are the result."""
+
+    def run(source: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "program.py"
+        script.write_text(PREAMBLE + textwrap.dedent(source))
+        return subprocess.run(
+            [sys.executable, "-X", "faulthandler", str(script), broker.service_url, broker.admin_url, topic],
+            capture_output=True,
+            text=True,
+            timeout=HANG_SECONDS,
+            check=False,
+        )
+
+    return run
+
+
+def contents(client, topic):
+    """Everything on the topic."""
+    return [message.data() for message in drain(client.create_reader(topic, pulsar.MessageId.earliest).read_next)]
+
+
+def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, client, topic):
+    """In the child every use raises ForkedClientError, a client of its own sends, and the parent goes on unharmed."""
+    done = program(
+        """
+        client = connect()
+        producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        producer.send(b"before")
+        message = consumer.receive(10000)
+        child = os.fork()
+        if not child:
+            uses = {
+                "send": lambda: producer.send(b"lost"), "send_async": lambda: producer.send_async(b"lost", None),
+                "flush": producer.flush, "receive": consumer.receive, "receive in time": lambda: consumer.receive(100),
+                "batch": consumer.batch_receive, "acknowledge": lambda: consumer.acknowledge(message),
+                "read": reader.read_next, "create": lambda: client.create_producer(topic),
+                "subscribe": lambda: client.subscribe(topic, "t"), "seek": lambda: reader.seek(1),
+            }
+            for name, use in uses.items():
+                try:
+                    use()
+                    print("not refused:", name)
+                except pulsar.ForkedClientError:
+                    pass
+            with connect() as own:
+                own.create_producer(topic).send(b"child")
+            sys.exit(7)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        producer.send(b"after")
+        consumer.acknowledge(message)
+        print([consumer.receive(10000).data() for _ in range(2)])
+        client.close()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["child 7", "[b'child', b'after']"]
+    assert contents(client, topic) == [b"before", b"child", b"after"]
+
+
+@contextlib.contextmanager
+def interruptions():
+    """Send this process a Ctrl-C every 10 ms; it counts only while the yielded list is not empty."""
+    waiting, finished = [], threading.Event()
+
+    def interrupt():
+        while not finished.wait(0.01):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def on_signal(*_):
+        if waiting:
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, on_signal)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield waiting
+    finally:
+        finished.set()
+        thread.join()
+        signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.parametrize("queue", [1000, 1, 0])
+@pytest.mark.parametrize("what", ["receive", "read_next"])
+def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
+    """A Ctrl-C every 10 ms while messages arrive: each ends a wait, and every message arrives once."""
+    count = 400
+    opened = (
+        client.subscribe(topic, "s", receiver_queue_size=queue)
+        if what == "receive"
+        else client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=queue)
+    )
+    producer = client.create_producer(topic)
+
+    def produce():
+        for index in range(count):
+            producer.send(b"%d" % index)
+            if index % 20 == 0:
+                time.sleep(0.15)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    received, interrupted = [], 0
+    deadline = time.monotonic() + HANG_SECONDS
+    with interruptions() as waiting:
+        while len(received) < count and time.monotonic() < deadline:
+            message = None
+            try:
+                waiting[:] = [True]
+                message = getattr(opened, what)()
+            except KeyboardInterrupt:
+                interrupted += 1
+            del waiting[:]
+            if message is not None:
+                received.append(int(message.data()))
+    thread.join()
+    assert received == list(range(count))
+    assert interrupted
+
+
+def test_a_receive_with_a_timeout_can_be_interrupted(program):
+    """Ctrl-C ends receive(60000) and read_next() at once, with a KeyboardInterrupt."""
+    done = program(
+        """
+        client = connect()
+        consumer, reader = client.subscribe(topic, "s"), client.create_reader(topic, pulsar.MessageId.latest)
+        for wait in (lambda: consumer.receive(600_000), reader.read_next, consumer.receive):
+            timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                wait()
+            except KeyboardInterrupt:
+                print("interrupted")
+        client.close()
+        """
+    )
+    assert done.stdout.split() == ["interrupted"] * 3, done.stderr
+
+
+def test_a_send_callback_that_raises_harms_nobody(client, topic, caplog):
+    """All 300 callbacks of batches are called though every third raises; flush returns; nothing is lost."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=100)
+    results = []
+
+    def callback(result, message_id):
+        results.append(result)
+        if len(results) % 3 == 0:
+            raise RuntimeError("the application's own error")
+        if len(results) % 7 == 0:
+            raise SystemExit
+
+    for index in range(300):
+        producer.send_async(b"%d" % index, callback)
+    producer.flush()
+    assert eventually(lambda: len(results) == 300)
+    assert set(results) == {pulsar.Result.Ok}
+    assert contents(client, topic) == [b"%d" % index for index in range(300)]
+    assert "the application's own error" in caplog.text
+
+
+def test_waiting_inside_a_send_callback_is_refused_not_deadlocked(client, topic):
+    """send, flush and close of the same client raise InvalidUse there; send_async works."""
+    producer = client.create_producer(topic)
+    answers, second = [], threading.Event()
+
+    def callback(result, message_id):
+        for use in (lambda: producer.send(b"x"), producer.flush, producer.close, client.close):
+            try:
+                use()
+            except pulsar.InvalidUse:
+                answers.append("refused")
+        producer.send_async(b"second", lambda *_: second.set())
+
+    producer.send_async(b"first", callback)
+    assert second.wait(HANG_SECONDS)
+    assert answers == ["refused"] * 4
+    assert contents(client, topic) == [b"first", b"second"]
+
+
+def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, caplog):
+    """All messages are heard though every second raises; those come again to the next consumer."""
+    heard = []
+
+    def listen(consumer, message):
+        heard.append(message.data())
+        if len(heard) % 2:
+            raise RuntimeError("the application's own error")
+        consumer.acknowledge(message)
+
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, message_listener=listen)
+    producer = client.create_producer(topic)
+    for index in range(20):
+        producer.send(b"%d" % index)
+    assert eventually(lambda: len(heard) == 20)
+    consumer.close()
+    again = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+    assert sorted(message.data() for message in drain(again.receive, 10)) == sorted(heard[0::2])
+    assert "the application's own error" in caplog.text
+
+
+@pytest.mark.parametrize("batching", [False, True])
+@pytest.mark.parametrize("kept", ["held", "dropped"])
+def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client, topic, batching, kept):
+    """A program that ends with callbacks pending and acknowledgements unsent: status 0, nothing lost, nothing again."""
+    producer = client.create_producer(topic)
+    for index in range(50):
+        producer.send(b"old %d" % index)
+    client.subscribe(topic, "s", **EARLIEST).close()
+    done = program(
+        f"""
+        def main():
+            client = connect()
+            consumer = client.subscribe(topic, "s")
+            for _ in range(50):
+                consumer.acknowledge(consumer.receive(10000))
+            producer = client.create_producer(topic, batching_enabled={batching}, batching_max_publish_delay_ms=5000,
+                                              max_pending_messages=5000)
+            for index in range(500):
+                producer.send_async(b"new %d" % index, lambda result, message_id: None)
+            return client, consumer, producer
+        kept = main()
+        if {kept == "dropped"}:
+            del kept
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    with client.subscribe(topic, "s") as consumer:
+        assert [message.data() for message in drain(consumer.receive, 500)] == [b"new %d" % i for i in range(500)]
+
+
+def test_closing_again_does_nothing(client, topic):
+    """A second close of a producer, consumer, reader or client is no error; use after close is, and says so."""
+    producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    for opened in (producer, consumer, reader):
+        opened.close()
+        opened.close()
+    for use in (lambda: producer.send(b"x"), consumer.receive, lambda: consumer.receive(100), reader.read_next):
+        with pytest.raises(pulsar.AlreadyClosed):
+            use()
+    client.close()
+    client.close()
+
+
+def test_close_sends_an_open_batch(client, topic):
+    """A producer closed, or whose client is closed, with a batch open persists it; officially it fails."""
+    results = []
+    for _ in range(2):
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+        for index in range(5):
+            producer.send_async(b"%d" % index, lambda result, _: results.append(result))
+        producer.close()
+    assert results == [pulsar.Result.Ok] * 10
+    assert len(contents(client, topic)) == 10
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, topic, blocks):
+    """With a queue of 4, 60 chunked messages: blocking all are stored; else the refused are told, and 4 more fit."""
+    producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=blocks, max_pending_messages=4)
+    results = []
+    for index in range(60):
+        producer.send_async(b"%2d" % index * 100_000, lambda result, _: results.append(result))
+    producer.flush()
+    assert eventually(lambda: len(results) == 60)
+    stored = results.count(pulsar.Result.Ok)
+    assert stored == 60 if blocks else 4 <= stored < 60
+    assert set(results) <= {pulsar.Result.Ok, pulsar.Result.ProducerQueueIsFull}
+    for _ in range(4):
+        producer.send_async(b"x" * 200_000, lambda result, _: results.append(result))
+    producer.flush()
+    assert eventually(lambda: results.count(pulsar.Result.Ok) == stored + 4)
+    assert len(contents(client, topic)) == stored + 4
+
+
+def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
+    """partition_key='' and sequence_id=0 reach the broker; officially both count as missing."""
+    producer = client.create_producer(topic)
+    message_id = producer.send(b"x", partition_key="", sequence_id=0)
+    entry = client._admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
+    assert entry.partition_key == ""
+    assert entry.sequence_id == 0
+
+
+def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, pulsar_client_factory):
+    """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""
+    broker = pulsar_own_broker("plain")
+    client = pulsar_client_factory(broker)
+    topic = "persistent://public/default/restart"
+    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
+    sent, received = [], []
+
+    def receive():
+        while len(received) < 40:
+            message = consumer.receive()
+            consumer.acknowledge(message)
+            if message.data() not in received:
+                received.append(message.data())
+
+    waiter = threading.Thread(target=receive, daemon=True)
+    waiter.start()
+    for index in range(40):
+        if index == 20:
+            broker.kill()
+            broker.restart()
+        sent.append(b"%d" % index)
+        producer.send(sent[-1])
+    waiter.join(HANG_SECONDS)
+    assert received == sent
