@@ -19,6 +19,7 @@ from .admin import PulsarAdmin, derive_admin_url
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import InvalidUse
+from .id_after import message_id_after
 from .message import Message, adopt_message, message_class
 from .producer import Producer
 from .reader import Reader
@@ -164,6 +165,30 @@ class Client(ClientDoor):
         """
         return self.resolver.resolve(topic, message_id)
 
+    def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+        """Find the message that is so many messages behind another.
+
+        Messages count in the order in which a reader gets them: each one of a batch, and a chunked one once, where its
+        last chunk is.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id of the one message, or `MessageId.earliest`, which stands before the first.
+            count: how many messages behind it, 0 or more.
+
+        Returns:
+            The id of the other message, None past the end of the topic.
+
+        Raises:
+            InvalidUse: the count is none, or the id is `MessageId.latest`.
+            InvalidMessageId: the id names a batch and not which message of it.
+            MessageIdNotFound: the topic does not hold the message.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer.
+        """
+        start = self.resolver.resolve(topic, message_id)
+        return message_id_after(self, self._admin_api(), topic, start, count)
+
     def skip_messages(
         self,
         topic: str,
@@ -215,6 +240,8 @@ class Client(ClientDoor):
         refuse_in_callback(self, "shutdown")
         self._closed = True
         self.inner.shutdown()
+        for producer in list(self._producers):
+            producer.forget()
         self._close_admin()
 
     def __enter__(self) -> Self:

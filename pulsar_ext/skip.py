@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
-from .chunks import AskEntry
 from .cuts import Backlog
 from .errors import (
     AdminConflict,
@@ -24,22 +23,18 @@ from .errors import (
     InvalidUse,
     SkipUnconfirmed,
 )
-from .progress import Progress
-from .scan import Scan
-from .skip_plan import AskIndex, Plan, Situation, Strategy, plan_skip
+from .inquiry import Inquiry, check_count, entry_bytes, is_fresh, is_single
+from .skip_plan import Plan, Situation, plan_skip
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from .admin import InternalStats, PulsarAdmin, TopicStats
+    from .admin import PulsarAdmin
     from .client import Client
     from .cuts import Unit
     from .positions import Position
 
-__all__ = ["SkipResult", "Skipper", "check_count"]
+__all__ = ["SkipResult", "Skipper"]
 
-_MAX_LONG = 2**63 - 1
 _CONFIRM_SECONDS = 30.0
 _BUSY_SECONDS = 10.0
 _POLL_SECONDS = 0.01
@@ -81,16 +76,6 @@ class SkipResult:
     dry_run: bool = False
 
 
-def check_count(count: int) -> None:
-    """Refuse what is no count.
-
-    Raises:
-        InvalidUse: it is no int, negative, or does not fit into 64 bits.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
-        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, not {count!r}. Nothing was moved.")
-
-
 class Skipper:
     """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
 
@@ -112,7 +97,7 @@ class Skipper:
             raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
         self._client, self._admin = client, admin
         self._topic, self._subscription = str(TopicName.parse(topic)), subscription
-        self._progress = progress
+        self._inquiry = Inquiry(client, admin, self._topic, subscription, progress=progress)
 
     def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
         """Plan, and unless `dry_run` carry out.
@@ -140,11 +125,11 @@ class Skipper:
             raise InvalidUse(f"unit must be 'message' or 'entry', not {unit!r}")
         situation = self._look()
         try:
-            plan: Plan = self._drive(plan_skip(situation, count, unit), situation.backlog)
+            plan: Plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
         except pulsar.ConsumerBusy:
             # A consumer came meanwhile, so what the subscription would deliver cannot be seen any more.
             situation = self._look(idle=False)
-            plan = self._drive(plan_skip(situation, count, unit), situation.backlog)
+            plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
         return plan
 
     def _look(self, *, idle: bool = True) -> Situation:
@@ -162,19 +147,18 @@ class Skipper:
         # After the internal statistics: a message that comes between the two then disproves `single`, never proves it.
         stats = self._admin.stats(self._topic)
         own = stats.subscriptions[self._subscription]
-        fresh = _is_fresh(internal, backlog)
-        single = fresh and stats.messages_in == internal.raw["entriesAddedCounter"] and not _has_transactions(stats)
+        single = is_single(internal, stats, backlog)
         keeps_indexes = False if single else self._keeps_batch_indexes()
-        untouched = (
-            fresh and not own.raw["lastAckedTimestamp"] and internal.cursors[self._subscription].state == "NoLedger"
-        )
+        # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
+        stored = internal.cursors[self._subscription].state != "NoLedger"
+        untouched = is_fresh(internal, backlog) and not stored and not own.raw["lastAckedTimestamp"]
         return Situation(
             backlog=backlog,
             single=single,
             acks_hide=keeps_indexes is not False and not single and not untouched,
             idle=idle and not own.consumers,
             splits=bool(keeps_indexes),
-            entry_bytes=internal.total_size / max(internal.number_of_entries, 1),
+            entry_bytes=entry_bytes(internal),
             now_ms=time.time_ns() // 1_000_000,
             last_ack_ms=own.raw["lastAckedTimestamp"],
         )
@@ -184,46 +168,6 @@ class Skipper:
         try:
             return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
         except AdminUnauthorized:
-            return None
-
-    def _drive(self, steps: Generator[Any, object, Any], backlog: Backlog) -> Any:
-        """Run a search: answer what it asks for, and return what it found."""
-        scan: Scan | None = None
-        answer: object = None
-        with Progress(self._progress, backlog) as progress:
-            try:
-                while True:
-                    ask = steps.send(answer)
-                    if isinstance(ask, AskEntry):
-                        answer = self._entry(ask.position)
-                    elif isinstance(ask, AskIndex):
-                        answer = self._index(ask.index)
-                    else:
-                        if scan is None or scan.at != ask.first:
-                            if scan is not None:
-                                scan.close()
-                            scan = self._scan(backlog, ask.strategy, ask.first)
-                        answer = scan.next()
-                        progress.at(scan.at)
-            except StopIteration as done:
-                return done.value
-            finally:
-                if scan is not None:
-                    scan.close()
-
-    def _scan(self, backlog: Backlog, strategy: Strategy, first: Position) -> Scan:
-        return Scan(self._client, self._admin, self._topic, self._subscription, backlog, strategy, first)
-
-    def _entry(self, at: Position) -> object:
-        try:
-            return self._admin.entry(self._topic, at.ledger_id, at.entry_id)
-        except AdminNotFound:
-            return None
-
-    def _index(self, index: int) -> Position | None:
-        try:
-            return self._admin.message_id_by_index(self._topic, index)
-        except AdminNotFound:
             return None
 
     # -- apply -------------------------------------------------------------------------------------------------------
@@ -358,18 +302,6 @@ class Skipper:
             redelivered_entries=redelivered,
             dry_run=dry_run,
         )
-
-
-def _is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
-    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
-    last = backlog.ledgers.last
-    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
-    added: int = internal.raw["entriesAddedCounter"]
-    return behind <= added
-
-
-def _has_transactions(stats: TopicStats) -> bool:
-    return any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted"))
 
 
 def _describe(backlog: Backlog) -> str:

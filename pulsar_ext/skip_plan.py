@@ -21,12 +21,22 @@ if TYPE_CHECKING:
     from .chunks import AskEntry
     from .cuts import Backlog, Fact, MessageKey, Unit
 
-__all__ = ["AskFacts", "AskIndex", "Plan", "Situation", "Strategy", "plan_skip", "read_facts", "scan_strategy"]
+__all__ = [
+    "BIG_ENTRY_BYTES",
+    "AskFacts",
+    "AskIndex",
+    "Plan",
+    "Situation",
+    "Strategy",
+    "plan_skip",
+    "read_facts",
+    "scan_strategy",
+]
 
 _FEW_ENTRIES = 256
 """Up to so many entries, asking for each one's headers costs less than opening a reader."""
 
-_BIG_ENTRY_BYTES = 32 * 1024
+BIG_ENTRY_BYTES = 32 * 1024
 """From this average size on, an entry's headers cost less than its content."""
 
 _ABANDONED_MS = 60_000
@@ -141,7 +151,7 @@ def scan_strategy(situation: Situation, count: int) -> Strategy:
         return Strategy.SUBSCRIPTION
     last = situation.backlog.ledgers.last
     entries = 0 if last is None else situation.backlog.entries(last)
-    few = min(count, entries) <= _FEW_ENTRIES or situation.entry_bytes >= _BIG_ENTRY_BYTES
+    few = min(count, entries) <= _FEW_ENTRIES or situation.entry_bytes >= BIG_ENTRY_BYTES
     return Strategy.HEADERS if few else Strategy.READER
 
 

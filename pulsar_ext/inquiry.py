@@ -1,0 +1,127 @@
+"""The blocking shell around the searches of `skip_plan.py` and `id_after.py`: it answers what they ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .chunks import AskEntry, AskLedgers
+from .errors import AdminNotFound, InvalidUse
+from .positions import Position, ledger_sizes
+from .progress import Progress
+from .scan import Scan
+from .skip_plan import AskIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from .admin import InternalStats, PulsarAdmin, TopicStats
+    from .client import Client
+    from .cuts import Backlog
+
+__all__ = ["Inquiry", "check_count", "entry_bytes", "is_fresh", "is_single"]
+
+_MAX_LONG = 2**63 - 1
+
+
+class Inquiry:
+    """Runs searches over one topic.
+
+    Args:
+        client: opens readers and consumers, where headers are not enough.
+        admin: the admin REST API.
+        topic: the full name of a topic without partitions.
+        subscription: the one whose deliveries count.
+        progress: whether to show a progress bar while the topic is read.
+    """
+
+    def __init__(
+        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str = "", *, progress: bool = False
+    ) -> None:
+        self._client, self._admin = client, admin
+        self._topic, self._subscription = topic, subscription
+        self._progress = progress
+
+    def run(self, steps: Generator[Any, Any, Any], backlog: Backlog) -> Any:
+        """Answer what a search asks for, and return what it finds.
+
+        Raises:
+            pulsar.ConsumerBusy: the search is for what the subscription would deliver, and it has a consumer.
+            AdminError: the admin API refused or did not answer.
+        """
+        scan: Scan | None = None
+        answer: object = None
+        with Progress(self._progress, backlog) as progress:
+            try:
+                while True:
+                    ask = steps.send(answer)
+                    if isinstance(ask, AskEntry):
+                        answer = self._entry(ask.position)
+                    elif isinstance(ask, AskIndex):
+                        answer = self._index(ask.index)
+                    elif isinstance(ask, AskLedgers):
+                        answer = ledger_sizes(self._admin.internal_stats(self._topic))
+                    else:
+                        if scan is None or scan.at != ask.first:
+                            if scan is not None:
+                                scan.close()
+                            scan = Scan(
+                                self._client,
+                                self._admin,
+                                self._topic,
+                                self._subscription,
+                                backlog,
+                                ask.strategy,
+                                ask.first,
+                            )
+                        answer = scan.next()
+                        progress.at(scan.at)
+            except StopIteration as done:
+                return done.value
+            finally:
+                if scan is not None:
+                    scan.close()
+
+    def _entry(self, at: Position) -> object:
+        try:
+            return self._admin.entry(self._topic, at.ledger_id, at.entry_id)
+        except AdminNotFound:
+            return None
+
+    def _index(self, index: int) -> Position | None:
+        try:
+            return self._admin.message_id_by_index(self._topic, index)
+        except AdminNotFound:
+            return None
+
+
+def check_count(count: int) -> None:
+    """Refuse what is no count.
+
+    Raises:
+        InvalidUse: it is no int, negative, or does not fit into 64 bits.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
+        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, not {count!r}. Nothing was moved.")
+
+
+def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
+    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
+    last = backlog.ledgers.last
+    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
+    added: int = internal.raw["entriesAddedCounter"]
+    return behind <= added
+
+
+def is_single(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
+    """Whether the broker's counters show that no entry of the backlog is a batch: as many messages as entries came.
+
+    The statistics have to be younger than the internal ones: a message that comes in between then disproves it.
+    """
+    transactions = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted"))
+    added: int = internal.raw["entriesAddedCounter"]
+    return is_fresh(internal, backlog) and stats.messages_in == added and not transactions
+
+
+def entry_bytes(internal: InternalStats) -> float:
+    """Give the average size of an entry."""
+    return internal.total_size / max(internal.number_of_entries, 1)
