@@ -1,0 +1,106 @@
+"""Compare the speed of every path through `pulsar_ext` with the official client's.
+
+    python -m benchmarks [--rounds N] [--only NAME] [--json] [--save] [--url URL]
+
+Starts a broker of its own, runs each case with both clients by turns, and prints the ratios. Needs the extra `bench`,
+and Java for the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pulsar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import pulsar_ext
+from benchmarks.cases import CASES, fill
+from benchmarks.measure import Result, Side, measure
+from benchmarks.report import conditions, save, table
+from pulsar_ext.errors import BrokerStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.measure import Case
+
+_FILE_DIRECTORY = Path(__file__).parent
+_FILE_WIDTH = 150
+
+
+def main() -> int:
+    """Measure, print, and save if asked to; return 1 if a goal is missed, 2 if nothing can be measured."""
+    arguments = _arguments()
+    # With --json the result alone goes to the standard output.
+    console = Console(stderr=arguments.as_json, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    cases = [case for case in CASES if arguments.only in case.name]
+    if not cases or arguments.rounds < 2:  # quartiles need two
+        console.print("no case has that name" if not cases else "--rounds must be 2 or more")
+        return 2
+    try:
+        with _broker(arguments.url) as url:
+            results = _measure_all(url, cases, arguments.rounds, console)
+    except BrokerStartError as error:
+        console.print(str(error), markup=False)
+        return 2
+    facts = conditions(results)
+    if arguments.save:
+        save(results, facts, _FILE_DIRECTORY)
+    if arguments.as_json:
+        print(json.dumps({"conditions": facts, "results": [asdict(result) for result in results]}, indent=1))
+    else:
+        console.print(table(results), *(f"{name}: {value}" for name, value in facts.items()), sep="\n")
+    return 0 if all(result.reached for result in results) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=25, help="pairs of runs for each case (25)")
+    parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name contains this")
+    parser.add_argument("--url", help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--save", action="store_true", help="write RESULTS.md and results.png beside this program")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def _broker(url: str | None) -> Iterator[str]:
+    if url is not None:
+        yield url
+        return
+    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
+
+    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
+    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
+        yield broker.service_url
+
+
+def _measure_all(url: str, cases: Sequence[Case], rounds: int, console: Console) -> list[Result]:
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    messages = 2 * max(case.calls for case in cases)
+    columns = (TextColumn("{task.description:60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    results = []
+    with contextlib.ExitStack() as clients, Progress(*columns, console=console) as progress:
+        sides = []
+        for lib in (pulsar, pulsar_ext):
+            client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            clients.callback(client.close)
+            sides.append(Side(lib, client, topic, f"{topic}-{lib.__name__}"))
+        fill(sides[0].client, topic, messages)
+        task = progress.add_task("", total=len(cases) * (rounds + 1))
+        for case in cases:
+            progress.update(task, description=case.name)
+            results.append(measure(case, (sides[0], sides[1]), rounds, lambda: progress.advance(task)))
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())

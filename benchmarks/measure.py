@@ -1,0 +1,145 @@
+"""Alternating measurements: both clients in one process, turn by turn, compared pair by pair.
+
+The absolute rates depend on the machine and on what else it does. The ratio of two runs that follow each other at once
+depends on that much less, and the median of many such ratios hardly at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+__all__ = ["Case", "Result", "Side", "measure"]
+
+_OFFICIAL, _OURS = 0, 1
+_GOAL_NEVER_BELOW: Final = 0.98
+
+
+@dataclass(frozen=True)
+class Side:
+    """One client and what its runs need.
+
+    Args:
+        lib: the module `pulsar` or `pulsar_ext`.
+        client: a client of it.
+        topic: has more small messages, in batches, than any case receives.
+        scratch: where to send.
+    """
+
+    lib: ModuleType
+    client: Any
+    topic: str
+    scratch: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One path through the client.
+
+    Args:
+        name: what is called, as a user would write it.
+        calls: how many calls one run makes.
+        prepare: gives, for a side, the run; what comes before and after it is not measured.
+        goal: the least ratio that it should reach.
+        threads: whether the client's own threads do a part of the work, so that all of them count as processor time.
+    """
+
+    name: str
+    calls: int
+    prepare: Callable[[Side, int], contextlib.AbstractContextManager[Callable[[], object]]]
+    goal: float = _GOAL_NEVER_BELOW
+    threads: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case took.
+
+    Args:
+        name: the case.
+        goal: the least ratio that it should reach.
+        official_ns: nanoseconds of wall-clock time a call, median.
+        ours_ns: the same for `pulsar_ext`.
+        ratio: rate of `pulsar_ext` over that of `pulsar`, median over the pairs.
+        low: lower quartile of the pairs' ratios.
+        high: upper quartile.
+        cpu_ratio: the same as `ratio`, by processor time instead of wall-clock time.
+        rounds: how many pairs.
+    """
+
+    name: str
+    goal: float
+    official_ns: float
+    ours_ns: float
+    ratio: float
+    low: float
+    high: float
+    cpu_ratio: float
+    rounds: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal is reached."""
+        return self.ratio >= self.goal
+
+
+def measure(case: Case, sides: tuple[Side, Side], rounds: int, advance: Callable[[], None] = lambda: None) -> Result:
+    """Run a case with the official client and with ours, alternately.
+
+    Args:
+        case: what to run.
+        sides: the official client, then ours.
+        rounds: how many pairs, at least 2; one more, which is not counted, warms up.
+        advance: is called after each pair.
+    """
+    walls: list[list[float]] = [[], []]
+    cpus: list[list[float]] = [[], []]
+    for turn in range(rounds + 1):
+        # Whoever goes second finds the broker's and the processor's caches warm: take turns.
+        for side in (_OFFICIAL, _OURS) if turn % 2 else (_OURS, _OFFICIAL):
+            wall, cpu = _time(case, sides[side])
+            walls[side].append(wall)
+            cpus[side].append(cpu)
+        advance()
+    ratios = [official / ours for official, ours in zip(walls[_OFFICIAL][1:], walls[_OURS][1:], strict=True)]
+    cpu_ratios = [official / ours for official, ours in zip(cpus[_OFFICIAL][1:], cpus[_OURS][1:], strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return Result(
+        name=case.name,
+        goal=case.goal,
+        official_ns=statistics.median(walls[_OFFICIAL][1:]) / case.calls * 1e9,
+        ours_ns=statistics.median(walls[_OURS][1:]) / case.calls * 1e9,
+        ratio=middle,
+        low=low,
+        high=high,
+        cpu_ratio=statistics.median(cpu_ratios),
+        rounds=rounds,
+    )
+
+
+def _time(case: Case, side: Side) -> tuple[float, float]:
+    processor = time.process_time if case.threads else time.thread_time
+    with case.prepare(side, case.calls) as run, _garbage_collected():
+        cpu = processor()
+        wall = time.perf_counter()
+        run()
+        return time.perf_counter() - wall, processor() - cpu
+
+
+@contextlib.contextmanager
+def _garbage_collected() -> Iterator[None]:
+    """Start without garbage, and leave what exists out of every later collection, as it is not the run's own."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
