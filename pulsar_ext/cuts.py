@@ -160,6 +160,8 @@ class CutFinder:
 
     Feed it facts in the order of the topic until `done`. Then `exact` tells whether there is such a cut: it is `cut`,
     else `cut` is the last clean cut before it, and `beyond` the first one behind it, None where the topic ends first.
+    `broken` are messages that turned out to be undeliverable after cuts through them had been passed over: looking
+    again with these as `abandoned` may find a better one.
 
     Args:
         backlog: where the cursor stands.
@@ -181,6 +183,7 @@ class CutFinder:
         self.cut = Cut(backlog.mark_delete, 0, 0)
         self.beyond: Cut | None = None
         self.batches = False
+        self.broken: set[MessageKey] = set()
         self._wanted, self._unit, self._splits, self._abandoned = wanted, unit, splits, abandoned
         self._messages = self._entries = 0
         self._open: dict[MessageKey, _Open] = {}
@@ -236,17 +239,21 @@ class CutFinder:
         key = piece.message
         one = self._open.get(key)
         if acked or key in self._abandoned:
-            self._open.pop(key, None)
+            self._drop(key)
         elif piece.index == 0:
             self._open[key] = _Open(piece.position, piece.publish_time, 1)
         elif one is not None and piece.index == one.seen:
             one.seen, one.newest = one.seen + 1, piece.publish_time
-        elif one is not None and piece.index > one.seen:
-            del self._open[key]
+        elif piece.index > (piece.index if one is None else one.seen):
+            self._drop(key)
         whole = key in self._open and self._open[key].seen == piece.of
         if whole:
             del self._open[key]
         self._add(piece.position, int(whole), int(not acked))
+
+    def _drop(self, key: MessageKey) -> None:
+        if self._open.pop(key, None) is not None:
+            self.broken.add(key)
 
     def _add(self, position: Position, messages: int, entries: int) -> None:
         if not entries:

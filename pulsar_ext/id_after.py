@@ -46,7 +46,7 @@ Search = Generator[Any, Any, Found | None]
 
 
 def find_after(
-    ledgers: Ledgers, start: Position, batch_index: int, count: int, *, single: bool, big_entries: bool
+    ledgers: Ledgers, start: Position, batch_index: int, count: int, *, single: bool, chunked: bool, big_entries: bool
 ) -> Search:
     """Find the message that is `count` messages behind the one at `start`.
 
@@ -56,6 +56,7 @@ def find_after(
         batch_index: the message in its batch, -1 if it is in none.
         count: 1 or more.
         single: whether it is known that no entry behind `start` is a batch.
+        chunked: whether the broker has noticed chunks on the topic.
         big_entries: whether headers cost less than content.
 
     Returns:
@@ -76,7 +77,7 @@ def find_after(
     first = backlog.entry(1)
     if first is None:
         return None
-    counted = yield from Counter(backlog, single=single).find(count, "message")
+    counted = None if chunked else (yield from Counter(backlog, single=single).find(count, "message"))
     if counted is not None:
         if counted.messages < count:
             return None
@@ -154,12 +155,14 @@ def message_id_after(client: Client, admin: PulsarAdmin, topic: str, start: Mess
     if count == 0:
         return start
     backlog = Backlog(Ledgers(ledger_sizes(internal)), Position(start.ledger_id(), start.entry_id()))
+    stats = admin.stats(name)
     search = find_after(
         backlog.ledgers,
         backlog.mark_delete,
         start.batch_index(),
         count,
-        single=is_single(internal, admin.stats(name), backlog),
+        single=is_single(internal, stats, backlog),
+        chunked=bool(stats.raw.get("msgChunkPublished")),
         big_entries=entry_bytes(internal) >= BIG_ENTRY_BYTES,
     )
     found: Found | None = Inquiry(client, admin, name).run(search, backlog)

@@ -5,6 +5,10 @@ numbers its messages too, by sequence ids, and a chunked message gets one. So wh
 far apart by sequence id as they are by index, no chunk lies between them, and nothing of another producer. Without an
 index, entries take its place, where the broker's counters show that no entry is a batch. What a proof does not cover is
 halved until it does, or until the search has asked for too much: then the topic has to be read.
+
+Two things it takes for granted: nobody gives explicit sequence ids whose leaps make up for chunks, and a message of
+which only one chunk was ever stored, between other messages of its producer, counts as a message: one too few is
+skipped then. Where the broker reports chunks on the topic, no proof is tried.
 """
 
 from __future__ import annotations
@@ -93,6 +97,9 @@ class Counter:
                 found = Counted(at, self._backlog.entries(at), 1)
             end = yield from self._headers(found.position)
             yield from self._prove(begin, end)
+            upcoming = self._backlog.ledgers.next(found.position)
+            if upcoming is not None and (yield from self._headers(upcoming)).chunk_id:
+                return None  # threads that share a producer can write into each other's messages
         except _UnprovedError:
             return None
         return found

@@ -158,6 +158,7 @@ class Skipper:
             acks_hide=keeps_indexes is not False and not single and not untouched,
             idle=idle and not own.consumers,
             splits=bool(keeps_indexes),
+            chunked=bool(stats.raw.get("msgChunkPublished")),
             entry_bytes=entry_bytes(internal),
             now_ms=time.time_ns() // 1_000_000,
             last_ack_ms=own.raw["lastAckedTimestamp"],

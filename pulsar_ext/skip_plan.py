@@ -76,6 +76,7 @@ class Situation:
         acks_hide: whether messages inside a batch may be acknowledged, which the broker does not show.
         idle: whether the subscription has no consumer.
         splits: whether the broker can keep a cursor inside a batch.
+        chunked: whether the broker has noticed chunks on the topic, which it does late and forgets.
         entry_bytes: the average size of an entry.
         now_ms: milliseconds since the epoch.
         last_ack_ms: when the subscription's last acknowledgement came, 0 for never.
@@ -86,6 +87,7 @@ class Situation:
     acks_hide: bool
     idle: bool
     splits: bool
+    chunked: bool
     entry_bytes: float
     now_ms: int
     last_ack_ms: int = 0
@@ -127,7 +129,7 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
     first = situation.backlog.entry(1)
     if finder.exact or first is None:
         return Plan(situation, finder.cut, Strategy.ARITHMETIC, exact=finder.exact)
-    if not (situation.acks_hide and situation.idle):
+    if not situation.chunked and not (situation.acks_hide and situation.idle):
         counter = Counter(situation.backlog, single=situation.single)
         found = yield from counter.find(count, unit)
         if found is not None:
@@ -135,10 +137,14 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
             return _from_count(situation, found, count, unit, strategy)
     strategy = scan_strategy(situation, count)
     finder = yield from _scan(situation, count, unit, strategy, frozenset())
-    if finder.unfinished and not finder.done:
+    ignored: set[MessageKey] = set()
+    while not finder.exact:
         late = {key for key, (_, newest) in finder.unfinished.items() if situation.now_ms - newest > _ABANDONED_MS}
-        if late:
-            finder = yield from _scan(situation, count, unit, strategy, frozenset(late))
+        found = finder.broken if finder.beyond else finder.broken | late
+        if found <= ignored:
+            break
+        ignored |= found
+        finder = yield from _scan(situation, count, unit, strategy, frozenset(ignored))
     if not finder.exact and (finder.beyond or finder.unfinished):
         raise _inside(finder.cut, finder.beyond, count, unit, finder.unfinished)
     hidden = situation.acks_hide and strategy is not Strategy.SUBSCRIPTION and finder.batches
