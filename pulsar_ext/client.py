@@ -16,12 +16,14 @@ import pulsar
 
 from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refuse_after_fork, truthy
 from .admin import PulsarAdmin, derive_admin_url
+from .builders import ReaderBuilder
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import InvalidUse
 from .id_after import message_id_after
 from .message import Message, adopt_message, message_class
 from .producer import Producer
+from .range_reader import open_range_reader
 from .reader import Reader
 from .resolver import Resolver
 from .skip import Skipper, SkipResult
@@ -31,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .cuts import Unit
+    from .key_forms import KeyFormsMode
+    from .keys import RangesLike
     from .message_id import MessageId
 
 __all__ = ["AuthenticationToken", "Client"]
 
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
-_EXIT_SECONDS = 10.0
 _ADMIN_SECONDS = 5.0
 
 
@@ -120,17 +123,36 @@ class Client(ClientDoor):
         self._replace(official, consumer)
         return consumer
 
-    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Reader:
-        """Create a reader; the arguments are the official ones.
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: Any,
+        *args: Any,
+        key_hash_ranges: RangesLike | None = None,
+        key_forms: KeyFormsMode = "auto",
+        **kwargs: Any,
+    ) -> Reader:
+        """Create a reader; the arguments are the official ones, and two for reading a part of the keys.
 
         `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
         the first one read, whole.
 
+        Args:
+            topic: as officially; with `key_hash_ranges` it must exist.
+            start_message_id: as officially.
+            *args: the official arguments.
+            key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
+            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            **kwargs: the official arguments.
+
         Raises:
             IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
         """
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        if key_hash_ranges is not None:
+            return open_range_reader(self, named, key_hash_ranges, key_forms)
         if isinstance(topic, str):
             named["start_message_id"] = self.resolver.start_of(topic, start_message_id).inner
         messages = message_class(named["schema"])
@@ -147,6 +169,10 @@ class Client(ClientDoor):
         reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
         self._replace(official, reader)
         return reader
+
+    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+        """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
+        return ReaderBuilder(self, schema)
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out through the admin API whether an id is part of a chunked message.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ConsumerDoor, MessageDoor, adopt, consumers_of, refuse_after_fork
+from ._official import ConsumerDoor, MessageDoor, adopt, refuse_after_fork
 from .message import Message
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner
 from .receiving import Receiving
@@ -29,9 +29,7 @@ __all__ = ["Consumer"]
 class Consumer(Receiving, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
-    __slots__ = ("_closed", "_message_class", "_receive_call", "_source", "_splits", "_topics")
-
-    _client: Client
+    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_splits", "_topics")
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,22 +158,6 @@ class Consumer(Receiving, ConsumerDoor):
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
-
-    def close(self) -> None:
-        """Send pending acknowledgements and close; closing again does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        self.inner.close()
-        consumers = consumers_of(self._client)
-        if self in consumers:
-            consumers.remove(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _topic_of(self, message_id: MessageId) -> str:
         return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)

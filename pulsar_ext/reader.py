@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from ._official import ReaderDoor, adopt, consumers_of, refuse_after_fork
+from ._official import ReaderDoor, adopt, refuse_after_fork
 from .message import Message
 from .receiving import Receiving
 from .resolver import seek_target
@@ -20,9 +20,7 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_closed", "_message_class", "_receive_call", "_source", "_topic")
-
-    _client: Client
+    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_topic")
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,19 +56,3 @@ class Reader(Receiving, ReaderDoor):
             InvalidUse: it is neither an id nor an int.
         """
         self.inner.seek(seek_target(self._client.resolver, self._topic, messageid))
-
-    def close(self) -> None:
-        """Close the reader; closing again does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        self.inner.close()
-        consumers = consumers_of(self._client)
-        if self in consumers:
-            consumers.remove(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

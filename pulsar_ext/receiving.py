@@ -14,11 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from ._official import POLL_MILLIS, Timeout, polling, raise_result
+from ._official import POLL_MILLIS, Timeout, consumers_of, polling, raise_result
 
 if TYPE_CHECKING:
+    from .client import Client
     from .message import Message
 
 __all__ = ["PendingReceives", "Receiving"]
@@ -27,8 +28,9 @@ __all__ = ["PendingReceives", "Receiving"]
 class Receiving:
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
-    __slots__ = ()
-
+    inner: Any
+    _client: Client
+    _closed: bool
     _message_class: type[Message]
     _receive_call: Callable[[int], Any]
     _source: Any
@@ -60,6 +62,22 @@ class Receiving:
                     return message
             except Timeout:
                 continue
+
+    def close(self) -> None:
+        """Close, after sending pending acknowledgements; closing again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.inner.close()
+        consumers = consumers_of(self._client)
+        if self in consumers:
+            consumers.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _receive_within(self, message: Message, timeout_millis: int) -> Message:
         if not isinstance(timeout_millis, int):

@@ -47,6 +47,7 @@ class BrokerFactory(Protocol):
 
     def __call__(self, profile: str | Profile | None = None) -> SharedBroker:
         """Return the run's broker of the profile."""
+        ...
 
 
 class NamespaceFactory(Protocol):
@@ -54,6 +55,7 @@ class NamespaceFactory(Protocol):
 
     def __call__(self, broker: Broker | None = None) -> str:
         """Return this test's namespace on the broker."""
+        ...
 
 
 class TopicFactory(Protocol):
@@ -61,6 +63,7 @@ class TopicFactory(Protocol):
 
     def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
         """Return a topic name that nobody else has."""
+        ...
 
 
 class ClientFactory(Protocol):
@@ -68,6 +71,7 @@ class ClientFactory(Protocol):
 
     def __call__(self, broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
         """Return a client that is closed after the test."""
+        ...
 
 
 # -- brokers ---------------------------------------------------------------------------------------------------------

@@ -39,15 +39,19 @@ class Source(Protocol):
 
     def address(self, profile: Profile) -> Address:
         """Return where the broker of that profile is, starting it first where needed."""
+        ...
 
     def is_running(self, profile: Profile) -> bool:
         """Return whether it is alive."""
+        ...
 
     def log_offset(self, profile: Profile) -> int:
         """Return where its log ends."""
+        ...
 
     def log_text(self, profile: Profile, since: int) -> str:
         """Return its log from there on."""
+        ...
 
 
 class Pool:

@@ -27,24 +27,6 @@ STORED = ["deserialized", "rebuilt"]
 
 
 @pytest.fixture
-def broker(pulsar_broker_factory):
-    """A broker where 100 KiB is the largest message."""
-    return pulsar_broker_factory("small-chunks")
-
-
-@pytest.fixture
-def client(pulsar_client_factory, broker):
-    """A client of that broker."""
-    return pulsar_client_factory(broker)
-
-
-@pytest.fixture
-def topic(pulsar_topic_factory, broker):
-    """An unused topic."""
-    return pulsar_topic_factory(broker=broker)
-
-
-@pytest.fixture
 def interleaved(client, pulsar_client_factory, broker, topic):
     """The ids of 12 chunked messages by content, whose chunks two producers wrote at the same time."""
     ids = {}

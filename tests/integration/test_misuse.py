@@ -33,24 +33,6 @@ EARLIEST = pulsar.InitialPosition.Earliest
 
 
 @pytest.fixture
-def broker(pulsar_broker_factory):
-    """A broker where 100 KiB is the largest message."""
-    return pulsar_broker_factory("small-chunks")
-
-
-@pytest.fixture
-def client(pulsar_client_factory, broker):
-    """A client of that broker."""
-    return pulsar_client_factory(broker)
-
-
-@pytest.fixture
-def topic(pulsar_topic_factory, broker):
-    """An unused topic."""
-    return pulsar_topic_factory(broker=broker)
-
-
-@pytest.fixture
 def program(broker, topic, tmp_path):
     """Run a program against the broker in a process of its own; its status and its output are the result."""
 
