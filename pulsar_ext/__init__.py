@@ -39,11 +39,13 @@ from .errors import (
     SlotsNotCovered,
     TopicRequired,
 )
+from .key_forms import KeyFormWarning
 from .keys import KeyHashRange, KeyHashRanges, key_slot, key_slots, plan_key_hash_ranges
 from .message import Message, MessageBatch
 from .message_id import ChunkMessageId, MessageId
 from .positions import Position, position_after
 from .producer import Producer
+from .range_reader import RangeReader
 from .reader import Reader
 from .resolver import UnresolvedMessageIdWarning
 from .skip import SkipResult
@@ -73,6 +75,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "InvalidKeyHashRange",
     "InvalidMessageId",
     "InvalidUse",
+    "KeyFormWarning",
     "KeyHashRange",
     "KeyHashRanges",
     "MessageIdNotFound",
@@ -86,6 +89,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "SkipInsideMessage",
     "SkipResult",
     "SkipUnconfirmed",
+    "RangeReader",
     "SlotsNotCovered",
     "TopicRequired",
     "UnresolvedMessageIdWarning",

@@ -1,0 +1,75 @@
+"""What the tests of key ranges share: topics of every kind of batch, and the Java programs they compare with."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
+import pulsar
+
+from pulsar_ext.keys import KeyHashRange, KeyHashRanges, key_slot
+from pulsar_ext.testing.jars import ensure_jars, find_java
+
+PROGRAMS = Path(__file__).parent / "java"
+SECONDS = 120
+WAIT_MILLIS = 15_000
+
+KINDS = ("unbatched", "default", "key", "chunked", "keyless")
+BATCHING = {"batching_enabled": True, "batching_max_messages": 50, "batching_max_publish_delay_ms": 60_000}
+SETTINGS = {
+    "unbatched": {},
+    "default": BATCHING,
+    "key": {**BATCHING, "batching_type": pulsar.BatchingType.KeyBased},
+    "chunked": {"chunking_enabled": True},
+    "keyless": BATCHING,
+}
+CHUNKED_BYTES = 150_000
+
+
+def run_java(program, *arguments, lines=()):
+    """Run a program of this directory and give the numbers it prints, a line each; the rest is what Java logs."""
+    command = [find_java(), "-cp", f"{ensure_jars()}/*", PROGRAMS / f"{program}.java", *arguments]
+    ended = subprocess.run(
+        list(map(str, command)),
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return [line for line in ended.stdout.splitlines() if line.isdecimal()]
+
+
+def fill(client, topic, kind, count, keys=40, seed=1):
+    """Send messages whose payloads are their numbers, 0 to count - 1, and give the key of each."""
+    producer = client.create_producer(topic, block_if_queue_full=True, **SETTINGS[kind])
+    rng = random.Random(seed)
+    chosen = []
+    for number in range(count):
+        key = None if kind == "keyless" else f"key-{rng.randrange(keys)}"
+        chosen.append(key)
+        content = str(number).encode().ljust(CHUNKED_BYTES if kind == "chunked" and number % 3 == 0 else 0)
+        producer.send_async(content, None, partition_key=key)
+    producer.flush()
+    producer.close()
+    return chosen
+
+
+def number_of(message):
+    """The number that a message was sent with."""
+    return int(message.data())
+
+
+def tilings(keys):
+    """Ways to share the slots: 1, 2, 4 and 7 sets, one slot against the rest, and scattered ranges."""
+    single = key_slot(keys[0] or "x")
+    one_slot = KeyHashRanges([KeyHashRange(single, single)])
+    rng = random.Random(3)
+    cuts = [0, *sorted(rng.sample(range(1, 65536), 60)), 65536]
+    scattered = [KeyHashRanges((a, b - 1) for a, b in list(pairwise(cuts))[part::3]) for part in range(3)]
+    full = KeyHashRanges.full()
+    return [full.split(1), full.split(2), full.split(4), full.split(7), [one_slot, one_slot.complement()], scattered]

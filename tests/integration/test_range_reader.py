@@ -1,0 +1,266 @@
+"""Readers of key ranges on a real broker: exact for each message, whatever batch it came in."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+
+import pytest
+from keyed import BATCHING, KINDS, fill, number_of, run_java, tilings
+
+import pulsar_ext as pulsar
+from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
+from pulsar_ext.key_forms import KeyFormWarning
+from pulsar_ext.range_reader import RangeReader
+
+FULL = KeyHashRanges.full()
+
+
+def read_all(client, topic, ranges, **options):
+    """The messages that a reader of these ranges finds from the beginning."""
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=ranges, **options)
+    found = list(reader)
+    reader.close()
+    return found
+
+
+def numbers(messages):
+    """The numbers that messages were sent with, in order."""
+    return [number_of(message) for message in messages]
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_readers_that_tile_the_slots_share_the_topic(client, pulsar_topic_factory, broker, kind, partitions):
+    """Their messages are the topic's, none comes twice, none is another's, and each key's are in order."""
+    topic = pulsar_topic_factory(broker=broker, partitions=partitions)
+    count = 60 if kind == "chunked" else 600
+    keys = fill(client, topic, kind, count)
+    for tiling in tilings(keys):
+        found = [numbers(read_all(client, topic, ranges)) for ranges in tiling]
+        assert sorted(number for part in found for number in part) == list(range(count))
+        if kind == "keyless":
+            continue
+        for ranges, part in zip(tiling, found, strict=True):
+            assert all(ranges.contains_key(keys[number]) for number in part)
+            for key in {keys[number] for number in part}:
+                of_key = [number for number in part if keys[number] == key]
+                assert of_key == sorted(of_key)
+
+
+def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
+    """A message without a key is in the slot of its producer's name and its own sequence id, in a batch too."""
+    for name, settings in (("alone", {}), ("batched", BATCHING)):
+        producer = client.create_producer(topic, producer_name=name, **settings)
+        for number in range(40):
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+    half = FULL.split(2)[1]
+    found = {(message.producer_name(), number_of(message)) for message in read_all(client, topic, half)}
+    assert found == {(name, n) for name in ("alone", "batched") for n in range(40) if half.contains_key(f"{name}-{n}")}
+
+
+@pytest.mark.parametrize("batching", ["unbatched", "default", "key"])
+def test_every_kind_of_key_as_java_sends_it(client, broker, topic, batching):
+    """Text, bytes, base64 text, empty, ordering and no keys: each message is read by the one whose slot it has."""
+    rounds = 12
+    run_java("SendKeyed", broker.service_url, topic, rounds, batching)
+    total = rounds * 8
+    for parts in (FULL.split(4), FULL.split(7), [KeyHashRanges(["1-1"]), KeyHashRanges(["1-1"]).complement()]):
+        found = [sorted(numbers(read_all(client, topic, ranges, key_forms="exact"))) for ranges in parts]
+        assert sorted(number for part in found for number in part) == list(range(total))
+        expected = [[n for n in range(total) if (slot := known_slot(n)) is None or slot in ranges] for ranges in parts]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert set(ours) <= set(theirs)
+            assert {n for n in theirs if known_slot(n) is not None} <= set(ours)
+
+
+def known_slot(number):
+    """The slot of what SendKeyed.java sent with this number, None for a message without a key."""
+    turn, kind = divmod(number, 8)
+    text, raw = f"key{turn:05d}", bytes([0xFF, 0xFE, turn & 0xFF, turn >> 8, 7, 7])
+    keys = [text, raw, base64.b64encode(raw), "", raw, text, f"中文-é-😀-{turn}"]
+    return key_slot(keys[kind]) if kind < len(keys) else None
+
+
+@pytest.mark.parametrize("ranges", ["0-32767", "20000-29999,50000-65535", "1-1"])
+def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, topic, ranges):
+    """The messages are those, and in the order, of Java's own key-range reader, which the broker filters for."""
+    run_java("SendKeyed", broker.service_url, topic, 25, "unbatched")
+    fill(client, topic, "keyless", 1)
+    theirs = run_java("ReadRanges", broker.service_url, topic, *ranges.split(","))
+    ours = read_all(client, topic, KeyHashRanges.parse(ranges), key_forms="exact")
+    assert [message.data().decode() for message in ours] == theirs
+
+
+def test_a_tail_out_of_range_is_not_available(client, topic):
+    """has_message_available() is true only if a message of the range is there, and answers at once if none is."""
+    slot = key_slot("mine")
+    producer = client.create_producer(topic)
+    producer.send(b"0", partition_key="mine")
+    for _ in range(20):
+        producer.send(b"1", partition_key="other")
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=[(slot, slot)])
+    assert reader.has_message_available()
+    assert reader.has_message_available()
+    assert number_of(reader.read_next(5000)) == 0
+    assert not reader.has_message_available()
+    with pytest.raises(pulsar.Timeout):
+        reader.read_next(300)
+    producer.send(b"2", partition_key="mine")
+    assert reader.has_message_available()
+    assert number_of(reader.read_next()) == 2
+
+
+def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, pulsar_client_factory, broker, topic):
+    """A chunked message whose producer died in the middle does not make has_message_available() wait for ever."""
+    fill(client, topic, "unbatched", 5)
+    half_a_message(pulsar_client_factory(broker), admin, topic)
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-65534"])
+    assert numbers(reader) == list(range(5))
+
+
+@pytest.mark.parametrize("kind", ["unbatched", "default", "chunked"])
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_starts_and_seeks_anywhere(client, topic, kind, inclusive):
+    """From each message's id, live, deserialized or rebuilt, a reader and a seek go on with the rest of the range."""
+    keys = fill(client, topic, kind, 30)
+    everything = read_all(client, topic, FULL)
+    half = FULL.split(2)[0]
+    seeker = client.create_reader(topic, MessageId.earliest, key_hash_ranges=half, start_message_id_inclusive=inclusive)
+    for at, message in list(enumerate(everything))[::7]:
+        expected = [n for n in numbers(everything)[at if inclusive else at + 1 :] if half.contains_key(keys[n])]
+        live = message.message_id()
+        for start in (live, MessageId.deserialize(live.serialize()), MessageId.parse(live.to_text())):
+            reader = client.create_reader(topic, start, key_hash_ranges=half, start_message_id_inclusive=inclusive)
+            assert numbers(reader) == expected
+            reader.close()
+        # A message that was looked up before a seek is not handed out after it.
+        seeker.has_message_available()
+        seeker.seek(live)
+        assert numbers(seeker) == expected
+
+
+def test_the_latest_start_and_a_seek_by_time(client, topic):
+    """A reader from the end sees what comes, and a seek to a publish time brings the range's messages since then."""
+    fill(client, topic, "unbatched", 10)
+    half = FULL.split(2)[0]
+    reader = client.create_reader(topic, MessageId.latest, key_hash_ranges=half)
+    assert not reader.has_message_available()
+    time.sleep(0.05)
+    since = int(time.time() * 1000)
+    keys = fill(client, topic, "default", 20, seed=2)
+    expected = [n for n in range(20) if half.contains_key(keys[n])]
+    assert numbers(reader) == expected
+    reader.seek(since)
+    assert numbers(reader) == expected
+
+
+def test_the_builder_is_the_seeds(client, topic):
+    """The call of the seed gives the reader of both ranges; the start id inclusive as well."""
+    keys = fill(client, topic, "default", 200)
+    ranges = KeyHashRanges([KeyHashRange(0, 10000), KeyHashRange(20001, 30000)])
+    builder = client.new_reader().topic(topic).start_message_id(MessageId.earliest)
+    reader = builder.key_hash_range(KeyHashRange(0, 10000), KeyHashRange(20001, 30000)).create()
+    assert isinstance(reader, RangeReader)
+    assert isinstance(reader, pulsar.Reader)
+    assert reader.key_hash_ranges == ranges
+    expected = [n for n in range(200) if ranges.contains_key(keys[n])]
+    messages = list(reader)
+    assert numbers(messages) == expected
+    again = client.new_reader().topic(topic).start_message_id(messages[3].message_id()).start_message_id_inclusive()
+    assert numbers(again.key_hash_range("0-10000", (20001, 30000)).create()) == expected[3:]
+
+
+@pytest.mark.parametrize(
+    "ranges", [[], [(5, 3)], [(0, 65536)], [(-1, 5)], [(0, 10), (10, 20)], [(1, 1), (1, 1)], 7, "0-5", [None]]
+)
+def test_bad_ranges_open_nothing(client, topic, ranges, monkeypatch):
+    """Ranges that cannot be are refused before the C++ client is asked for anything, by keyword and by builder."""
+    monkeypatch.setattr(pulsar.Client, "_admin_api", lambda _: pytest.fail("asked for something"))
+    with pytest.raises(pulsar.InvalidKeyHashRange):
+        client.create_reader(topic, MessageId.earliest, key_hash_ranges=ranges)
+    if isinstance(ranges, list):
+        with pytest.raises(pulsar.InvalidKeyHashRange):
+            client.new_reader().topic(topic).start_message_id(MessageId.earliest).key_hash_range(*ranges)
+
+
+def test_a_missing_topic_is_refused_and_not_created(client, admin, topic):
+    """No reader of ranges creates its topic by a misspelt name, and the error says what to do."""
+    with pytest.raises(pulsar.NoSuchTopic, match="create the topic") as told:
+        client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-5"])
+    assert isinstance(told.value, pulsar.TopicNotFound)
+    assert told.value.topic == topic
+    assert topic not in admin.topics(topic.split("//")[1].rpartition("/")[0])
+
+
+@pytest.mark.parametrize("missing", ["topic", "start_message_id"])
+def test_a_builder_without_a_must_is_refused(client, topic, missing):
+    """Without a topic or a start, the error names the call that is missing."""
+    builder = client.new_reader().load_conf(topic=topic, start_message_id=MessageId.earliest)
+    del builder._options[missing]
+    with pytest.raises(pulsar.InvalidUse, match=missing):
+        builder.create()
+
+
+def test_a_listener_hears_its_range_only(client, topic):
+    """A reader listener is called with the messages of the range and no other."""
+    keys = fill(client, topic, "default", 100)
+    half = FULL.split(2)[0]
+    expected = [n for n in range(100) if half.contains_key(keys[n])]
+    heard, all_heard = [], threading.Event()
+
+    def listener(_, message):
+        heard.append(number_of(message))
+        if len(heard) == len(expected):
+            all_heard.set()
+
+    client.create_reader(topic, MessageId.earliest, key_hash_ranges=half, reader_listener=listener)
+    assert all_heard.wait(20)
+    assert heard == expected
+
+
+def test_schema_and_queue_of_zero(client, topic):
+    """A reader of ranges decodes with its schema, and works without a receiver queue."""
+    producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
+    for key in ("a", "b", "c"):
+        producer.send(key, partition_key=key)
+    slot = key_slot("b")
+    reader = client.create_reader(
+        topic,
+        MessageId.earliest,
+        schema=pulsar.schema.StringSchema(),
+        key_hash_ranges=[(slot, slot)],
+        receiver_queue_size=0,
+    )
+    assert reader.read_next().value() == "b"
+
+
+def test_without_an_admin_api_it_says_what_it_takes_for_granted(pulsar_client_factory, broker, client, topic):
+    """Where no admin API answers, one warning tells that doubtful keys are taken for text; plain keys need none."""
+    fill(client, topic, "unbatched", 20)
+    client.create_producer(topic).send(b"20", partition_key="AAAA")
+    alone = pulsar_client_factory(broker, admin="http://localhost:9")
+    assert key_slot("AAAA") != key_slot(bytes(3))
+    at = key_slot("AAAA")
+    reader = alone.create_reader(topic, MessageId.earliest, key_hash_ranges=[(at, at)])
+    with pytest.warns(KeyFormWarning, match="PULSAR_ADMIN_URL"):
+        assert numbers(reader) == [20]
+    exact = alone.create_reader(topic, MessageId.earliest, key_hash_ranges=[(at, at)], key_forms="exact")
+    for _ in range(2):
+        with pytest.raises(pulsar.AdminUnavailable):
+            exact.read_next(5000)
+    trusting = alone.create_reader(topic, MessageId.earliest, key_hash_ranges=[(at, at)], key_forms="text")
+    assert numbers(trusting) == [20]
+
+
+def half_a_message(client, admin, topic):
+    """Leave chunks of a message without its last one at the end of a topic: its client goes while it sends."""
+    before = admin.stats(topic).messages_in
+    client.create_producer(topic, chunking_enabled=True).send_async(b"x" * 40_000_000, None)
+    while admin.stats(topic).messages_in == before:
+        time.sleep(0.001)
+    client.shutdown()
+    tail = admin.examine(topic)
+    assert tail.chunk_id < tail.num_chunks - 1
