@@ -7,32 +7,33 @@ process. And a callback runs on the thread that its own client needs to answer: 
 from __future__ import annotations
 
 import logging
-import threading
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidUse
 from .message_id import MessageId, from_inner
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 __all__ = ["SendCallback", "guard_callback", "guard_listener", "refuse_in_callback"]
 
 SendCallback = Callable[[Any, MessageId], object]
 
 _log = logging.getLogger("pulsar_ext")
-_running = threading.local()
 
 
-def guard_callback(callback: SendCallback, client: object) -> Callable[[Any, Any], None]:
-    """Turn an application's send callback into one that the C++ client may call."""
+def guard_callback(
+    callback: SendCallback, client: object, wrap: Callable[[Any], MessageId]
+) -> Callable[[Any, Any], None]:
+    """Turn an application's send callback into one that the C++ client may call; `wrap` wraps the id that it gives."""
 
-    def guarded(result: Any, inner: Any) -> None:
-        _running.client = client
+    def guarded(result: Any, inner: Any, _client: object = client) -> None:
         try:
-            callback(result, from_inner(inner))
+            callback(result, wrap(inner))
         except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
             _log.exception("A send callback raised; the result of its message was %s", result)
-        finally:
-            _running.client = None
 
     return guarded
 
@@ -51,9 +52,15 @@ def refuse_in_callback(client: object, what: str) -> None:
     Raises:
         InvalidUse: a send callback of `client` is running on this thread.
     """
-    running = getattr(_running, "client", None)
-    if running is not None and running is client:
-        raise InvalidUse(
-            f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or hand "
-            "the work to a thread of your own."
-        )
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the stack tells at no cost to the callbacks
+    while frame is not None:
+        if frame.f_code is _GUARDED and frame.f_locals["_client"] is client:
+            raise InvalidUse(
+                f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or "
+                "hand the work to a thread of your own."
+            )
+        frame = frame.f_back
+
+
+_GUARDED = guard_callback(lambda *_: None, None, from_inner).__code__
+"""The code that every send callback runs under."""

@@ -14,7 +14,7 @@ import pulsar
 
 from ._official import ConsumerDoor, MessageDoor, adopt, refuse_after_fork
 from .message import Message
-from .message_id import ChunkMessageId, MessageId, Origin, from_inner
+from .message_id import ChunkMessageId, MessageId, Origin, from_inner, is_chunked
 from .receiving import Receiving
 from .resolver import as_message_id, entry_topic, is_open, seek_target
 
@@ -77,10 +77,10 @@ class Consumer(Receiving, ConsumerDoor):
         Returns:
             The messages, in order; empty if none came within the policy's time.
         """
-        cls = self._message_class
+        new = self._message_class
         messages = []
         for inner in self.inner.batch_receive():
-            message = cls.__new__(cls)
+            message = new()
             message.inner = inner
             messages.append(message)
         return messages
@@ -95,14 +95,13 @@ class Consumer(Receiving, ConsumerDoor):
             TopicRequired: the consumer reads several topics and the id does not say which one.
             MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
         """
-        if isinstance(message, MessageDoor):
+        if isinstance(message, MessageDoor) or (isinstance(message, MessageId) and message.origin is Origin.LIVE):
             self.inner.acknowledge(message.inner)
-            return
-        if isinstance(message, pulsar.Message):
+        elif isinstance(message, pulsar.Message):
             super().acknowledge(message)
-            return
-        for inner in self._to_acknowledge(message):
-            self.inner.acknowledge(inner)
+        else:
+            for inner in self._to_acknowledge(message):
+                self.inner.acknowledge(inner)
 
     def acknowledge_cumulative(self, message: Any) -> None:
         """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
@@ -130,11 +129,13 @@ class Consumer(Receiving, ConsumerDoor):
         Raises:
             TopicRequired: the consumer reads several topics and the id does not say which one.
         """
-        if self._splits:
+        if isinstance(message, MessageDoor) and not (
+            self._splits and is_chunked(message.inner.message_id().serialize())
+        ):
+            self.inner.negative_acknowledge(message.inner)
+        elif self._splits:
             for inner in self._to_redeliver(message):
                 self.inner.negative_acknowledge(inner)
-        elif isinstance(message, MessageDoor):
-            self.inner.negative_acknowledge(message.inner)
         elif isinstance(message, pulsar.Message):
             super().negative_acknowledge(message)
         else:

@@ -22,11 +22,14 @@ from .errors import InvalidMessageId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner"]
+__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "is_chunked", "plain_from_inner"]
 
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
-_FIRST_CHUNK_TAG = 0x3A
+_NEGATIVE = b"\xff" * 5
+"""Stands in the encoding of every negative number, and of no position that a broker gives."""
+_MAX_CANONICAL = 100
+"""Bytes: two positions with every number of full length have fewer."""
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
 
@@ -58,15 +61,15 @@ class MessageId(MessageIdDoor):
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
-    origin: Origin = Origin.LIVE
-    _data: bytes | None = None
-    _order: tuple[int, int, int, int] | None = None
-    _topic: str | None = None
+    __slots__ = ("_data", "_order", "_topic", "origin")
 
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
         _check_numbers(partition, ledger_id, entry_id, batch_index)
         self.inner = InnerMessageId(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
+        self._data: bytes | None = None
+        self._order: tuple[int, int, int, int] | None = None
+        self._topic: str | None = None
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
@@ -83,7 +86,7 @@ class MessageId(MessageIdDoor):
             InvalidMessageId: if they are not the bytes of a message id.
         """
         data = bytes(message_id_bytes) if isinstance(message_id_bytes, bytearray | memoryview) else message_id_bytes
-        message_id = _from_fields(decode(data), data, Origin.BYTES)
+        message_id = _from_canonical(data) or _from_fields(decode(data), data, Origin.BYTES)
         if topic is not None:
             message_id.topic_name(topic)
         return message_id
@@ -172,14 +175,18 @@ class MessageId(MessageIdDoor):
         return self._order
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, MessageIdDoor):
+            return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
         key = _key_of(other)
         return NotImplemented if key is None else self._key() == key
 
     def __ne__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() != key
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
 
     def __lt__(self, other: object) -> bool:
+        if isinstance(other, MessageId):
+            return (self._order or self._key()) < (other._order or other._key())
         key = _key_of(other)
         return NotImplemented if key is None else self._key() < key
 
@@ -219,15 +226,16 @@ class ChunkMessageId(MessageId):
         InvalidMessageId: the two are of different partitions, out of order, or of a batch.
     """
 
+    __slots__ = ()
+
     def __init__(self, first: MessageId, last: MessageId) -> None:
         one, two = decode(first.serialize()), decode(last.serialize())
         if one.first_chunk or two.first_chunk or one.batch_index != -1 or two.batch_index != -1:
             raise InvalidMessageId(f"A chunk is neither chunked nor in a batch itself: {first!r}, {last!r}.")
         if one.partition != two.partition or (one.ledger_id, one.entry_id) > (two.ledger_id, two.entry_id):
             raise InvalidMessageId(f"{first!r} cannot be the first chunk of a message that ends at {last!r}.")
-        self._data = encode(
-            MessageIdData(two.ledger_id, two.entry_id, two.partition, first_chunk=_bare(one), batch_size=0)
-        )
+        super().__init__(two.partition, two.ledger_id, two.entry_id)
+        self._data = encode(MessageIdData(two.ledger_id, two.entry_id, two.partition, first_chunk=_bare(one)))
         self.inner = deserialize_inner(self._data)
         self.origin = Origin.BYTES
 
@@ -258,13 +266,44 @@ def from_inner(inner: Any) -> MessageId:
     Only its serialized form tells whether it is chunked, so that is made at once and kept.
     """
     data = inner.serialize()
-    if _FIRST_CHUNK_TAG in data and decode(data).first_chunk is not None:
-        message_id: MessageId = ChunkMessageId.__new__(ChunkMessageId)
-    else:
-        message_id = MessageId.__new__(MessageId)
+    return _new(ChunkMessageId if b":" in data and is_chunked(data) else MessageId, inner, data, Origin.LIVE)
+
+
+def plain_from_inner(inner: Any) -> MessageId:
+    """Wrap a C++ id that cannot be chunked."""
+    return _new(MessageId, inner, None, Origin.LIVE)
+
+
+def is_chunked(data: bytes) -> bool:
+    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
+    at = data.find(b":", 2)
+    while at >= 0:
+        if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
+            return decode(data).first_chunk is not None
+        at = data.find(b":", at + 1)
+    return False
+
+
+def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -> MessageId:
+    message_id = cls.__new__(cls)
     message_id.inner = inner
+    message_id.origin = origin
     message_id._data = data  # noqa: SLF001  # this module's own class
+    message_id._order = message_id._topic = None  # noqa: SLF001
     return message_id
+
+
+def _from_canonical(data: bytes) -> MessageId | None:
+    """Read bytes that are just what the C++ client would write, with no number below 0: nearly all, and fast."""
+    if not isinstance(data, bytes) or _NEGATIVE in data or len(data) > _MAX_CANONICAL:
+        return None
+    try:
+        inner = deserialize_inner(data)
+    except InvalidMessageId:
+        return None
+    if inner.serialize() != data:
+        return None
+    return _new(ChunkMessageId if b":" in data and is_chunked(data) else MessageId, inner, data, Origin.BYTES)
 
 
 def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
@@ -274,11 +313,8 @@ def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> M
     if fields.batch_size < 0:
         raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")
     cls = MessageId if fields.first_chunk is None else ChunkMessageId
-    message_id: MessageId = cls.__new__(cls)
-    message_id._data = encode(fields) if data is None else data  # noqa: SLF001
-    message_id.inner = deserialize_inner(message_id._data)  # noqa: SLF001
-    message_id.origin = origin
-    return message_id
+    octets = encode(fields) if data is None else data
+    return _new(cls, deserialize_inner(octets), octets, origin)
 
 
 def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
@@ -329,15 +365,17 @@ def _integer(value: Any) -> int:
 
 
 def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
-    limits = (
-        ("partition", partition, _MAX_INDEX),
-        ("ledger_id", ledger_id, _MAX_POSITION),
-        ("entry_id", entry_id, _MAX_POSITION),
-        ("batch_index", batch_index, _MAX_INDEX),
+    if (
+        -1 <= partition <= _MAX_INDEX
+        and -1 <= ledger_id <= _MAX_POSITION
+        and -1 <= entry_id <= _MAX_POSITION
+        and -1 <= batch_index <= _MAX_INDEX
+    ):
+        return
+    raise InvalidMessageId(
+        f"partition {partition}, ledger {ledger_id}, entry {entry_id}, batch index {batch_index}: each must be -1 or "
+        "more, and fit into 64 bits (ledger and entry) or 32 bits."
     )
-    for name, value, limit in limits:
-        if not -1 <= value <= limit:
-            raise InvalidMessageId(f"{name} {value} is not between -1 and {limit}.")
 
 
 def _parse_one(part: str, text: str) -> MessageId:

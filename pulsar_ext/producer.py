@@ -13,7 +13,7 @@ import pulsar
 
 from ._official import ProducerDoor, adopt, refuse_after_fork
 from .callbacks import SendCallback, guard_callback, refuse_in_callback
-from .message_id import MessageId, from_inner
+from .message_id import MessageId, from_inner, plain_from_inner
 
 if TYPE_CHECKING:
     from .client import Client
@@ -29,7 +29,7 @@ _unflushed: set[Producer] = set()
 class Producer(ProducerDoor):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
-    __slots__ = ("_client", "_closed", "_unflushed", "_window")
+    __slots__ = ("_client", "_closed", "_unflushed", "_window", "_wrap")
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,6 +38,7 @@ class Producer(ProducerDoor):
         self._closed = False
         self._unflushed = False
         self._window = None
+        self._wrap = plain_from_inner
 
     @classmethod
     def _of(cls, official: pulsar.Producer, client: Client, window: Window | None) -> Self:
@@ -47,6 +48,7 @@ class Producer(ProducerDoor):
         self._closed = False
         self._unflushed = False
         self._window = window
+        self._wrap = plain_from_inner if window is None else from_inner
         refuse_after_fork(self)
         return self
 
@@ -63,7 +65,7 @@ class Producer(ProducerDoor):
         message = self.build(content, *args, **kwargs)
         window = self._window
         if window is None:
-            return from_inner(self.inner.send(message))
+            return self._wrap(self.inner.send(message))
         weight = window.weigh(message.length())
         if not self._enter(window, weight):
             raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
@@ -85,7 +87,7 @@ class Producer(ProducerDoor):
             **kwargs: the official arguments.
         """
         message = self.build(content, *args, **kwargs)
-        guarded = None if callback is None else guard_callback(callback, self._client)
+        guarded = None if callback is None else guard_callback(callback, self._client, self._wrap)
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)

@@ -13,12 +13,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from ._official import POLL_MILLIS, Timeout, consumers_of, polling, raise_result
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .client import Client
     from .message import Message
 
@@ -37,8 +38,8 @@ class Receiving:
 
     def _receive_from(self, call: Callable[[int], Any], receive_async: Callable[[Any], None] | None) -> None:
         """Set the native wait: `call` with a timeout in milliseconds, or `receive_async` where that is impossible."""
-        self._receive_call = call
-        self._source = polling(call) if receive_async is None else PendingReceives(receive_async)
+        self._receive_call = call if receive_async is None else PendingReceives(receive_async)
+        self._source = polling(self._receive_call)
 
     def _receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -52,16 +53,22 @@ class Receiving:
             pulsar.Timeout: no message came in time.
             pulsar.AlreadyClosed: it is closed.
         """
-        cls = self._message_class
-        message = cls.__new__(cls)
-        if timeout_millis is not None:
-            return self._receive_within(message, timeout_millis)
+        message = self._message_class()
+        if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
+            return self._receive_soon(message, timeout_millis)
+        deadline = None
         while True:
             try:
                 for message.inner in self._source:
                     return message
             except Timeout:
-                continue
+                if timeout_millis is None:
+                    continue
+                if deadline is None:
+                    deadline = time.monotonic() + (timeout_millis - POLL_MILLIS) / 1000
+                left = int((deadline - time.monotonic()) * 1000)
+                if left < POLL_MILLIS:
+                    return self._receive_soon(message, left)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
@@ -79,32 +86,26 @@ class Receiving:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _receive_within(self, message: Message, timeout_millis: int) -> Message:
+    def _receive_soon(self, message: Message, timeout_millis: int) -> Message:
+        """Receive within less than one poll."""
         if not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__
             raise ValueError(  # noqa: TRY004  # what the official client raises
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
-        deadline = time.monotonic() + timeout_millis / 1000
-        left = timeout_millis
-        while True:
-            try:
-                for message.inner in map(self._receive_call, (min(left, POLL_MILLIS),)):
-                    return message
-            except Timeout:
-                left = int((deadline - time.monotonic()) * 1000)
-                if left <= 0:
-                    raise
+        for message.inner in map(self._receive_call, (max(timeout_millis, 0),)):
+            return message
+        raise AssertionError  # the map above has exactly one item
 
 
-class PendingReceives(Iterator[Any]):
-    """An endless iterator of C++ messages, each asked for when somebody waits.
+class PendingReceives:
+    """A receive with a timeout in milliseconds, made of the C++ asynchronous one.
 
     Args:
         receive_async: the C++ consumer's or reader's asynchronous receive.
 
     Raises:
-        pulsar.Timeout: from `next()`, when nothing came within 100 ms; what was asked for stays asked for.
+        pulsar.Timeout: from a call, when nothing came in time; what was asked for stays asked for.
     """
 
     def __init__(self, receive_async: Callable[[Callable[[Any, Any], None]], None]) -> None:
@@ -115,7 +116,8 @@ class PendingReceives(Iterator[Any]):
         self._asked = 0
         self._changed = threading.Condition()
 
-    def __next__(self) -> Any:
+    def __call__(self, timeout_millis: int) -> Any:
+        """Wait up to `timeout_millis` for a C++ message."""
         waiter = threading.get_ident()
         try:
             with self._changed:
@@ -125,7 +127,7 @@ class PendingReceives(Iterator[Any]):
                     self._receive_async(self._answer)
                     self._asked += 1
                 if not (self._answers or self._failures):
-                    self._changed.wait(POLL_MILLIS / 1000)
+                    self._changed.wait(timeout_millis / 1000)
         finally:
             self._waiters.discard(waiter)
         if self._failures:
