@@ -226,7 +226,8 @@ class CutFinder:
         if not self._open and step:
             missing = self._wanted - (self._messages if self._unit == "message" else self._entries)
             whole, inside = min(count, missing // step), missing % step
-        self._add(Position(ledger_id, first + whole - 1), each * whole, whole)
+        if whole:
+            self._add(Position(ledger_id, first + whole - 1), each * whole, whole)
         if whole == count or not inside:
             return
         if self._splits:
@@ -256,8 +257,6 @@ class CutFinder:
             self.broken.add(key)
 
     def _add(self, position: Position, messages: int, entries: int) -> None:
-        if not entries:
-            return
         self._messages += messages
         self._entries += entries
         if self._open:

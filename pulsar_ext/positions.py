@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -94,6 +94,9 @@ class Ledgers:
         self._sizes = sorted((ledger_id, entries) for ledger_id, entries in sizes if entries > 0)
         self._ids = [ledger_id for ledger_id, _ in self._sizes]
         self._before = [0, *accumulate(entries for _, entries in self._sizes)]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._sizes)
 
     @property
     def last(self) -> Position | None:

@@ -158,8 +158,8 @@ class Counter:
         step = end.sequence_id - begin.sequence_id
         if not self.indexed:
             return step == entries
-        # A batch carries its first message's sequence id, or its last one's where the producer makes batches safe.
-        return step in {_first_index(end) - _first_index(begin), _last_index(end) - _last_index(begin)}
+        # A batch carries the sequence id of its first message.
+        return step == _first_index(end) - _first_index(begin)
 
     def _headers(self, position: Position) -> Steps[EntryMetadata]:
         self._left -= 1

@@ -190,14 +190,19 @@ def test_plan_equals_the_model(data, acked, count, unit, index):
     try:
         plan = topic.run(plan_skip(topic.situation(), count, unit))
     except SkipInsideMessage as error:
-        assert (error.below, error.above) == expected
+        possible = (error.below, error.above)
+        plan = None
+    if plan is None:
+        assert possible == expected
         return
     found = (plan.cut.messages, plan.cut.entries)
     assert found[unit == "entry"] == expected[1:][unit == "entry"]
     assert plan.exact == (expected[1:][unit == "entry"] == count)
     if plan.exact:
         assert plan.cut.position >= expected[0]
-        assert (plan.cut.position, *found) in topic.cuts()
+        # Behind what is acknowledged is the same place as before it.
+        left = [at for at in topic.at if at not in topic.acked and at <= plan.cut.position]
+        assert (max(left, default=topic.backlog.mark_delete), *found) in topic.cuts()
     else:  # past the end: entries that hold nothing deliverable may lie behind
         assert plan.cut.messages == expected[1]
 
@@ -245,7 +250,7 @@ def test_message_after(data, start, count, index):
 
 def _straight(count, each=1):
     size = 10
-    sizes = {ledger: size for ledger in range(count // each // size)}
+    sizes = dict.fromkeys(range(count // each // size), size)
     return [Entry(0, each) for _ in range(count // each)], sizes
 
 
