@@ -140,10 +140,10 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
     ignored: set[MessageKey] = set()
     while not finder.exact:
         late = {key for key, (_, newest) in finder.unfinished.items() if situation.now_ms - newest > _ABANDONED_MS}
-        found = finder.broken if finder.beyond else finder.broken | late
-        if found <= ignored:
+        undeliverable = finder.broken if finder.beyond else finder.broken | late
+        if undeliverable <= ignored:
             break
-        ignored |= found
+        ignored |= undeliverable
         finder = yield from _scan(situation, count, unit, strategy, frozenset(ignored))
     if not finder.exact and (finder.beyond or finder.unfinished):
         raise _inside(finder.cut, finder.beyond, count, unit, finder.unfinished)
