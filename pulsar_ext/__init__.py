@@ -39,12 +39,15 @@ from .errors import (
     SlotsNotCovered,
     TopicRequired,
 )
+from .key_cover import KeyCover, UncoveredSlotsWarning, key_cover
 from .key_forms import KeyFormWarning
+from .key_shared import KeySharedPolicy
 from .keys import KeyHashRange, KeyHashRanges, key_slot, key_slots, plan_key_hash_ranges
 from .message import Message, MessageBatch
 from .message_id import ChunkMessageId, MessageId
 from .positions import Position, position_after
 from .producer import Producer
+from .range_consumer import MisroutedMessageWarning, RangeConsumer
 from .range_reader import RangeReader
 from .reader import Reader
 from .resolver import UnresolvedMessageIdWarning
@@ -75,12 +78,15 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "InvalidKeyHashRange",
     "InvalidMessageId",
     "InvalidUse",
+    "KeyCover",
     "KeyFormWarning",
     "KeyHashRange",
     "KeyHashRanges",
+    "KeySharedPolicy",
     "MessageIdNotFound",
     "MessageIdUnresolved",
     "MisroutedMessage",
+    "MisroutedMessageWarning",
     "NoSuchTopic",
     "NotOpen",
     "PulsarAdmin",
@@ -89,11 +95,14 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "SkipInsideMessage",
     "SkipResult",
     "SkipUnconfirmed",
+    "RangeConsumer",
     "RangeReader",
     "SlotsNotCovered",
     "TopicRequired",
+    "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",
     "__version__",
+    "key_cover",
     "key_slot",
     "key_slots",
     "plan_key_hash_ranges",

@@ -16,11 +16,12 @@ import pulsar
 
 from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refuse_after_fork, truthy
 from .admin import PulsarAdmin, derive_admin_url
-from .builders import ReaderBuilder
+from .builders import ConsumerBuilder, ReaderBuilder
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import InvalidUse
 from .id_after import message_id_after
+from .key_shared import check_key_shared
 from .message import Message, adopt_message, message_class
 from .producer import Producer
 from .range_reader import open_range_reader
@@ -92,8 +93,9 @@ class Client(ClientDoor):
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
         window = None
-        if named["chunking_enabled"] is True and isinstance(named["max_pending_messages"], int):
-            window = Window(named["max_pending_messages"], blocks=named["block_if_queue_full"])
+        limit, blocks = named["max_pending_messages"], named["block_if_queue_full"]
+        if named["chunking_enabled"] is True and isinstance(limit, int) and isinstance(blocks, bool):
+            window = Window(limit, blocks=blocks)
             named["max_pending_messages"] = 0
             named["block_if_queue_full"] = False
         router = named["message_router"]
@@ -106,20 +108,27 @@ class Client(ClientDoor):
     def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Consumer:
         """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones."""
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
+        check_key_shared(named["key_shared_policy"], named["consumer_type"])
         messages = message_class(named["schema"])
         splits = named["consumer_type"] in _SPLITTING
+        # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
+        subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
         if listener:
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
-                consumer = Consumer._of(official, self, messages, official.topic(), splits=splits)  # noqa: SLF001
-                guard_listener(listener, consumer, adopt_message(message, messages))
+                topic = official.topic()
+                heard = subscribed[topic]() if topic in subscribed else None
+                if heard is None:  # one of several topics: the C++ consumer of that topic alone
+                    heard = Consumer._of(official, self, messages, topic, splits=splits)  # noqa: SLF001
+                guard_listener(listener, heard, adopt_message(message, messages))
 
             named["message_listener"] = listen
         official = super().subscribe(**named)
         consumer = Consumer._of(  # noqa: SLF001
             official, self, messages, topic, splits=splits, queued=named["receiver_queue_size"] != 0
         )
+        subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
         return consumer
 
@@ -173,6 +182,10 @@ class Client(ClientDoor):
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self, schema)
+
+    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+        """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
+        return ConsumerBuilder(self, schema)
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out through the admin API whether an id is part of a chunked message.

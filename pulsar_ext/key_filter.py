@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ._official import Timeout
+from ._official import POLL_MILLIS, Timeout
+from .errors import MisroutedMessage
 from .key_forms import KeyForm, bytes_of_base64
 from .keys import key_slot, sticky_key
 
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from .key_forms import KeyForms
     from .keys import KeyHashRanges
 
-__all__ = ["Filtered", "SlotFilter"]
+__all__ = ["Filtered", "SlotFilter", "take_over"]
+
+T = TypeVar("T")
 
 _REMEMBERED = 100_000
+_LOOK_AT_CLOCK = 256
 
 
 def _sequence_id(inner: Any, producer: str) -> int:
@@ -113,7 +117,8 @@ class Filtered(Iterator[Any]):
     """What a receive loop takes its C++ messages from: an endless iterator, and a call with a timeout.
 
     Args:
-        source: the iterator that waits for messages; raises `pulsar.Timeout` when none came within 100 ms.
+        source: the endless iterator that waits for messages; raises `pulsar.Timeout` when none came within 100 ms, as
+            this one does when none was wanted.
         call: the wait with a timeout in milliseconds.
         wanted: whether to hand on a C++ message.
 
@@ -135,14 +140,22 @@ class Filtered(Iterator[Any]):
             found = self._kept()
             if found is not None:
                 return found
+        began = 0.0
         for inner in self._source:
             try:
                 if self._wanted(inner):
                     return inner
-                self.passed_by += 1
+            except MisroutedMessage:
+                raise  # it carries the message
             except BaseException:
                 self._unseen.append(inner)
                 raise
+            self.passed_by += 1
+            if not self.passed_by % _LOOK_AT_CLOCK:
+                now = time.monotonic()
+                began = began or now
+                if now - began > POLL_MILLIS / 1000:
+                    raise Timeout("Pulsar error: TimeOut")
         raise StopIteration
 
     def __call__(self, millis: int) -> Any:
@@ -161,6 +174,8 @@ class Filtered(Iterator[Any]):
                     if self._wanted(inner):
                         return inner
                     self.passed_by += 1
+                except MisroutedMessage:
+                    raise  # it carries the message
                 except BaseException:
                     self._unseen.append(inner)
                     raise
@@ -189,6 +204,25 @@ class Filtered(Iterator[Any]):
             self._ready.append(found)
         return True
 
+    @property
+    def holds_unseen(self) -> bool:
+        """Whether messages wait that an earlier call left behind."""
+        return bool(self._ready or self._unseen)
+
+    def put_back(self, inners: Iterable[Any]) -> None:
+        """Have these messages looked at first, in their order, by what is received next."""
+        self._unseen.extendleft(reversed(list(inners)))
+
+    def drain(self) -> tuple[list[Any], Exception | None]:
+        """Give the wanted ones among the messages that wait, up to an error about one of them, and that error."""
+        found: list[Any] = []
+        try:
+            while (inner := self._kept()) is not None:
+                found.append(inner)
+        except Exception as error:  # noqa: BLE001  # the caller raises it when nothing would be lost
+            return found, error
+        return found, None
+
     def forget(self) -> None:
         """Drop what is kept, as a seek does."""
         self._ready.clear()
@@ -197,12 +231,27 @@ class Filtered(Iterator[Any]):
     def _kept(self) -> Any:
         """Give the next message that an earlier call left behind, or None."""
         while not self._ready and self._unseen:
-            # Looked at where it lies: an error leaves it there.
-            if self._wanted(self._unseen[0]):
-                self._ready.append(self._unseen[0])
+            # Looked at where it lies: an error leaves it there, unless the error carries it.
+            try:
+                if self._wanted(self._unseen[0]):
+                    self._ready.append(self._unseen[0])
+            except MisroutedMessage:
+                del self._unseen[0]
+                raise
             del self._unseen[0]
         if not self._ready:
             return None
         found = self._ready[0]
         del self._ready[0]
         return found
+
+
+def take_over(cls: type[T], plain: Any) -> T:
+    """Make an object of a subclass out of a reader or consumer that is not used afterwards."""
+    ours = cls.__new__(cls)
+    for base in type(plain).__mro__:
+        for name in base.__dict__.get("__slots__", ()):
+            if hasattr(plain, name):
+                setattr(ours, name, getattr(plain, name))
+    vars(ours).update(vars(plain))
+    return ours

@@ -14,7 +14,7 @@ import pulsar
 
 from ._official import consumers_of, refuse_after_fork
 from .errors import AdminError, AdminNotFound, InvalidKeyHashRange, InvalidUse, NoSuchTopic
-from .key_filter import Filtered, SlotFilter
+from .key_filter import Filtered, SlotFilter, take_over
 from .key_forms import KeyForms
 from .keys import KeyHashRanges
 from .reader import Reader
@@ -49,9 +49,7 @@ class RangeReader(Reader):
     @classmethod
     def _of_plain(cls, plain: Reader, wanted: SlotFilter, admin: Callable[[], PulsarAdmin]) -> Self:
         """Take over a reader; it is not used afterwards."""
-        self = cls.__new__(cls)
-        for name in ("inner", "_schema", "_client", "_topic", "_message_class", "_closed", "_source", "_receive_call"):
-            setattr(self, name, getattr(plain, name))
+        self = take_over(cls, plain)
         self._admin = admin
         self.key_hash_ranges = wanted.ranges
         self._filter = Filtered(self._source, self._receive_call, wanted)

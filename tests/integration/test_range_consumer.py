@@ -1,0 +1,302 @@
+"""Sticky Key_Shared consumers on a real broker: what is refused, who covers which slot, and misrouted messages."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pulsar as official
+import pytest
+from keyed import BATCHING, fill, number_of
+
+import pulsar_ext as pulsar
+from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, key_slot
+from pulsar_ext.key_cover import UncoveredSlotsWarning, key_cover
+from pulsar_ext.range_consumer import MisroutedMessageWarning
+
+FULL = KeyHashRanges.full()
+EARLIEST = pulsar.InitialPosition.Earliest
+STICKY = pulsar.KeySharedMode.Sticky
+
+
+def sticky(client, topic, ranges, name="s"):
+    """A builder of a consumer of these slots."""
+    builder = client.new_consumer().topic(topic).subscription_name(name).subscription_initial_position(EARLIEST)
+    return builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges(*ranges))
+
+
+def two_halves(client, topic, action="deliver", **options):
+    """Two consumers that tile the slots; the first one's warning, that it is alone, is expected."""
+    low, high = FULL.split(2)
+    with pytest.warns(UncoveredSlotsWarning):
+        one = sticky(client, topic, low).on_misrouted(action).load_conf(**options).subscribe()
+    return one, sticky(client, topic, high).on_misrouted(action).load_conf(**options).subscribe()
+
+
+def receive_all(*consumers, quiet_millis=1000):
+    """Receive from all until nothing comes, acknowledge, and give each one's messages."""
+    found = [[] for _ in consumers]
+    last = time.monotonic()
+    while time.monotonic() - last < quiet_millis / 1000:
+        for consumer, messages in zip(consumers, found, strict=True):
+            try:
+                message = consumer.receive(20)
+            except pulsar.Timeout:
+                continue
+            consumer.acknowledge(message)
+            messages.append(message)
+            last = time.monotonic()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
+def test_consumers_that_tile_the_slots_share_the_messages(client, admin, topic, kind):
+    """Each gets the messages of its slots, in order per key, the broker reports their ranges, and none is misrouted."""
+    one, two = two_halves(client, topic)
+    keys = fill(client, topic, kind, 60 if kind == "chunked" else 400)
+    found = [[number_of(message) for message in part] for part in receive_all(one, two)]
+    assert sorted(found[0] + found[1]) == list(range(len(keys)))
+    for consumer, part in zip((one, two), found, strict=True):
+        assert all(consumer.key_hash_ranges.contains_key(keys[n]) for n in part)
+        assert consumer.misrouted == 0
+    [cover] = key_cover(admin, topic, "s")
+    assert cover.is_exact
+    assert [ranges for _, ranges in cover.consumers] == FULL.split(2)
+
+
+def test_the_brokers_consumer_of_each_slot_is_ours(client, topic):
+    """For keys at the edges of the slots, empty, unicode and hashing to 0, the broker picks whom `key_slot` names."""
+    keys = ["", "k179888", "k27353", "k35981", "中文", "é", "😀", "key1", *(f"key{n}" for n in range(200))]
+    slots = sorted({key_slot(key) for key in keys})
+    cuts = sorted({*slots, *(slot + 1 for slot in slots)} - {65536} | {0})
+    parts = [[] for _ in range(3)]
+    for turn, (start, after) in enumerate(zip(cuts, [*cuts[1:], 65536], strict=True)):
+        parts[turn % 3].append((start, after - 1))
+    consumers = [
+        client.subscribe(
+            topic,
+            "s",
+            consumer_type=pulsar.ConsumerType.KeyShared,
+            initial_position=EARLIEST,
+            key_shared_policy=KeySharedPolicy.sticky_hash_range().ranges(*part),
+        )
+        for part in parts
+    ]
+    producer = client.create_producer(topic)
+    for key in keys:
+        producer.send(key.encode(), partition_key=key)
+    found = receive_all(*consumers)
+    assert sum(map(len, found)) == len(keys)
+    for part, messages in zip(parts, found, strict=True):
+        assert all(key_slot(message.data()) in KeyHashRanges(part) for message in messages)
+
+
+def test_a_mixed_batch_is_delivered_with_a_warning(client, topic):
+    """By default messages of other slots are delivered, counted, and told once."""
+    one, two = two_halves(client, topic)
+    keys = fill(client, topic, "default", 300)
+    with pytest.warns(MisroutedMessageWarning, match="KeyBased") as told:
+        found = receive_all(one, two)
+    assert sum(map(len, found)) == 300
+    for consumer, part in zip((one, two), found, strict=True):
+        strangers = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
+        assert consumer.misrouted == len(strangers)
+    assert one.misrouted + two.misrouted > 0
+    assert 1 <= len(told) <= 2
+
+
+def test_a_mixed_batch_is_redirected(client, topic):
+    """Given a function, it gets each message of another slot and the consumer only its own; none is lost or doubled."""
+    strangers = []
+    one, two = two_halves(client, topic, strangers.append)
+    keys = fill(client, topic, "default", 300)
+    found = receive_all(one, two)
+    for consumer, part in zip((one, two), found, strict=True):
+        assert all(consumer.key_hash_ranges.contains_key(keys[number_of(m)]) for m in part)
+    assert one.misrouted + two.misrouted == len(strangers) > 0
+    everything = [number_of(message) for part in (*found, strangers) for message in part]
+    assert sorted(everything) == list(range(300))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_mixed_batch_raises(client, topic, batched):
+    """With "raise", the error carries the message and its slot, and the next receive goes on behind it."""
+    one, two = two_halves(client, topic, "raise")
+    keys = fill(client, topic, "default", 300)
+    taken, raised = [], []
+    last = time.monotonic()
+    while time.monotonic() - last < 1:
+        for consumer in (one, two):
+            try:
+                messages = consumer.batch_receive() if batched else [consumer.receive(20)]
+            except pulsar.Timeout:
+                continue
+            except pulsar.MisroutedMessage as error:
+                messages = [error.misrouted]
+                raised.append((consumer, error))
+            for message in messages:
+                consumer.acknowledge(message)
+                taken.append(number_of(message))
+                last = time.monotonic()
+    assert sorted(taken) == list(range(300))
+    assert len(raised) == one.misrouted + two.misrouted > 0
+    for consumer, error in raised:
+        assert error.slot == key_slot(keys[number_of(error.misrouted)])
+        assert error.slot not in consumer.key_hash_ranges
+        assert error.message_id == error.misrouted.message_id().to_text()
+
+
+def test_listeners(client, topic):
+    """A listener hears its own messages, the function the others; a listener that should raise is refused."""
+    own, strangers, all_in = [], [], threading.Event()
+
+    def count():
+        if len(own) + len(strangers) == 300:
+            all_in.set()
+
+    def listener(_, message):
+        own.append(message)
+        count()
+
+    def redirect(message):
+        strangers.append(message)
+        count()
+
+    with pytest.raises(pulsar.InvalidUse, match="function"):
+        sticky(client, topic, ["0-5"]).message_listener(listener).on_misrouted("raise").subscribe()
+    consumers = two_halves(client, topic, redirect, message_listener=listener)
+    keys = fill(client, topic, "default", 300)
+    assert all_in.wait(20)
+    assert len(consumers) == 2
+    assert strangers
+    assert sorted(number_of(m) for m in own + strangers) == list(range(len(keys)))
+
+
+@pytest.mark.parametrize("ranges", [[(5, 3)], [(0, 65536)], [(0, 10), (10, 20)], [(7, 7), (7, 7)], []])
+def test_bad_ranges_leave_nothing_behind(client, admin, topic, ranges):
+    """Ranges that the broker refuses too late are refused before it is asked, in our policy and the official one."""
+    admin.create_topic(topic)
+    with pytest.raises(pulsar.InvalidKeyHashRange):
+        sticky(client, topic, ranges)
+    try:
+        theirs = official.ConsumerKeySharedPolicy(STICKY, sticky_ranges=ranges)
+    except ValueError:  # it refuses some by itself
+        theirs = KeySharedPolicy.sticky_hash_range()
+    with pytest.raises(pulsar.InvalidKeyHashRange):
+        client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=theirs)
+    assert admin.subscriptions(topic) == ()
+
+
+@pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover"])
+def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
+    """Ranges that the official client would ignore are refused, by builder and by keyword, and leave nothing behind."""
+    admin.create_topic(topic)
+    with pytest.raises(pulsar.InvalidUse, match=kind):
+        sticky(client, topic, ["0-5"]).subscription_type(getattr(pulsar.ConsumerType, kind)).subscribe()
+    with pytest.raises(pulsar.InvalidUse, match=kind):
+        client.subscribe(
+            topic,
+            "s",
+            consumer_type=getattr(pulsar.ConsumerType, kind),
+            key_shared_policy=official.ConsumerKeySharedPolicy(STICKY, sticky_ranges=[(0, 5)]),
+        )
+    assert admin.subscriptions(topic) == ()
+
+
+def test_uncovered_slots_warn_or_raise(client, admin, topic):
+    """A consumer that leaves slots uncovered warns; where that is required to be an error, nothing stays behind."""
+    admin.create_topic(topic)
+    with pytest.raises(pulsar.SlotsNotCovered, match="65535") as told:
+        sticky(client, topic, ["0-9"]).require_full_cover().subscribe()
+    assert told.value.uncovered == KeyHashRanges(["10-65535"])
+    assert admin.subscriptions(topic) == ()
+    with pytest.warns(UncoveredSlotsWarning, match="stall"):
+        first = sticky(client, topic, ["0-9"]).subscribe()
+    with pytest.raises(pulsar.SlotsNotCovered):
+        sticky(client, topic, ["20-65535"]).require_full_cover().subscribe()
+    [cover] = key_cover(admin, topic, "s")
+    assert [ranges for _, ranges in cover.consumers] == [first.key_hash_ranges]
+    assert cover.uncovered == KeyHashRanges(["10-65535"])
+    second = sticky(client, topic, [KeyHashRange(10, 65535)]).require_full_cover().subscribe()
+    assert second.key_hash_ranges == KeyHashRanges(["10-65535"])
+
+
+def test_it_waits_for_the_others(client, topic):
+    """With a time to wait, consumers that start one after the other find the slots covered."""
+    parts = FULL.split(3)
+    consumers = []
+
+    def start(ranges):
+        consumers.append(sticky(client, topic, ranges).require_full_cover(wait_seconds=20).subscribe())
+
+    threads = [threading.Thread(target=start, args=(part,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(consumers) == 3
+
+
+def test_a_partitioned_topic_is_checked_partition_by_partition(client, admin, pulsar_topic_factory, broker):
+    """The cover of each partition is checked, and messages of all partitions go to whose slots they have."""
+    topic = pulsar_topic_factory(broker=broker, partitions=3)
+    one, two = two_halves(client, topic)
+    assert [cover.is_exact for cover in key_cover(admin, topic, "s")] == [True] * 3
+    keys = fill(client, topic, "unbatched", 200)
+    found = [[number_of(message) for message in part] for part in receive_all(one, two)]
+    assert sorted(found[0] + found[1]) == list(range(200))
+    assert all(one.key_hash_ranges.contains_key(keys[n]) for n in found[0])
+
+
+def test_overlaps_and_other_modes_are_refused_by_the_broker(client, topic):
+    """A slot has one sticky consumer, and auto-split does not join sticky ones."""
+    one, _ = two_halves(client, topic)
+    with pytest.raises(pulsar.ConsumerAssignError):
+        sticky(client, topic, [next(iter(one.key_hash_ranges))]).subscribe()
+    auto = client.new_consumer().topic(topic).subscription_name("s")
+    with pytest.raises(pulsar.ConsumerBusy):
+        auto.key_shared_policy(KeySharedPolicy.auto_split_hash_range()).subscribe()
+
+
+def test_auto_split(client, admin, topic):
+    """Consumers that leave the slots to the broker cover them all, whatever is required, and take no ranges."""
+    policy = KeySharedPolicy.auto_split_hash_range
+    with pytest.raises(pulsar.InvalidUse, match="sticky_hash_range"):
+        policy().ranges("0-5")
+    builder = client.new_consumer().topic(topic).subscription_name("s").require_full_cover()
+    consumers = [builder.key_shared_policy(policy()).subscribe() for _ in range(3)]
+    [cover] = key_cover(admin, topic, "s")
+    assert cover.is_exact
+    assert cover.mode == "AUTO_SPLIT"
+    fill(client, topic, "key", 200)
+    assert sum(map(len, receive_all(*consumers))) == 200
+
+
+def test_the_policy_is_both_official_ones():
+    """Our policy passes for the official wrapper and for the C++ policy, and tells what was set."""
+    policy = KeySharedPolicy.sticky_hash_range().ranges("5-9", (1, 2))
+    assert isinstance(policy, official.ConsumerKeySharedPolicy)
+    assert isinstance(policy, official.KeySharedPolicy)
+    assert (policy.key_shared_mode, policy.sticky_ranges) == (STICKY, [(1, 2), (5, 9)])
+    policy.set_allow_out_of_order_delivery(True)
+    assert policy.allow_out_of_order_delivery
+    assert KeySharedPolicy().get_key_shared_mode() == pulsar.KeySharedMode.AutoSplit
+
+
+@pytest.mark.parametrize("missing", ["topic", "subscription_name"])
+def test_a_builder_without_a_must_is_refused(client, topic, missing):
+    """Without a topic or a subscription's name, the error names the call that is missing."""
+    builder = sticky(client, topic, ["0-5"])
+    del builder._options[missing]
+    with pytest.raises(pulsar.InvalidUse, match=missing):
+        builder.subscribe()
+    with pytest.raises(pulsar.InvalidUse, match="on_misrouted"):
+        builder.on_misrouted("drop")
+
+
+def test_a_plain_builder_is_a_plain_consumer(client, topic):
+    """Without a policy the builder gives what `subscribe` gives."""
+    consumer = client.new_consumer().topic(topic).subscription_name("s").subscribe()
+    client.create_producer(topic, **BATCHING).send(b"1", partition_key="a")
+    assert number_of(consumer.receive(5000)) == 1
+    assert type(consumer) is pulsar.Consumer
