@@ -33,6 +33,7 @@ __all__ = [
     "POLL_MILLIS",
     "PRIVATE_ATTRIBUTES",
     "PUBLIC_NAMES",
+    "AsyncProducerDoor",
     "ClientDoor",
     "ConsumerDoor",
     "InnerMessageBuilder",
@@ -48,6 +49,7 @@ __all__ = [
     "consumers_of",
     "deserialize_inner",
     "inner_id_of",
+    "inner_message_of",
     "inner_of",
     "named_arguments",
     "polling",
@@ -240,6 +242,31 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
         self.inner = _never_opened("Reader", "Client.create_reader()")
 
 
+class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
+    """`pulsar.asyncio.Producer` whose sends can be watched: the official one keeps only four numbers of an id."""
+
+    def __init__(self, official: pulsar.asyncio.Producer) -> None:
+        super().__init__(official._producer, official._schema)
+
+    async def send_keeping_id(self, *args: Any, **kwargs: Any) -> Any:
+        """Send with the official arguments, and give the C++ id."""
+        kept: list[Any] = []
+        producer = self._producer
+
+        class Keeping:
+            """Stands before the C++ producer for one send."""
+
+            def send_async(self, message: Any, callback: Callable[[Any, Any], None]) -> None:
+                def done(result: Any, inner: Any) -> None:
+                    kept.append(inner)
+                    callback(result, inner)
+
+                producer.send_async(message, done)
+
+        await pulsar.asyncio.Producer(Keeping(), self._schema).send(*args, **kwargs)
+        return kept[0]
+
+
 class ClientDoor(pulsar.Client):  # type: ignore[misc]
     """`pulsar.Client` with its C++ client in `inner`."""
 
@@ -258,18 +285,17 @@ for _door, _private in (
 ):
     setattr(_door, _private, _door.__dict__["inner"])
 
-_HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader", "Message": "_message"}
+_HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader"}
 
 
 def adopt(ours: Any, official: Any, client: Any) -> None:
-    """Move the C++ object out of an official Producer, Consumer, Reader or Message into `ours`."""
+    """Move the C++ object out of an official Producer, Consumer or Reader into `ours`."""
     for kind, private in _HANDLES.items():
         if isinstance(official, getattr(pulsar, kind)):
             ours.inner = getattr(official, private)
             break
-    if not isinstance(official, pulsar.Message):
-        ours._schema = getattr(official, "_schema", None)
-        ours._client = client
+    ours._schema = getattr(official, "_schema", None)
+    ours._client = client
 
 
 def consumers_of(client: pulsar.Client) -> list[Any]:
@@ -321,6 +347,11 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     return named
 
 
+def inner_message_of(official: pulsar.Message) -> Any:
+    """Give the C++ message inside an official one."""
+    return official._message
+
+
 def inner_of(official: Any) -> Any:
     """Give the C++ object of an official Consumer: a C++ reader, where the official client made it for a listener."""
     return official._consumer
@@ -363,5 +394,5 @@ def alias_submodules(package: str) -> None:
     """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
     prefix = "pulsar."
     for name, module in list(sys.modules.items()):
-        if name.startswith(prefix):
+        if name.startswith(prefix) and name != "pulsar.asyncio":  # that one has a counterpart here
             sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)

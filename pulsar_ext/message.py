@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 from pulsar.schema import BytesSchema
 
-from ._official import MessageDoor, adopt, wrap_batch
+from ._official import MessageDoor, inner_message_of, wrap_batch
 from ._wire import fields
 from .errors import InvalidMessageId, InvalidUse
 from .message_id import ChunkMessageId, MessageId, from_inner
@@ -52,8 +52,8 @@ def message_class(schema: Any) -> type[Message]:
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
     """Turn a message that official code made into one of ours."""
-    message = cls.__new__(cls)
-    adopt(message, official, None)
+    message = cls()
+    message.inner = inner_message_of(official)
     return message
 
 

@@ -26,10 +26,10 @@ __all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "is_chunked", 
 
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
-_NEGATIVE = b"\xff" * 5
-"""Stands in the encoding of every negative number, and of no position that a broker gives."""
-_MAX_CANONICAL = 100
-"""Bytes: two positions with every number of full length have fewer."""
+_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
+_CANONICAL = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
+"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
 
@@ -108,8 +108,8 @@ class MessageId(MessageIdDoor):
 
     @classmethod
     def wrap(cls, msg_id: Any) -> MessageId:
-        """Wrap a C++ id, as the official `MessageId.wrap`."""
-        return from_inner(msg_id)
+        """Wrap a C++ id, as the official `MessageId.wrap`; an id of ours is wrapped already."""
+        return msg_id if isinstance(msg_id, MessageId) else from_inner(msg_id)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MessageId:
@@ -294,16 +294,14 @@ def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -
 
 
 def _from_canonical(data: bytes) -> MessageId | None:
-    """Read bytes that are just what the C++ client would write, with no number below 0: nearly all, and fast."""
-    if not isinstance(data, bytes) or _NEGATIVE in data or len(data) > _MAX_CANONICAL:
+    """Read bytes that are just what the C++ client would write: nearly all, and fast."""
+    # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
+    if not isinstance(data, bytes) or _CANONICAL.fullmatch(data) is None:
         return None
-    try:
-        inner = deserialize_inner(data)
-    except InvalidMessageId:
-        return None
+    inner = deserialize_inner(data)
     if inner.serialize() != data:
         return None
-    return _new(ChunkMessageId if b":" in data and is_chunked(data) else MessageId, inner, data, Origin.BYTES)
+    return _new(MessageId, inner, data, Origin.BYTES)
 
 
 def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
