@@ -21,6 +21,8 @@ from . import (
     forked_client,
     interrupted_receive,
     seek_beyond_end,
+    skip_batched,
+    skip_mid_chunk,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _MODULES = (
     chunk_ack_rebuilt,
     chunk_nack,
     chunk_queue_full,
+    skip_mid_chunk,
+    skip_batched,
     seek_beyond_end,
     interrupted_receive,
     exit_pending,

@@ -1,0 +1,40 @@
+"""The broker's skip counts entries, so on a topic of batches it skips batches instead of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._scenario import Counts, Scenario
+from ._skip import skip_and_receive
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_BATCH = 10
+_BATCHES = 20
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send 20 batches of 10 messages, and skip 10 messages."""
+    contents = [f"message {number}".encode() for number in range(_BATCHES * _BATCH)]
+    return skip_and_receive(
+        pulsar,
+        env,
+        contents,
+        _BATCH,
+        batching_enabled=True,
+        batching_max_messages=_BATCH,
+        batching_max_publish_delay_ms=10_000,
+    )
+
+
+SCENARIO = Scenario(
+    name="skip-batched",
+    claim="skipping 10 of 200 messages, which were sent in batches, leaves the other 190",
+    reference="docs/reproduce.md#skip-batched",
+    run=run,
+)
