@@ -65,14 +65,16 @@ def skip(
     with PulsarAdmin(admin_url, token=token) as admin:
         client = Client(service_url, admin=admin, **options)
         try:
+            # Before the skip, after which the broker may delete the ledgers it is about.
+            internal = admin.internal_stats(topic)
             result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
-            backlog = Backlog.of(admin.internal_stats(topic), subscription)
         finally:
             client.close()
     if as_json:
-        print(json.dumps(asdict(result), default=str))  # noqa: T201  # it is the result
+        positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
+        print(json.dumps(asdict(result) | positions))  # noqa: T201  # it is the result
     else:
-        Console(highlight=False).print(picture(result, backlog))
+        Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
     return 0
 
 
@@ -87,7 +89,7 @@ def picture(result: SkipResult, backlog: Backlog) -> Group:
 
     Args:
         result: what was skipped.
-        backlog: the topic as it is now; of the ledgers, what a skip leaves as it is.
+        backlog: the topic as it was before.
     """
     table = Table("ledger", "entries", "before", "after", box=None, padding=(0, 2, 0, 0))
     ledgers = list(backlog.ledgers)

@@ -1,0 +1,68 @@
+"""`pulsar-ext skip`: what its picture shows, as text."""
+
+import pytest
+
+pytest.importorskip("rich")
+pytest.importorskip("cyclopts")
+
+from rich.console import Console
+
+from pulsar_ext.cli.skip import picture
+from pulsar_ext.cuts import Backlog
+from pulsar_ext.positions import Ledgers, Position, PositionRange
+from pulsar_ext.skip import SkipResult
+
+
+def _lines(result, backlog):
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
+    with console.file:
+        console.print(picture(result, backlog))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def _result(before, after, **over):
+    values = {
+        "requested": 6,
+        "unit": "message",
+        "skipped_messages": 6,
+        "skipped_entries": 6,
+        "position_before": before,
+        "position_after": after,
+        "exact": True,
+        "strategy": "headers",
+    }
+    return SkipResult(**(values | over))
+
+
+def test_picture():
+    """Ledgers show what is acknowledged, skipped, and left, and where the cursor stands before and after."""
+    backlog = Backlog(
+        Ledgers([(3, 8), (5, 8), (6, 0)]), Position(3, 1), (PositionRange(Position(5, 4), Position(5, 6)),)
+    )
+    lines = _lines(_result(Position(3, 1), Position(3, 7)), backlog)
+    assert lines[0] == "skipped 6 messages in 6 entries"
+    assert lines[3].split() == ["3", "8", "░░▶▓▓▓▓▓▓", "░░░░░░░░▶"]
+    assert lines[4].split() == ["5", "8", "█████░░█", "█████░░█"]
+    assert "cursor 3:1 → 3:7; counted by: headers" in lines
+
+
+def test_picture_of_a_long_topic():
+    """Of many ledgers those around the cursor are shown, and of large ones a cell stands for many entries."""
+    backlog = Backlog(Ledgers([(ledger, 50_000) for ledger in range(40)]), Position(20, 24_999))
+    lines = _lines(_result(Position(20, 24_999), Position(21, 49_999)), backlog)
+    rows = [line.split() for line in lines[3:15]]
+    assert [row[0] for row in rows] == [str(ledger) for ledger in range(19, 31)]
+    assert rows[1][2] == "░" * 24 + "▶" + "▓" * 24
+    assert "28 ledgers more" in "\n".join(lines)
+
+
+def test_inexact_inside_a_batch():
+    """What is less than asked for, ends inside a batch, or comes again is said."""
+    backlog = Backlog(Ledgers([(3, 2)]), Position(3, -1))
+    result = _result(
+        Position(3, -1), Position(3, 0), exact=False, skipped_entries=1, batch_index=2, redelivered_entries=4
+    )
+    text = "\n".join(_lines(result, backlog))
+    assert "6 messages in 1 entry  (6 messages were asked for)" in text
+    assert "before message 2 of the next batch" in text
+    assert "4 acknowledged entries behind it come again" in text
