@@ -36,6 +36,8 @@ SLOTS = 65_536
 """How many slots there are: 0 to 65,535, of which the broker never assigns slot 0 to a key."""
 
 _LAST = SLOTS - 1
+_BISECTIONS = 60
+_ROUNDING = 1e-12
 _RANGE = re.compile(r"\s*\[?\s*(-?\d{1,9})\s*[-,]\s*(-?\d{1,9})\s*\]?\s*", re.ASCII)
 
 
@@ -310,7 +312,8 @@ class KeyHashRanges:
 def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: int) -> list[KeyHashRanges]:
     """Cut the slots into `n` ranges of about equal weight, which cover every slot once.
 
-    No part weighs more than `total / n` plus the heaviest slot: a slot, and so a key, cannot be divided.
+    The heaviest part is as light as neighbouring slots allow, and never heavier than `total / n` plus the heaviest
+    slot: a slot, and so a key, cannot be divided.
 
     Args:
         histogram: the weight of each slot (messages, bytes): a mapping, in which a missing slot weighs nothing, or a
@@ -329,16 +332,44 @@ def plan_key_hash_ranges(histogram: Mapping[int, float] | Sequence[float], n: in
     total = sums[-1]
     if not total:
         return KeyHashRanges.full().split(n)
+    cap = _smallest_cap(sums, n, max(weights))
+    # Where each cut may lie at the earliest, so that what comes after it fits into the parts that are left.
+    earliest = [SLOTS] * (n + 1)
+    for part in range(n - 1, 0, -1):
+        earliest[part] = bisect_left(sums, sums[earliest[part + 1]] - cap)
     cuts = [0]
     for part in range(1, n):
-        wanted = total * part / n
+        last = cuts[-1]
+        wanted = sums[last] + (total - sums[last]) / (n - part + 1)
         cut = bisect_left(sums, wanted)
-        if cut and wanted - sums[cut - 1] < sums[cut] - wanted:
+        # The nearer cut, unless it would leave nothing for this part.
+        if cut and sums[last] < sums[cut - 1] and wanted - sums[cut - 1] < sums[min(cut, SLOTS)] - wanted:
             cut -= 1
         # Each part has a slot at least, those after it included.
-        cuts.append(min(max(cut, cuts[-1] + 1), SLOTS - (n - part)))
+        low = max(earliest[part], last + 1)
+        high = min(bisect_right(sums, sums[last] + cap) - 1, SLOTS - (n - part))
+        cuts.append(min(max(cut, low), high))
     cuts.append(SLOTS)
     return [KeyHashRanges([KeyHashRange(first, after - 1)]) for first, after in pairwise(cuts)]
+
+
+def _smallest_cap(sums: list[float], n: int, heaviest: float) -> float:
+    """Find the least weight that `n` neighbouring parts can all stay within, by bisection."""
+
+    def fits(cap: float) -> bool:
+        at = 0
+        for _ in range(n):
+            at = bisect_right(sums, sums[at] + cap) - 1
+        return at == SLOTS
+
+    share = sums[-1] / n
+    low, high = max(share, heaviest), share + heaviest
+    if fits(low):
+        return low * (1 + _ROUNDING)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high * (1 + _ROUNDING)
 
 
 def _weights(histogram: Mapping[int, float] | Sequence[float]) -> list[float]:

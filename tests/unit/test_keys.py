@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 import random
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -251,7 +251,10 @@ def test_one_slot_each():
 @settings(max_examples=200)
 @given(st.dictionaries(slot, st.integers(0, 10**6), max_size=60), st.integers(1, 40))
 def test_a_plan_is_balanced_within_its_bound(histogram, n):
-    """Every slot is in one part, each part has a slot, none weighs more than its share plus the heaviest slot."""
+    """Every slot is in one part, each has a slot, none weighs more than its share and the heaviest slot together.
+
+    Nor can any other cut into neighbouring slots have a lighter heaviest part.
+    """
     parts = plan_key_hash_ranges(histogram, n)
     assert len(parts) == n
     ends = [(next(iter(part)).start, next(iter(part)).end) for part in parts]
@@ -259,9 +262,27 @@ def test_a_plan_is_balanced_within_its_bound(histogram, n):
     assert (ends[0][0], ends[-1][1]) == (0, SLOTS - 1)
     assert all(a[1] + 1 == b[0] for a, b in pairwise(ends))
     total, heaviest = sum(histogram.values()), max(histogram.values(), default=0)
-    for start, end in ends:
-        weight = sum(count for number, count in histogram.items() if start <= number <= end)
-        assert weight <= total / n + heaviest
+    found = [sum(c for number, c in histogram.items() if start <= number <= end) for start, end in ends]
+    assert max(found) <= total / n + heaviest
+    assert max(found) == lightest_maximum([histogram[number] for number in sorted(histogram)], n)
+
+
+def lightest_maximum(weights, n):
+    """The least possible weight of the heaviest of `n` runs of neighbours, by trying every cut."""
+    best = [0, *([float("inf")] * len(weights))]
+    for _ in range(n):
+        sums = [0, *accumulate(weights)]
+        best = [min(max(best[cut], sums[end] - sums[cut]) for cut in range(end + 1)) for end in range(len(best))]
+    return best[-1]
+
+
+def test_a_heavy_key_takes_no_more_than_its_part():
+    """A slot of half the weight gets a part of its own, and the others share the rest."""
+    weights = {1000: 500, **dict.fromkeys(range(2000, 60_000, 116), 1)}
+    parts = plan_key_hash_ranges(weights, 6)
+    found = [sum(c for number, c in weights.items() if number in part) for part in parts]
+    assert sum(found) == 1000
+    assert sorted(found) == [100] * 5 + [500]
 
 
 def test_a_plan_of_a_sequence_and_of_nothing():

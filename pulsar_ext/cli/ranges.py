@@ -1,0 +1,193 @@
+"""`pulsar-ext ranges`: the slots of keys, and who reads which."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import pulsar
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Column, Table
+
+from pulsar_ext.admin import PulsarAdmin, derive_admin_url
+from pulsar_ext.client import AuthenticationToken, Client
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.keys import KeyHashRanges, key_slot, plan_key_hash_ranges
+
+if TYPE_CHECKING:
+    from pulsar_ext.key_cover import KeyCover
+
+app = App(name="ranges", help="Slots of keys: compute them, share them out, and check who covers them.")
+
+_LOCAL = "pulsar://localhost:6650"
+
+Url = Annotated[str, Parameter(env_var="PULSAR_EXT_URL")]
+AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"))]
+Token = Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)]
+Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+@app.command
+def slot(
+    *keys: str,
+    as_base64: Annotated[bool, Parameter(name="--base64", negative="")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the slot of each key, as the broker computes it.
+
+    Args:
+        keys: texts; an empty one is a key too.
+        as_base64: the keys are bytes, written in base64.
+        as_json: print JSON instead of lines.
+    """
+    if not keys:
+        raise InvalidUse("give at least one key")
+    found = [(key, key_slot(_decoded(key) if as_base64 else key)) for key in keys]
+    if as_json:
+        _print(json.dumps([{"key": key, "slot": number} for key, number in found], ensure_ascii=False))
+    else:
+        _print("\n".join(f"{number:>5} {key}" for key, number in found))
+
+
+@app.command
+def split(parts: int, *, as_json: Json = False) -> None:
+    """Print so many ranges of the same size that cover every slot.
+
+    Args:
+        parts: how many, 1 to 65536.
+        as_json: print JSON instead of lines.
+    """
+    ranges = list(map(str, KeyHashRanges.full().split(parts)))
+    _print(json.dumps(ranges) if as_json else "\n".join(ranges))
+
+
+@app.command
+def plan(
+    topic: str,
+    parts: int,
+    *,
+    by: Literal["messages", "bytes"] = "messages",
+    png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    key_forms: Literal["auto", "exact", "text"] = "auto",
+    url: Url = _LOCAL,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> None:
+    """Read a topic and print so many ranges of about equal weight; draw the slots with the cuts.
+
+    Args:
+        topic: with or without partitions.
+        parts: how many ranges.
+        by: what to balance.
+        png: where to draw the picture; --no-png draws none.
+        key_forms: "exact" asks the admin API about every key that looks like base64, "text" about none.
+        url: the broker.
+        admin_url: its admin REST API; by default the same host's usual port.
+        token: to authenticate with, best given by the environment.
+        as_json: print JSON instead of a table.
+    """
+    from pulsar_ext.key_histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # only for this
+
+    plan_key_hash_ranges({}, parts)  # refuses a number of parts that cannot be, before anything is read
+    notes = Console(stderr=True, highlight=False)
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    options = {} if token is None else {"authentication": AuthenticationToken(token)}
+    client = Client(url, admin=admin_url, logger=quiet, **options)
+    with client, notes.status("reading") as status:
+        histogram = read_histogram(
+            client, topic, by=by, key_forms=key_forms, progress=lambda count: status.update(f"{count:,} messages read")
+        )
+    ranges = plan_key_hash_ranges(histogram, parts)
+    weights = weights_of(histogram, ranges)
+    total = sum(weights)
+    if png is not None:
+        draw_histogram(histogram, ranges, topic, by, png)
+        notes.print(f"drawn: {png}", style="dim", markup=False)
+    if as_json:
+        rows = [{"ranges": str(part), by: int(weight)} for part, weight in zip(ranges, weights, strict=True)]
+        _print(json.dumps(rows))
+        return
+    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
+    for part, weight in zip(ranges, weights, strict=True):
+        table.add_row(str(part), f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
+    Console().print(table)
+
+
+@app.command
+def check(
+    topic: str,
+    subscription: str,
+    *,
+    url: Url = _LOCAL,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    as_json: Json = False,
+) -> int:
+    """Show which slots of a Key_Shared subscription are covered, uncovered and overlapping.
+
+    Exit status: 0 if every slot has one consumer, 1 if not.
+
+    Args:
+        topic: with or without partitions.
+        subscription: its name.
+        url: the broker, from which the admin URL follows.
+        admin_url: its admin REST API.
+        token: to authenticate with, best given by the environment.
+        as_json: print JSON instead of a table.
+    """
+    from pulsar_ext.key_cover import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
+
+    with PulsarAdmin(admin_url or derive_admin_url(url), token=token) as admin:
+        covers = key_cover(admin, topic, subscription)
+    if as_json:
+        _print(json.dumps([_facts(cover) for cover in covers]))
+    else:
+        for cover in covers:
+            _show(cover)
+    return 0 if all(cover.is_exact for cover in covers) else 1
+
+
+def _facts(cover: KeyCover) -> dict[str, object]:
+    return {
+        "topic": cover.topic,
+        "subscription": cover.subscription,
+        "mode": cover.mode,
+        "consumers": [{"name": name, "ranges": str(ranges)} for name, ranges in cover.consumers],
+        "covered": str(cover.covered),
+        "uncovered": str(cover.uncovered),
+        "overlapping": str(cover.overlapping),
+        "exact": cover.is_exact,
+    }
+
+
+def _show(cover: KeyCover) -> None:
+    table = Table("", Column("slots", justify="right"), "ranges", title=f"{cover.subscription} on {cover.topic}")
+    for name, ranges in cover.consumers:
+        table.add_row(f"consumer {name}", f"{ranges.slots:,}", str(ranges))
+    table.add_section()
+    for what, ranges in (
+        ("covered", cover.covered),
+        ("uncovered", cover.uncovered),
+        ("overlapping", cover.overlapping),
+    ):
+        bad = what != "covered" and not ranges.is_empty
+        table.add_row(what, f"{ranges.slots:,}", str(ranges), style="bold red" if bad else None)
+    Console().print(table)
+    if not cover.uncovered.is_empty:
+        Console().print("Uncovered slots stall every consumer of the subscription.", style="red")
+
+
+def _decoded(key: str) -> bytes:
+    try:
+        return base64.b64decode(key, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidUse(f"{key!r} is not base64: {error}") from None
+
+
+def _print(text: str) -> None:
+    print(text)  # noqa: T201  # it is the result

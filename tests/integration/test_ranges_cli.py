@@ -1,0 +1,88 @@
+"""`pulsar-ext ranges` as an operator calls it, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from keyed import fill
+
+import pulsar_ext as pulsar
+from pulsar_ext import KeyHashRanges, KeySharedPolicy, key_slot
+from pulsar_ext.key_cover import UncoveredSlotsWarning
+
+
+def ranges(*arguments, broker=None, cwd=None):
+    """Run the command and give its exit status, output and error output."""
+    where = [] if broker is None else ["--url", broker.service_url, "--admin-url", broker.admin_url]
+    command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", "ranges", *arguments, *where]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_slot():
+    """The slot of each key is printed, of bytes given as base64 too; what is no base64 is told in one line."""
+    assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
+    assert ranges("slot", "中文", "--json")[1] == '[{"key": "中文", "slot": 29079}]\n'
+    assert ranges("slot", "--base64", "//4AAQI=")[1] == "50950 //4AAQI=\n"
+    status, _, told = ranges("slot", "--base64", "no!")
+    assert (status, told.count("\n")) == (1, 1)
+
+
+def test_split():
+    """The parts of an even split can be read back and cover every slot."""
+    _, printed, _ = ranges("split", "7")
+    assert [KeyHashRanges.parse(line) for line in printed.split()] == KeyHashRanges.full().split(7)
+    assert ranges("split", "0")[0] == 1
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
+    """The plan's weights are those of the topic's messages, whatever their batches, and a PNG is drawn."""
+    pytest.importorskip("matplotlib")
+    topic = pulsar_topic_factory(broker=broker, partitions=partitions)
+    keys = fill(client, topic, "default", 500)
+    status, printed, _ = ranges("plan", topic, "4", "--json", broker=broker, cwd=tmp_path)
+    assert status == 0
+    rows = json.loads(printed)
+    for row in rows:
+        part = KeyHashRanges.parse(row["ranges"])
+        assert row["messages"] == sum(key_slot(key) in part for key in keys)
+    assert sum(row["messages"] for row in rows) == 500
+    assert (tmp_path / "ranges.png").read_bytes().startswith(b"\x89PNG")
+    _, table, _ = ranges("plan", topic, "4", "--by", "bytes", "--no-png", broker=broker, cwd=tmp_path)
+    assert rows[0]["ranges"].split("-")[0] in table
+
+
+def test_plan_of_nothing(broker, topic):
+    """A missing topic and an impossible number of parts end with one line and status 1; nothing is created."""
+    for parts, words in (("4", "no topic"), ("0", "parts")):
+        status, _, told = ranges("plan", topic, parts, broker=broker)
+        assert status == 1
+        assert words in told
+
+
+def test_check(client, broker, topic):
+    """Covered and uncovered slots are told, and the exit status says whether all is well."""
+    builder = client.new_consumer().topic(topic).subscription_name("s")
+    with pytest.warns(UncoveredSlotsWarning):
+        builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99")).subscribe()
+    status, printed, _ = ranges("check", topic, "s", "--json", broker=broker)
+    [facts] = json.loads(printed)
+    assert status == 1
+    assert (facts["covered"], facts["uncovered"], facts["overlapping"]) == ("0-99", "100-65535", "")
+    assert "stall" in ranges("check", topic, "s", broker=broker)[1]
+    other = client.new_consumer().topic(topic).subscription_name("s")
+    other.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
+    assert ranges("check", topic, "s", broker=broker)[0] == 0
+
+
+def test_check_of_what_shares_no_slots(client, broker, topic):
+    """A subscription of another type, or none, is told in one line."""
+    client.subscribe(topic, "plain", consumer_type=pulsar.ConsumerType.Shared)
+    for name, words in (("plain", "Key_Shared"), ("none", "no subscription")):
+        status, _, told = ranges("check", topic, name, broker=broker)
+        assert status == 1
+        assert words in told
