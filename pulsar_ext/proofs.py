@@ -74,6 +74,7 @@ class Counter:
     def __init__(self, backlog: Backlog, *, single: bool) -> None:
         self._backlog, self._single = backlog, single
         self._left = _MAX_HEADERS
+        self._known: dict[Position, EntryMetadata] = {}
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> Search:
@@ -116,6 +117,7 @@ class Counter:
         """Find it by the index, to which the messages of acknowledged entries add nothing."""
         before = _first_index(begin)
         fixed = self._entry(nth) if unit == "entry" else None
+        answer: object = None
         goal = before + nth - 1
         holes: list[tuple[Position, int]] = []
         ledgers = self._backlog.ledgers
@@ -133,7 +135,11 @@ class Counter:
         if at is None:
             answer = yield AskIndex(goal)
             at = answer if isinstance(answer, Position) else self._entry(nth)
+            if at.ledger_id < 0:  # the broker's answer for an index inside the topic's first batch
+                at = ledgers.number(1) or begin.position
         found = yield from self._headers(at)
+        if fixed is None and answer is not None and not _first_index(found) <= goal <= _last_index(found):
+            raise _UnprovedError
         acked = sum(size for start, size in holes if start < at)
         return Counted(at, _last_index(found) + 1 - before - acked, found.message_count)
 
@@ -162,6 +168,8 @@ class Counter:
         return step == _first_index(end) - _first_index(begin)
 
     def _headers(self, position: Position) -> Steps[EntryMetadata]:
+        if position in self._known:
+            return self._known[position]
         self._left -= 1
         if self._left < 0:
             raise _UnprovedError
@@ -171,6 +179,7 @@ class Counter:
         headers: EntryMetadata = answer  # type: ignore[assignment]  # the answer to AskEntry
         if headers.marker_type is not None or headers.txn_aborted or (self.indexed and headers.index is None):
             raise _UnprovedError
+        self._known[position] = headers
         return headers
 
 

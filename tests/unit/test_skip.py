@@ -134,6 +134,8 @@ class Topic:
                 answer = self.headers.get(ask.position)
             elif isinstance(ask, AskIndex):
                 answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
+                if answer == self.at[0] and self.headers[answer].index > ask.index:
+                    answer = Position(-1, -1)  # as the broker does inside the first batch
             elif isinstance(ask, AskFacts):
                 answer = fact_of(self.headers[ask.first]) if ask.first in self.headers else None
             else:
