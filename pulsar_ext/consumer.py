@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
+_LIVE = Origin.LIVE
+
 
 class Consumer(Receiving, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
@@ -95,7 +97,7 @@ class Consumer(Receiving, ConsumerDoor):
             TopicRequired: the consumer reads several topics and the id does not say which one.
             MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
         """
-        if isinstance(message, MessageDoor) or (isinstance(message, MessageId) and message.origin is Origin.LIVE):
+        if isinstance(message, MessageDoor) or (isinstance(message, MessageId) and message.origin is _LIVE):
             self.inner.acknowledge(message.inner)
         elif isinstance(message, pulsar.Message):
             super().acknowledge(message)

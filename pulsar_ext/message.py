@@ -15,7 +15,7 @@ from pulsar.schema import BytesSchema
 from ._official import MessageDoor, inner_message_of, wrap_batch
 from ._wire import fields
 from .errors import InvalidMessageId, InvalidUse
-from .message_id import ChunkMessageId, MessageId, from_inner
+from .message_id import MessageId, from_inner
 
 __all__ = ["Message", "MessageBatch", "adopt_message", "message_class"]
 
@@ -30,11 +30,8 @@ class Message(MessageDoor):
 
     def message_id(self) -> MessageId:
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
-        message_id = from_inner(self.inner.message_id())
-        if isinstance(message_id, ChunkMessageId):
-            # The C++ id has it already, but cannot be asked; its chunks are handled one by one.
-            message_id._topic = self.inner.topic_name()  # noqa: SLF001
-        return message_id
+        inner = self.inner
+        return from_inner(inner.message_id(), inner.topic_name)
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name

@@ -20,12 +20,13 @@ from ._wire import MessageIdData, decode, encode
 from .errors import InvalidMessageId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "is_chunked", "plain_from_inner"]
 
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
+_FIRST_CHUNK_TAG = ord(":")
 _LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
 _CANONICAL = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
@@ -43,6 +44,10 @@ class Origin(enum.Enum):
     """Deserialized: knows it as well, if what was serialized did."""
     NUMBERS = "numbers"
     """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
+
+
+_LIVE = Origin.LIVE
+_create = object.__new__
 
 
 class MessageId(MessageIdDoor):
@@ -260,23 +265,38 @@ class ChunkMessageId(MessageId):
         return chunk
 
 
-def from_inner(inner: Any) -> MessageId:
+def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
     """Wrap a C++ id that a producer, a consumer or a reader gave.
 
     Only its serialized form tells whether it is chunked, so that is made at once and kept.
+
+    Args:
+        inner: the C++ id.
+        topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
     """
     data = inner.serialize()
-    return _new(ChunkMessageId if b":" in data and is_chunked(data) else MessageId, inner, data, Origin.LIVE)
+    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+        chunked = _new(ChunkMessageId, inner, data, _LIVE)
+        if topic is not None:
+            chunked._topic = topic()  # noqa: SLF001  # this module's own class
+        return chunked
+    # Written out, because this runs for every message whose id is asked for.
+    message_id = _create(MessageId)
+    message_id.inner = inner
+    message_id.origin = _LIVE
+    message_id._data = data  # noqa: SLF001
+    message_id._order = message_id._topic = None  # noqa: SLF001
+    return message_id
 
 
 def plain_from_inner(inner: Any) -> MessageId:
     """Wrap a C++ id that cannot be chunked."""
-    return _new(MessageId, inner, None, Origin.LIVE)
+    return _new(MessageId, inner, None, _LIVE)
 
 
 def is_chunked(data: bytes) -> bool:
     """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
-    at = data.find(b":", 2)
+    at = data.find(b":", 2) if _FIRST_CHUNK_TAG in data else -1
     while at >= 0:
         if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
             return decode(data).first_chunk is not None
