@@ -48,6 +48,7 @@ from .message_id import ChunkMessageId, MessageId
 from .positions import Position, position_after
 from .producer import Producer
 from .range_consumer import MisroutedMessageWarning, RangeConsumer
+from .range_group import RangeReaderGroup
 from .range_reader import RangeReader
 from .reader import Reader
 from .resolver import UnresolvedMessageIdWarning
@@ -97,6 +98,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "SkipUnconfirmed",
     "RangeConsumer",
     "RangeReader",
+    "RangeReaderGroup",
     "SlotsNotCovered",
     "TopicRequired",
     "UncoveredSlotsWarning",

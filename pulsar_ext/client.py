@@ -24,6 +24,7 @@ from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import Message, adopt_message, message_class
 from .producer import Producer
+from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
 from .reader import Reader
 from .resolver import Resolver
@@ -31,12 +32,13 @@ from .skip import Skipper, SkipResult
 from .window import Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .cuts import Unit
     from .key_forms import KeyFormsMode
-    from .keys import RangesLike
+    from .keys import KeyHashRanges, RangesLike
     from .message_id import MessageId
+    from .range_group import Filtering
 
 __all__ = ["AuthenticationToken", "Client"]
 
@@ -182,6 +184,44 @@ class Client(ClientDoor):
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self, schema)
+
+    def create_reader_group(
+        self,
+        topic: str,
+        start_message_id: Any,
+        ranges: int | Sequence[RangesLike | KeyHashRanges],
+        *,
+        start_message_id_inclusive: bool = False,
+        filtering: Filtering = "auto",
+        key_forms: KeyFormsMode = "auto",
+        receiver_queue_size: int = 1000,
+    ) -> RangeReaderGroup:
+        """Open readers that share a topic by key ranges and, where its batches allow it, read it only once together.
+
+        Args:
+            topic: with or without partitions; it must exist.
+            start_message_id: where to start; on a partitioned topic `MessageId.earliest` or `latest`.
+            ranges: how many readers, or the ranges of each, which cover every slot once.
+            start_message_id_inclusive: whether to read the message of the start id too.
+            filtering: "broker" makes all readers stand on one sticky Key_Shared subscription, which is deleted at
+                `close()`; "client" makes each read everything and keep its part; "auto" looks at the topic's batches
+                and says in `group.filtering` and `group.reason` what it chose and why.
+            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            receiver_queue_size: of each reader.
+
+        Raises:
+            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as told; nothing was opened.
+        """
+        return open_group(
+            self,
+            topic,
+            start_message_id,
+            ranges,
+            inclusive=start_message_id_inclusive,
+            filtering=filtering,
+            key_forms=key_forms,
+            receiver_queue_size=receiver_queue_size,
+        )
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .admin import PulsarAdmin
 
-__all__ = ["KeyForm", "KeyFormWarning", "KeyForms", "KeyFormsMode", "batch_forms", "bytes_of_base64"]
+__all__ = ["KeyForm", "KeyFormWarning", "KeyForms", "KeyFormsMode", "batch_forms", "batch_metadata", "bytes_of_base64"]
 
 KeyFormsMode = Literal["auto", "exact", "text"]
 
@@ -39,7 +39,7 @@ _PAUSE_SECONDS = 0.2
 _REMEMBERED_BATCHES = 64
 _REMEMBERED_KEYS = 100_000
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
-_PARTITION_KEY, _IS_BASE64, _LAST_FIELD = 2, 6, 9
+_PARTITION_KEY, _PAYLOAD_SIZE, _IS_BASE64 = 2, 3, 6
 
 _log = logging.getLogger("pulsar_ext.keys")
 
@@ -67,13 +67,13 @@ def bytes_of_base64(text: str) -> bytes | None:
     return decoded if base64.b64encode(decoded).decode() == text else None
 
 
-def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
-    """Read how each message of a batch carries its key; None if this is no batch of that size, as an encrypted one.
+def batch_metadata(payload: bytes, size: int) -> list[dict[int, int | bytes]] | None:
+    """Read the fields of each message's metadata in a batch; None if this is no batch of that size.
 
     Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length (field 2: key, 3: payload size,
-    6: whether the key is base64) and the payload.
+    6: whether the key is base64, 7: ordering key, 8: sequence id) and the payload.
     """
-    forms = []
+    found = []
     at = 0
     try:
         for _ in range(size):
@@ -81,13 +81,20 @@ def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
             metadata = payload[at + 4 : at + 4 + length]
             if len(metadata) != length:
                 return None
-            found = {field: value for field, value, _ in fields(metadata, range(1, _LAST_FIELD + 1))}
-            forms.append(_form(has_key=_PARTITION_KEY in found, is_base64=bool(found.get(_IS_BASE64))))
-            body = found.get(3)
+            found.append({field: value for field, value, _ in fields(metadata)})
+            body = found[-1].get(_PAYLOAD_SIZE, 0)
             at += 4 + length + (body if isinstance(body, int) else 0)
     except InvalidMessageId:
         return None
-    return forms if at == len(payload) else None
+    return found if at == len(payload) else None
+
+
+def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
+    """Read how each message of a batch carries its key; None if this is no batch of that size, as an encrypted one."""
+    messages = batch_metadata(payload, size)
+    if messages is None:
+        return None
+    return [_form(has_key=_PARTITION_KEY in one, is_base64=bool(one.get(_IS_BASE64))) for one in messages]
 
 
 class KeyForms:

@@ -98,7 +98,14 @@ def draw_histogram(
         middle = (ends[0].start + ends[-1].end) / 2
         # Narrow parts stand close together, so their labels stand at different heights.
         axes.text(
-            middle, highest * (1.03 + 0.13 * (index % 3)), label, ha="center", va="bottom", fontsize=8, color="tab:red"
+            middle,
+            highest * (1.03 + 0.13 * (index % 3)),
+            label,
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color="tab:red",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
         )
     axes.set_xlim(0, SLOTS)
     axes.set_ylim(0, highest * 1.5)

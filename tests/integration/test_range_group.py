@@ -1,0 +1,141 @@
+"""Readers that share a topic: what is chosen and why, and that the broker then sends each message once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from keyed import KINDS, fill, number_of
+
+import pulsar_ext as pulsar
+from pulsar_ext import KeyHashRanges, MessageId
+from pulsar_ext.range_group import GroupReader
+from pulsar_ext.range_reader import RangeReader
+
+EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "default": "client", "keyless": "client"}
+
+
+def read_all(group, expected=0, quiet_millis=1000):
+    """Read all readers in turn until nothing comes and at least so many came: the numbers of each."""
+    found = [[] for _ in group]
+    last = time.monotonic()
+    while time.monotonic() - last < quiet_millis / 1000 or sum(map(len, found)) < expected:
+        assert time.monotonic() - last < 60
+        for reader, numbers in zip(group, found, strict=True):
+            try:
+                numbers.append(number_of(reader.read_next(10)))
+                last = time.monotonic()
+            except pulsar.Timeout:
+                pass
+    return found
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
+    """Of every kind of batch, each message is read once, by its reader, in order per key, and the choice is told."""
+    topic = pulsar_topic_factory(broker=broker, partitions=partitions)
+    keys = fill(client, topic, kind, 60 if kind == "chunked" else 600)
+    with client.create_reader_group(topic, MessageId.earliest, 4) as group:
+        assert group.filtering == EXPECTED[kind], group.reason
+        assert group.reason in repr(group)
+        assert {type(reader) for reader in group} == {GroupReader if group.filtering == "broker" else RangeReader}
+        found = read_all(group)
+    assert sorted(number for part in found for number in part) == list(range(len(keys)))
+    if kind != "keyless":
+        for reader, part in zip(group, found, strict=True):
+            assert all(reader.key_hash_ranges.contains_key(keys[n]) for n in part)
+            for key in {keys[n] for n in part}:
+                assert (of_key := [n for n in part if keys[n] == key]) == sorted(of_key)
+    for name in client.get_topic_partitions(topic):
+        assert not [one for one in admin.subscriptions(name) if one.startswith("pulsar-ext")]
+
+
+@pytest.mark.parametrize("kind", ["unbatched", "key"])
+def test_the_broker_sends_each_message_once(client, admin, topic, kind):
+    """Four readers on one subscription cost the broker the topic's bytes once, where four readers apart cost four."""
+    fill(client, topic, kind, 2000)
+    size = admin.internal_stats(topic).total_size
+    group = client.create_reader_group(topic, MessageId.earliest, 4)
+    read_all(group, 2000)
+    [stats] = [value for name, value in admin.stats(topic).subscriptions.items() if name.startswith("pulsar-ext")]
+    assert group.filtering == "broker"
+    assert stats.raw["bytesOutCounter"] <= 1.1 * size
+    assert stats.raw["msgOutCounter"] == 2000
+    group.close()
+    group.close()
+
+
+@pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_a_group_starts_anywhere(client, topic, kind, inclusive):
+    """From a message in the middle, also of a batch or in chunks, the group reads the rest, with it or without."""
+    fill(client, topic, kind, 60)
+    reader = client.create_reader(topic, MessageId.earliest)
+    everything = [reader.read_next(5000) for _ in range(60)]
+    for at in (7, 30):
+        start = everything[at].message_id()
+        expected = sorted(number_of(m) for m in everything[at if inclusive else at + 1 :])
+        with client.create_reader_group(
+            topic, start, 3, start_message_id_inclusive=inclusive, filtering="broker"
+        ) as group:
+            assert sorted(number for part in read_all(group) for number in part) == expected
+
+
+def test_a_mixed_batch_that_comes_later_is_noticed(client, topic):
+    """A group that the broker filters for raises on a batch of mixed keys, and loses nothing without a word."""
+    fill(client, topic, "unbatched", 50)
+    with client.create_reader_group(topic, MessageId.earliest, 4) as group:
+        assert group.filtering == "broker"
+        assert sum(map(len, read_all(group))) == 50
+        fill(client, topic, "default", 100)
+        with pytest.raises(pulsar.MisroutedMessage, match="KeyBased"):
+            read_all(group)
+
+
+def test_ranges_of_ones_own_and_those_that_do_not_tile(client, topic):
+    """Ranges may be any that cover each slot once; gaps, overlaps and a missing topic are refused."""
+    with pytest.raises(pulsar.NoSuchTopic):
+        client.create_reader_group(topic, MessageId.earliest, 4)
+    fill(client, topic, "unbatched", 100)
+    with client.create_reader_group(topic, MessageId.earliest, [["0-9", "20-65535"], [(10, 19)]]) as group:
+        assert group.readers[0].key_hash_ranges == KeyHashRanges(["0-9", "20-65535"])
+        assert sum(map(len, read_all(group))) == 100
+    for bad in ([["0-9"]], [["0-9"], ["9-65535"]], []):
+        with pytest.raises(pulsar.InvalidKeyHashRange):
+            client.create_reader_group(topic, MessageId.earliest, bad)
+    for options in ({"ranges": 0}, {"ranges": 2, "filtering": "nobody"}):
+        with pytest.raises(pulsar.InvalidUse):
+            client.create_reader_group(topic, MessageId.earliest, **options)
+
+
+def test_an_empty_topic_tells_nothing(client, admin, topic):
+    """On an empty topic the readers filter themselves, because any batch may come, and get what comes."""
+    admin.create_topic(topic)
+    with client.create_reader_group(topic, MessageId.latest, 2) as group:
+        assert group.filtering == "client"
+        assert "nothing to read" in group.reason
+        fill(client, topic, "default", 100)
+        assert sum(map(len, read_all(group))) == 100
+
+
+def test_nothing_is_lost_or_doubled_by_cut_connections(
+    pulsar_client_factory, client, broker, pulsar_fault_proxy, topic
+):
+    """While the connection is cut ten times, a group reads every message once."""
+    fill(client, topic, "unbatched", 5000)
+    proxy = pulsar_fault_proxy(broker)
+    cut = pulsar_client_factory(broker, service_url=proxy.service_url)
+    with cut.create_reader_group(topic, MessageId.earliest, 3, receiver_queue_size=100) as group:
+        assert group.filtering == "broker"
+        found = []
+        for turn in range(10):
+            for reader in group:
+                for _ in range(100 + turn):
+                    try:
+                        found.append(number_of(reader.read_next(200)))
+                    except pulsar.Timeout:
+                        break
+            proxy.cut()
+        found += [number for part in read_all(group, 5000 - len(found)) for number in part]
+    assert len(found) == len(set(found)) == 5000

@@ -1,0 +1,279 @@
+"""Which messages pass a filter of slots, and that none gets lost on the way, without a broker."""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+from itertools import chain
+
+import _pulsar
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_ext.batch_look import batch_slots
+from pulsar_ext.errors import AdminNotFound, AdminUnavailable, InvalidUse, MisroutedMessage
+from pulsar_ext.key_cover import KeyCover
+from pulsar_ext.key_filter import Filtered
+from pulsar_ext.key_forms import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
+from pulsar_ext.keys import KeyHashRanges, key_slot
+
+
+class Wanted:
+    """Wants even numbers, and raises once for each number it was told to."""
+
+    def __init__(self, faults=()):
+        self.faults = deque(faults)
+
+    def __call__(self, number):
+        if self.faults and self.faults[0][0] == number:
+            raise self.faults.popleft()[1]
+        return number % 2 == 0
+
+
+def filtered(numbers, faults=()):
+    """A filter over numbers in place of messages, which then times out for ever."""
+    waiting = deque(numbers)
+
+    def call(_):
+        if not waiting:
+            raise _pulsar.Timeout("Pulsar error: TimeOut")
+        return waiting.popleft()
+
+    return Filtered(map(call, chain.from_iterable([100] * 10**6 for _ in iter(int, 1))), call, Wanted(faults))
+
+
+def take(source, count=10**6):
+    """What comes until nothing does."""
+    found = []
+    for _ in range(count):
+        try:
+            found.append(next(source))
+        except _pulsar.Timeout:
+            break
+    return found
+
+
+def test_only_the_wanted_pass_and_the_others_are_counted():
+    """What is wanted comes in order, by either way to receive, and `passed_by` counts the rest."""
+    source = filtered(range(10))
+    assert [next(source), source(50), next(source)] == [0, 2, 4]
+    assert take(source) == [6, 8]
+    assert source.passed_by == 5
+    with pytest.raises(_pulsar.Timeout):
+        source(10)
+
+
+def test_a_peek_keeps_the_message():
+    """What is looked up before it is received is received next, once, and a seek forgets it."""
+    source = filtered(range(6))
+    assert source.peek()
+    assert source.peek()
+    assert source.holds
+    assert take(source, 2) == [0, 2]
+    assert source.peek()
+    source.forget()
+    assert not source.holds
+    assert not source.peek()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), max_size=12), st.booleans())
+def test_an_error_or_a_ctrl_c_loses_no_message(at, timed):
+    """Whatever interrupts the decision about a message, the next receive decides about that message again."""
+    source = filtered(range(10), [(number, KeyboardInterrupt()) for number in sorted(at)])
+    found, interrupted = [], 0
+    while True:
+        try:
+            found.append(source(1000) if timed else next(source))
+        except _pulsar.Timeout:
+            break
+        except KeyboardInterrupt:
+            interrupted += 1
+    assert found == [0, 2, 4, 6, 8]
+    assert interrupted == len(at)
+
+
+def test_an_error_that_carries_its_message_does_not_keep_it():
+    """A misrouted message is in the error, and the next receive goes on behind it, also among those put back."""
+    source = filtered([0, 1, 2], [(1, MisroutedMessage("no"))])
+    assert next(source) == 0
+    with pytest.raises(MisroutedMessage):
+        next(source)
+    assert take(source) == [2]
+    source = filtered([], [(5, error := MisroutedMessage("no"))])
+    source.put_back([4, 5, 6])
+    assert source.drain() == ([4], error)
+    assert source.holds_unseen
+    assert source.drain() == ([6], None)
+    assert not source.holds_unseen
+
+
+def test_a_flood_of_others_does_not_outlast_the_wait():
+    """With endless messages that nobody wants, each way to receive comes to an end."""
+    endless = Filtered((1 for _ in iter(int, 1)), lambda _: 1, Wanted())
+    with pytest.raises(_pulsar.Timeout):
+        next(endless)
+    with pytest.raises(_pulsar.Timeout):
+        endless(20)
+    assert not endless.peek()
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=40))
+def test_bytes_of_base64(data):
+    """The text that Java stores for bytes gives those bytes, and a text that it would not store gives none."""
+    text = base64.b64encode(data).decode()
+    assert bytes_of_base64(text) == (data or None)
+    assert bytes_of_base64(text + "\n") is None
+
+
+@pytest.mark.parametrize("text", ["", "key1=", "a", "ab", "é===", "AAB=", "order-01"])
+def test_texts_that_are_no_bytes(text):
+    """A text that is no base64, or not the one that Java writes, can only be a text."""
+    assert bytes_of_base64(text) is None
+
+
+def message(metadata, payload=b"x"):
+    """One message of a batch, as it stands in an entry."""
+    metadata = metadata + b"\x18" + bytes([len(payload)])
+    return len(metadata).to_bytes(4, "big") + metadata + payload
+
+
+BATCH = [
+    (message(b"\x12\x01a\x40\x00"), KeyForm.TEXT, key_slot("a")),
+    (message(b"\x40\x01"), KeyForm.NONE, key_slot("p-1")),
+    (message(b"\x12\x00\x40\x02"), KeyForm.TEXT, 1),
+    (message(b"\x12\x04AAAA\x30\x01\x40\x03"), KeyForm.BASE64, key_slot(bytes(3))),
+    (message(b"\x12\x01b\x3a\x02\xff\xfe\x40\x04"), KeyForm.TEXT, key_slot(b"\xff\xfe")),
+]
+
+
+def test_the_keys_of_a_batch():
+    """Text, missing, empty, base64 and ordering keys are read out of a batch as the broker would see each."""
+    payload = b"".join(data for data, _, _ in BATCH)
+    assert batch_forms(payload, len(BATCH)) == [form for _, form, _ in BATCH]
+    assert batch_slots(payload, len(BATCH), "p") == [slot for _, _, slot in BATCH]
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=80), st.integers(0, 6))
+def test_garbage_is_no_batch(data, size):
+    """What is no batch of that size gives nothing instead of a guess, and never crashes."""
+    whole = b"".join(data for data, _, _ in BATCH)
+    assert batch_forms(whole[:-1], len(BATCH)) is None
+    assert batch_forms(whole, len(BATCH) - 1) is None
+    forms = batch_forms(data, size)
+    assert forms is None or len(forms) == size
+    slots = batch_slots(data, size, "p")
+    assert slots is None or len(slots) == size
+
+
+class Inner:
+    """What `KeyForms` asks a C++ message; the tests that need a real one are integration tests."""
+
+    def producer_name(self):
+        return "p"
+
+    def topic_name(self):
+        return "t"
+
+    def message_id(self):
+        return _pulsar.MessageId(-1, 1, 2, -1)
+
+
+class Asked:
+    """An admin API that answers what it is told to and counts."""
+
+    def __init__(self, *answers):
+        self.answers = deque(answers)
+        self.count = 0
+
+    def __call__(self):
+        return self
+
+    def entry(self, *_, **__):
+        self.count += 1
+        answer = self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Entry:
+    """An entry whose key is text, bytes or missing."""
+
+    def __init__(self, key, *, encoded=False):
+        self.partition_key = key
+        self.partition_key_b64_encoded = encoded
+
+
+def test_auto_stops_asking_when_a_producer_is_known():
+    """After 500 equal answers no more are asked for; "exact" asks on and "text" never does."""
+    for mode, expected in (("auto", 500), ("exact", 600), ("text", 0)):
+        admin = Asked(Entry(None))
+        forms = KeyForms(admin, mode)
+        assert {forms.form_of(Inner(), "") for _ in range(600)} == {KeyForm.NONE}
+        assert admin.count == expected
+
+
+def test_auto_asks_for_ever_where_a_producer_does_both():
+    """One other answer, and every message is asked about."""
+    admin = Asked(Entry(None), Entry(""), Entry(None))
+    forms = KeyForms(admin)
+    found = [forms.form_of(Inner(), "") for _ in range(600)]
+    assert found[:3] == [KeyForm.NONE, KeyForm.TEXT, KeyForm.NONE]
+    assert admin.count == 600
+
+
+def test_a_key_is_asked_about_once():
+    """In "auto" mode the same key of the same producer keeps its form."""
+    admin = Asked(Entry("AAAA", encoded=True))
+    forms = KeyForms(admin)
+    assert {forms.form_of(Inner(), "AAAA") for _ in range(5)} == {KeyForm.BASE64}
+    assert admin.count == 1
+
+
+def test_without_an_admin_api():
+    """One that never answered is given up after a warning; "exact" lets the error through; a trimmed entry is text."""
+    forms = KeyForms(Asked(AdminUnavailable("down")))
+    with pytest.warns(KeyFormWarning):
+        assert forms.form_of(Inner(), "AAAA") is KeyForm.TEXT
+    assert forms.form_of(Inner(), "") is KeyForm.NONE
+    assert not forms.asks
+    with pytest.raises(AdminUnavailable):
+        KeyForms(Asked(AdminUnavailable("down")), "exact").form_of(Inner(), "AAAA")
+    assert KeyForms(Asked(AdminNotFound("gone")), "exact").form_of(Inner(), "AAAA") is KeyForm.TEXT
+    with pytest.raises(InvalidUse, match="auto, exact, text"):
+        KeyForms(Asked(Entry("")), "guess")
+
+
+def test_an_admin_api_that_answered_before_is_waited_for():
+    """While the broker restarts, nothing is taken for granted."""
+    admin = Asked(
+        Entry("AAAA"), AdminUnavailable("restarting"), AdminUnavailable("restarting"), Entry("AAAA", encoded=True)
+    )
+    forms = KeyForms(admin)
+    assert forms.form_of(Inner(), "AAAA") is KeyForm.TEXT
+    assert forms.form_of(Inner(), "BBBB") is KeyForm.BASE64
+    assert admin.count == 4
+
+
+slots = st.sets(st.integers(0, 200), min_size=1)
+
+
+@settings(deadline=None)
+@given(st.lists(slots, max_size=5))
+def test_cover(consumers):
+    """Covered, uncovered and overlapping slots are those of the plain sets; slot 0 is never missed."""
+    named = [(str(n), KeyHashRanges((s, s) for s in one)) for n, one in enumerate(consumers)]
+    cover = KeyCover.of("t", "s", named)
+    covered = set().union(*consumers)
+    twice = {s for s in covered if sum(s in one for one in consumers) > 1}
+    for slot in range(201):
+        assert (slot in cover.covered) == (slot in covered)
+        assert (slot in cover.uncovered) == (slot not in covered and slot != 0)
+        assert (slot in cover.overlapping) == (slot in twice)
+    assert not cover.is_exact
+    assert KeyCover.of("t", "s", [("a", KeyHashRanges(["1-65535"]))]).is_exact
+    assert "uncovered" in str(cover)
