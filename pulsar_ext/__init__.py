@@ -45,6 +45,7 @@ from .key_shared import KeySharedPolicy
 from .keys import KeyHashRange, KeyHashRanges, key_slot, key_slots, plan_key_hash_ranges
 from .message import Message, MessageBatch
 from .message_id import ChunkMessageId, MessageId
+from .mixed_batches import MixedKeyBatchWarning
 from .positions import Position, position_after
 from .producer import Producer
 from .range_consumer import MisroutedMessageWarning, RangeConsumer
@@ -88,6 +89,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MessageIdUnresolved",
     "MisroutedMessage",
     "MisroutedMessageWarning",
+    "MixedKeyBatchWarning",
     "NoSuchTopic",
     "NotOpen",
     "PulsarAdmin",

@@ -23,7 +23,7 @@ from .errors import InvalidUse
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import Message, adopt_message, message_class
-from .producer import Producer
+from .mixed_batches import producer_class
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
 from .reader import Reader
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .key_forms import KeyFormsMode
     from .keys import KeyHashRanges, RangesLike
     from .message_id import MessageId
+    from .producer import Producer
     from .range_group import Filtering
 
 __all__ = ["AuthenticationToken", "Client"]
@@ -103,7 +104,8 @@ class Client(ClientDoor):
         router = named["message_router"]
         if router is not None:
             named["message_router"] = lambda message, partitions: router(adopt_message(message, Message), partitions)
-        producer = Producer._of(super().create_producer(**named), self, window)  # noqa: SLF001  # our own factory
+        kind = producer_class(batching_enabled=named["batching_enabled"], batching_type=named["batching_type"])
+        producer = kind._of(super().create_producer(**named), self, window)  # noqa: SLF001  # our own factory
         self._producers.add(producer)
         return producer
 

@@ -139,6 +139,7 @@ def test_stats_show_ledgers_and_cursors(admin, client, topic):
     assert (analysis.entries, analysis.messages, analysis.first) == (21, 21, positions[1])
 
 
+@pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")  # all its keys are the same one
 def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic):
     """Headers tell a batch and its size, each chunk and its place, keys, properties, null values and the index."""
     batched = client.create_producer(

@@ -18,6 +18,9 @@ FULL = KeyHashRanges.full()
 EARLIEST = pulsar.InitialPosition.Earliest
 STICKY = pulsar.KeySharedMode.Sticky
 
+# The kinds of batches that the tests send are exactly those that the warning is about.
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
 
 def sticky(client, topic, ranges, name="s"):
     """A builder of a consumer of these slots."""

@@ -14,6 +14,9 @@ from pulsar_ext.range_reader import RangeReader
 
 EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "default": "client", "keyless": "client"}
 
+# The kinds of batches that the tests send are exactly those that the warning is about.
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
 
 def read_all(group, expected=0, quiet_millis=1000):
     """Read all readers in turn until nothing comes and at least so many came: the numbers of each."""

@@ -16,6 +16,9 @@ from pulsar_ext.range_reader import RangeReader
 
 FULL = KeyHashRanges.full()
 
+# The kinds of batches that the tests send are exactly those that the warning is about.
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
 
 def read_all(client, topic, ranges, **options):
     """The messages that a reader of these ranges finds from the beginning."""

@@ -13,6 +13,9 @@ import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, KeySharedPolicy, key_slot
 from pulsar_ext.key_cover import UncoveredSlotsWarning
 
+# The kinds of batches that the tests send are exactly those that the warning is about.
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
 
 def ranges(*arguments, broker=None, cwd=None):
     """Run the command and give its exit status, output and error output."""
