@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .chunks import AskEntry, AskLedgers
-from .errors import AdminNotFound, InvalidUse
+from .errors import AdminNotFound, AdminUnauthorized, InvalidUse
 from .positions import Position, ledger_sizes
 from .progress import Progress
 from .scan import Scan
-from .skip_plan import AskIndex
+from .skip_plan import AskIndex, AskSplits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Inquiry", "check_count", "entry_bytes", "is_fresh", "is_single"]
 
 _MAX_LONG = 2**63 - 1
+_BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
 class Inquiry:
@@ -58,6 +59,8 @@ class Inquiry:
                         answer = self._entry(ask.position)
                     elif isinstance(ask, AskIndex):
                         answer = self._index(ask.index)
+                    elif isinstance(ask, AskSplits):
+                        answer = bool(self.keeps_batch_indexes())
                     elif isinstance(ask, AskLedgers):
                         answer = ledger_sizes(self._admin.internal_stats(self._topic))
                     else:
@@ -80,6 +83,13 @@ class Inquiry:
             finally:
                 if scan is not None:
                     scan.close()
+
+    def keeps_batch_indexes(self) -> bool | None:
+        """Whether the broker keeps acknowledgements inside batches; None if it may not be asked."""
+        try:
+            return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
+        except AdminUnauthorized:
+            return None
 
     def _entry(self, at: Position) -> object:
         try:
@@ -117,9 +127,12 @@ def is_single(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> b
 
     The statistics have to be younger than the internal ones: a message that comes in between then disproves it.
     """
-    transactions = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted"))
+    # Transactions and replicated subscriptions write markers, entries that no message was counted for.
+    marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
+        one.raw.get("isReplicated") for one in stats.subscriptions.values()
+    )
     added: int = internal.raw["entriesAddedCounter"]
-    return is_fresh(internal, backlog) and stats.messages_in == added and not transactions
+    return is_fresh(internal, backlog) and stats.messages_in == added and not marked
 
 
 def entry_bytes(internal: InternalStats) -> float:

@@ -17,7 +17,6 @@ from .cuts import Backlog
 from .errors import (
     AdminConflict,
     AdminNotFound,
-    AdminUnauthorized,
     AdminUnavailable,
     CursorMoved,
     InvalidUse,
@@ -39,7 +38,6 @@ _CONFIRM_SECONDS = 30.0
 _WAIT_SECONDS = 1.0
 _POLL_SECONDS = 0.01
 _RECEIVE_MILLIS = 5_000
-_BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,28 +146,22 @@ class Skipper:
         stats = self._admin.stats(self._topic)
         own = stats.subscriptions[self._subscription]
         single = is_single(internal, stats, backlog)
-        keeps_indexes = False if single else self._keeps_batch_indexes()
         # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
         stored = internal.cursors[self._subscription].state != "NoLedger"
         untouched = is_fresh(internal, backlog) and not stored and not own.raw["lastAckedTimestamp"]
+        clear = single or untouched
+        keeps_indexes = None if clear else self._inquiry.keeps_batch_indexes()
         return Situation(
             backlog=backlog,
             single=single,
-            acks_hide=keeps_indexes is not False and not single and not untouched,
+            acks_hide=not clear and keeps_indexes is not False,
             idle=idle and not own.consumers,
-            splits=bool(keeps_indexes),
+            splits=keeps_indexes,
             chunked=bool(stats.raw.get("msgChunkPublished")),
             entry_bytes=entry_bytes(internal),
             now_ms=time.time_ns() // 1_000_000,
             last_ack_ms=own.raw["lastAckedTimestamp"],
         )
-
-    def _keeps_batch_indexes(self) -> bool | None:
-        """Whether the broker keeps acknowledgements inside batches; None if it may not be asked."""
-        try:
-            return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
-        except AdminUnauthorized:
-            return None
 
     # -- apply -------------------------------------------------------------------------------------------------------
 
@@ -215,10 +207,10 @@ class Skipper:
         ledgers = plan.situation.backlog.ledgers
         last = ledgers.number(ledgers.up_to(target))
         assert last is not None  # noqa: S101  # there is something to skip
-        backlog, deadline = plan.situation.backlog, time.monotonic() + _CONFIRM_SECONDS
+        backlog, deadline, counting = plan.situation.backlog, time.monotonic() + _CONFIRM_SECONDS, False
         while True:
             try:
-                self._admin.expire_messages(self._topic, self._subscription, last)
+                self._move(last, backlog, counting=counting)
             except AdminConflict:
                 # Another expiry, such as that of a time to live, is running; this one was not begun.
                 if time.monotonic() > deadline:
@@ -229,15 +221,22 @@ class Skipper:
             upcoming = backlog.entry(1)
             if upcoming is None or upcoming > last:
                 return
-            if upcoming != before.entry(1):
+            moved = upcoming != before.entry(1)
+            # Never twice in a row: a skip by a count that has no effect yet must not be repeated.
+            counting = moved and not counting
+            if moved:
                 # Where the topic ends with acknowledged entries, the broker's search for the position gives up early
-                # (ManagedCursorImpl.hasMoreEntries), perhaps after a single entry. A skip by a count has no such limit,
-                # and is as safe while nobody can acknowledge.
+                # (ManagedCursorImpl.hasMoreEntries), perhaps after a single entry. A skip by a count does not, and is
+                # as safe while nobody can acknowledge.
                 deadline = time.monotonic() + _CONFIRM_SECONDS
-                if not self._admin.stats(self._topic).subscriptions[self._subscription].consumers:
-                    self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
             elif time.monotonic() > deadline:
                 raise self._unconfirmed(last, backlog.mark_delete, f"for {_CONFIRM_SECONDS:.0f} s it has not moved")
+
+    def _move(self, last: Position, backlog: Backlog, *, counting: bool) -> None:
+        if counting and not self._admin.stats(self._topic).subscriptions[self._subscription].consumers:
+            self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
+        else:
+            self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
 
     def _watch(self, last: Position, before: Backlog) -> Backlog:
         """Wait a while until the cursor moves; the broker works in the background and tells nobody if that fails."""

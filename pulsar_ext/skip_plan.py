@@ -25,6 +25,7 @@ __all__ = [
     "BIG_ENTRY_BYTES",
     "AskFacts",
     "AskIndex",
+    "AskSplits",
     "Plan",
     "Situation",
     "Strategy",
@@ -66,6 +67,11 @@ class AskFacts:
     first: Position
 
 
+@dataclass(frozen=True, slots=True)
+class AskSplits:
+    """The search needs to know whether the broker can keep a cursor inside a batch; send a bool."""
+
+
 @dataclass(frozen=True)
 class Situation:
     """What is known of the topic and the subscription before anything is counted.
@@ -75,7 +81,7 @@ class Situation:
         single: whether the broker's counters show that no entry is a batch.
         acks_hide: whether messages inside a batch may be acknowledged, which the broker does not show.
         idle: whether the subscription has no consumer.
-        splits: whether the broker can keep a cursor inside a batch.
+        splits: whether the broker can keep a cursor inside a batch; None where that is asked when it matters.
         chunked: whether the broker has noticed chunks on the topic, which it does late and forgets.
         entry_bytes: the average size of an entry.
         now_ms: milliseconds since the epoch.
@@ -86,7 +92,7 @@ class Situation:
     single: bool
     acks_hide: bool
     idle: bool
-    splits: bool
+    splits: bool | None
     chunked: bool
     entry_bytes: float
     now_ms: int
@@ -116,7 +122,7 @@ class Plan:
         return self.cut.entries > 0 or self.cut.batch_index is not None
 
 
-Steps = Generator["AskEntry | AskIndex | AskFacts", object, Plan]
+Steps = Generator["AskEntry | AskIndex | AskFacts | AskSplits", object, Plan]
 
 
 def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
@@ -134,7 +140,9 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
         found = yield from counter.find(count, unit)
         if found is not None:
             strategy = Strategy.INDEX if counter.indexed else Strategy.ARITHMETIC
-            return _from_count(situation, found, count, unit, strategy)
+            return (yield from _from_count(situation, found, count, unit, strategy))
+    if situation.splits is None and unit == "message":
+        situation = replace(situation, splits=bool((yield AskSplits())))
     strategy = scan_strategy(situation, count)
     finder = yield from _scan(situation, count, unit, strategy, frozenset())
     ignored: set[MessageKey] = set()
@@ -164,7 +172,7 @@ def scan_strategy(situation: Situation, count: int) -> Strategy:
 def _scan(
     situation: Situation, count: int, unit: Unit, strategy: Strategy, abandoned: frozenset[MessageKey]
 ) -> Generator[AskFacts, object, CutFinder]:
-    finder = CutFinder(situation.backlog, count, unit, splits=situation.splits, abandoned=abandoned)
+    finder = CutFinder(situation.backlog, count, unit, splits=bool(situation.splits), abandoned=abandoned)
     first = situation.backlog.entry(1)
     assert first is not None  # noqa: S101  # or there would be nothing to scan
     facts = read_facts(situation.backlog, strategy, first)
@@ -187,7 +195,7 @@ def read_facts(backlog: Backlog, strategy: Strategy, first: Position) -> Generat
         at = backlog.ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
 
 
-def _from_count(situation: Situation, found: Counted, count: int, unit: Unit, strategy: Strategy) -> Plan:
+def _from_count(situation: Situation, found: Counted, count: int, unit: Unit, strategy: Strategy) -> Steps:
     backlog = situation.backlog
     end = Cut(found.position, found.messages, backlog.entries(found.position))
     hidden = situation.acks_hide and end.messages > end.entries
@@ -196,7 +204,10 @@ def _from_count(situation: Situation, found: Counted, count: int, unit: Unit, st
     before = backlog.ledgers.number(backlog.ledgers.up_to(found.position) - 1) or backlog.mark_delete
     start = Cut(max(before, backlog.mark_delete), found.messages - found.size, backlog.entries(before))
     inside = count - start.messages
-    if inside and not situation.splits:
+    splits = situation.splits
+    if inside and splits is None:
+        splits = bool((yield AskSplits()))
+    if inside and not splits:
         raise _inside(start, end, count, unit, {})
     cut = replace(start, messages=count, batch_index=inside) if inside else start
     return Plan(situation, cut, strategy, exact=not hidden)

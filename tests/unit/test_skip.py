@@ -13,7 +13,7 @@ from pulsar_ext.cuts import Backlog, Batch, CutFinder, Piece, Run, fact_of
 from pulsar_ext.errors import SkipInsideMessage
 from pulsar_ext.id_after import Found, find_after
 from pulsar_ext.positions import Ledgers, Position, PositionRange
-from pulsar_ext.skip_plan import AskFacts, AskIndex, Situation, Strategy, plan_skip
+from pulsar_ext.skip_plan import AskFacts, AskIndex, AskSplits, Situation, Strategy, plan_skip
 
 _OLD, _NOW = 1_000_000, 2_000_000
 
@@ -136,6 +136,8 @@ class Topic:
                 answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
                 if answer == self.at[0] and self.headers[answer].index > ask.index:
                     answer = Position(-1, -1)  # as the broker does inside the first batch
+            elif isinstance(ask, AskSplits):
+                answer = True
             elif isinstance(ask, AskFacts):
                 answer = fact_of(self.headers[ask.first]) if ask.first in self.headers else None
             else:
@@ -210,12 +212,12 @@ def test_plan_equals_the_model(data, acked, count, unit, index):
 
 
 @settings(max_examples=300, deadline=None)
-@given(topics(chunks=False), _ACKED, st.integers(0, 40), st.booleans())
-def test_inside_a_batch(made, acked, count, index):
+@given(topics(chunks=False), _ACKED, st.integers(0, 40), st.booleans(), st.sampled_from([True, None]))
+def test_inside_a_batch(made, acked, count, index, splits):
     """Where the broker keeps acknowledgements inside batches, every count up to the end is exact."""
     entries, sizes = made
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
-    plan = topic.run(plan_skip(topic.situation(splits=True), count, "message"))
+    plan = topic.run(plan_skip(topic.situation(splits=splits), count, "message"))
     messages = topic.whole()
     assert plan.cut.messages == min(count, len(messages))
     assert plan.exact == (count <= len(messages))
