@@ -1,0 +1,91 @@
+"""Sticky Key_Shared consumers get messages of each other's slots, because a batch goes by its first message's key."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pulsar as official
+
+from pulsar_ext.keys import KeyHashRanges, key_slot
+
+from ._env import label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_COUNT = 20_000
+_WAIT_MILLIS = 50
+_PATIENCE = 60
+_HALVES = KeyHashRanges.full().split(2)
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Let two consumers share the slots while a producer sends keyed messages in default batches."""
+    topic, client = env.topic(), env.client(pulsar)
+    received: list[list[str]] = [[], []]
+    try:
+        consumers = [_subscribe(pulsar, client, topic, turn, received) for turn in range(2)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pulsar_ext warns of such a producer
+            producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+            for number in range(_COUNT):
+                producer.send_async(f"key-{number % 500} {number}".encode(), None, partition_key=f"key-{number % 500}")
+        producer.flush()
+        idle = 0
+        while sum(map(len, received)) < _COUNT and idle < _PATIENCE:
+            before = sum(map(len, received))
+            for turn, consumer in enumerate(consumers):
+                _take(consumer, received[turn])
+            idle = idle + 1 if sum(map(len, received)) == before else 0
+    finally:
+        client.close()
+    every = [text for part in received for text in part]
+    own = sum(key_slot(text.split()[0]) in _HALVES[turn] for turn, part in enumerate(received) for text in part)
+    strangers = len(every) - own
+    return Counts(
+        sent=_COUNT,
+        delivered=own,
+        lost=_COUNT - own,
+        duplicated=len(every) - len(set(every)),
+        note=f"{strangers} came to the other consumer" if strangers else "",
+    )
+
+
+def _subscribe(pulsar: ModuleType, client: Any, topic: str, turn: int, received: list[list[str]]) -> Any:
+    ranges = [(one.start, one.end) for one in _HALVES[turn]]
+    if pulsar is official:
+        policy = pulsar.ConsumerKeySharedPolicy(key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=ranges)
+        return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+    builder = client.new_consumer().topic(topic).subscription_name("s").on_misrouted(_hand_over(received[1 - turn]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first of the two is alone for a moment
+        return builder.key_shared_policy(pulsar.KeySharedPolicy.sticky_hash_range().ranges(*ranges)).subscribe()
+
+
+def _hand_over(other: list[str]) -> Callable[[Any], None]:
+    return lambda message: other.append(label(message))
+
+
+def _take(consumer: Any, received: list[str]) -> None:
+    try:
+        while True:
+            message = consumer.receive(_WAIT_MILLIS)
+            received.append(label(message))
+            consumer.acknowledge(message)
+    except official.Timeout:
+        return
+
+
+SCENARIO = Scenario(
+    name="key-shared-batch-misroute",
+    claim="a message comes to the sticky Key_Shared consumer that has its key's slot, whatever batch it came in",
+    reference="docs/key-ranges.md#batches-that-mix-keys",
+    run=run,
+)

@@ -1,0 +1,81 @@
+"""A sticky Key_Shared consumer stalls for ever as soon as slots have no consumer, and nothing says so."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pulsar as official
+
+from pulsar_ext.keys import KeyHashRange, key_slot
+
+from ._env import label, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_COUNT = 20_000
+_QUIET_MILLIS = 3_000
+_OWN = KeyHashRange(0, 19_999)
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Read the messages of some slots while nobody has the others."""
+    topic, client = env.topic(), env.client(pulsar)
+    keys = [f"key-{number}" for number in range(_COUNT)]
+    own = [key for key in keys if key_slot(key) in _OWN]
+    try:
+        if pulsar is official:
+            consumer = _subscribe(pulsar, client, topic)
+            _fill(client, topic, keys)
+            found = list(labels(lambda millis: _received(consumer, millis), millis=_QUIET_MILLIS))
+            note = "and no word about it"
+        else:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                client.new_consumer().topic(topic).subscription_name("s").key_shared_policy(
+                    pulsar.KeySharedPolicy.sticky_hash_range().ranges(_OWN)
+                ).subscribe()
+            _fill(client, topic, keys)
+            found = [label(message) for message in _reader(pulsar, client, topic)]
+            note = f"by a reader of these slots; the consumer: {told[0].category.__name__}"
+    finally:
+        client.close()
+    return Counts(len(own), len(found), stuck=len(own) - len(found), duplicated=len(found) - len(set(found)), note=note)
+
+
+def _subscribe(pulsar: ModuleType, client: Any, topic: str) -> Any:
+    policy = pulsar.ConsumerKeySharedPolicy(
+        key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.end)]
+    )
+    return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+
+
+def _reader(pulsar: ModuleType, client: Any, topic: str) -> Any:
+    return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[_OWN])
+
+
+def _fill(client: Any, topic: str, keys: list[str]) -> None:
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    for key in keys:
+        producer.send_async(key.encode(), None, partition_key=key)
+    producer.flush()
+
+
+def _received(consumer: Any, millis: int) -> Any:
+    message = consumer.receive(millis)
+    consumer.acknowledge(message)
+    return message
+
+
+SCENARIO = Scenario(
+    name="key-shared-uncovered-stall",
+    claim="whoever reads the messages of some slots gets all of them, whether others read the rest or not",
+    reference="docs/key-ranges.md#uncovered-slots",
+    run=run,
+)
