@@ -1,6 +1,6 @@
 """Skip N messages exactly, against receiving and acknowledging them with the official client.
 
-    python -m benchmarks.skip [--count 1000000] [--rounds 3]
+    python -m benchmarks.skip [--count 1000000] [--rounds 3] [--kinds batched …]
 
 Each round runs both, one after the other, on a fresh subscription of the same topic; the ratio is of that round. Topics
 of one message an entry, which take the official client a minute, get a third of the rounds. Prints the table of
@@ -34,6 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", default=["batched", "unbatched", "unloaded"])
     options = parser.parse_args()
     print("| topic | strategy | receive + acknowledge, s | skip, s | ratio, median (least) |\n|---|---|---|---|---|")
     for profile in ("entry-index", "plain"):
@@ -45,7 +46,7 @@ def main() -> None:
                 pulsar_ext.Client(broker.service_url, admin=admin, logger=quiet) as ours,
             ):
                 for wanted, kind, what in _TOPICS:
-                    if wanted == profile:
+                    if wanted == profile and kind in options.kinds:
                         _measure(official, ours, admin, kind, what, options)
             official.close()
 

@@ -37,7 +37,7 @@ __all__ = [
 _FEW_ENTRIES = 256
 """Up to so many entries, asking for each one's headers costs less than opening a reader."""
 
-BIG_ENTRY_BYTES = 32 * 1024
+BIG_ENTRY_BYTES = 512 * 1024
 """From this average size on, an entry's headers cost less than its content."""
 
 _ABANDONED_MS = 60_000
