@@ -347,7 +347,7 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     return named
 
 
-def inner_message_of(official: pulsar.Message) -> Any:
+def inner_message_of(official: Any) -> Any:
     """Give the C++ message inside an official one."""
     return official._message
 
