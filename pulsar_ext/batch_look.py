@@ -1,7 +1,8 @@
 """Whether a topic's batches let the broker share it among readers: look at some of them, through the admin API.
 
-The broker counts entries and messages of the whole backlog; if they are as many, there is no batch to divide. Where
-there are batches, some of them, spread over the topic, are taken apart.
+The broker counts entries and messages of the backlog, up to a limit of its own (10,000 entries by default). If it
+counted all and they are as many, there is no batch to divide. Otherwise some entries, spread over the topic, are taken
+apart.
 """
 
 from __future__ import annotations
@@ -67,11 +68,10 @@ def look_at_batches(
         topics = [name.partition(index) for index in range(admin.partitions(name))] or [name]
         backlogs = [admin.analyze_backlog(each, subscription) for each in topics]
         entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
-        if any(one.aborted for one in backlogs):
-            return False, f"the broker stopped counting at {entries:,} entries, so the rest may hold any batch"
+        aborted = any(one.aborted for one in backlogs)
         if not entries:
             return False, "there is nothing to read yet, so nothing tells how producers make their batches"
-        if entries == messages:
+        if entries == messages and not aborted:
             return True, f"none of the {entries:,} entries is a batch of several messages"
         looked = 0
         for each in topics:
@@ -83,8 +83,8 @@ def look_at_batches(
     except AdminError as error:
         return False, f"the admin API could not tell how the batches are made: {error}"
     return True, (
-        f"each of {looked} entries looked at, of {entries:,}, belongs to one reader; a batch that does not would raise "
-        "MisroutedMessage"
+        f"each of {looked} entries looked at, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
+        "a batch that does not would raise MisroutedMessage"
     )
 
 

@@ -40,14 +40,16 @@ class SlotFilter:
     Args:
         ranges: the set.
         forms: finds out what a key is, where that decides.
+
+    `decided` remembers what was decided about a key without an ordering key; it is emptied when it has grown large.
     """
 
-    __slots__ = ("_forms", "_known", "ranges")
+    __slots__ = ("_forms", "decided", "ranges")
 
     def __init__(self, ranges: KeyHashRanges, forms: KeyForms) -> None:
         self.ranges = ranges
         self._forms = forms
-        self._known: dict[str, bool] = {}
+        self.decided: dict[str, bool] = {}
 
     def __call__(self, inner: Any) -> bool:
         """Whether the message's slot is in the set.
@@ -57,7 +59,7 @@ class SlotFilter:
         """
         try:
             if not inner.ordering_key():
-                known = self._known.get(inner.partition_key())
+                known = self.decided.get(inner.partition_key())
                 if known is not None:
                     return known
         except UnicodeDecodeError:
@@ -80,9 +82,9 @@ class SlotFilter:
             return self.ranges.contains(self._settle(inner, first, second))
         key = inner.partition_key()
         if key and not _ordering_key(inner):
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = wanted
+            if len(self.decided) >= _REMEMBERED:
+                self.decided.clear()
+            self.decided[key] = wanted
         return wanted
 
     def _settle(self, inner: Any, first: int, second: int | None) -> int:
@@ -122,10 +124,10 @@ class Filtered(Iterator[Any]):
         call: the wait with a timeout in milliseconds.
         wanted: whether to hand on a C++ message.
 
-    `passed_by` counts the messages that were not wanted.
+    `passed_by` counts the messages that were not wanted; `kept` holds what earlier calls left behind.
     """
 
-    __slots__ = ("_call", "_ready", "_source", "_unseen", "_wanted", "passed_by")
+    __slots__ = ("_call", "_ready", "_source", "_unseen", "_wanted", "kept", "passed_by")
 
     def __init__(self, source: Iterator[Any], call: Callable[[int], Any], wanted: Callable[[Any], bool]) -> None:
         self._source = source
@@ -133,6 +135,7 @@ class Filtered(Iterator[Any]):
         self._wanted = wanted
         self._ready: deque[Any] = deque()
         self._unseen: deque[Any] = deque()
+        self.kept = self._ready, self._unseen
         self.passed_by = 0
 
     def __next__(self) -> Any:
@@ -182,6 +185,12 @@ class Filtered(Iterator[Any]):
             millis = int((deadline - time.monotonic()) * 1000)
             if millis <= 0:
                 raise Timeout("Pulsar error: TimeOut")
+
+    def wants(self, inner: Any) -> bool:
+        """Whether a C++ message is wanted, which is counted if it is not."""
+        wanted = self._wanted(inner)
+        self.passed_by += not wanted
+        return wanted
 
     def peek(self) -> bool:
         """Wait for a wanted message and keep it for the next receive; False if nothing came within 100 ms."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import signal
 import threading
 import time
 
@@ -267,3 +269,88 @@ def half_a_message(client, admin, topic):
     client.shutdown()
     tail = admin.examine(topic)
     assert tail.chunk_id < tail.num_chunks - 1
+
+
+def test_a_child_process_is_told(client, topic):
+    """A reader of ranges that a fork inherits refuses to read there, instead of hanging."""
+    fill(client, topic, "unbatched", 5)
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["1-65535"])
+    reader.read_next(5000)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            reader.read_next()
+        except pulsar.ForkedClientError:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(list(reader)) == 4
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_ctrl_c_swallows_no_message(client, topic, timed):
+    """However often the reading is interrupted, every message of the range is read once and in order."""
+    keys = fill(client, topic, "default", 20_000, keys=3000)
+    half = FULL.split(2)[0]
+    expected = [n for n in range(20_000) if half.contains_key(keys[n])]
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=half)
+    found, interrupted, reading = [], 0, False
+
+    def interrupt(*_):
+        nonlocal reading
+        if reading:
+            reading = False
+            raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+    try:
+        while len(found) < len(expected):
+            message = None
+            try:
+                reading = True
+                message = reader.read_next(10_000) if timed else reader.read_next()
+                reading = False
+            except KeyboardInterrupt:
+                interrupted += 1
+            # An interrupt may come when the message has been handed out already.
+            if message is not None:
+                found.append(number_of(message))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert found == expected
+    assert interrupted > 10
+
+
+@pytest.mark.parametrize("fault", ["cut", "kill"])
+def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, pulsar_client_factory, pulsar_fault_proxy, fault):
+    """While connections are cut, or the broker is killed and restarted, readers that tile the slots read all once."""
+    own = pulsar_own_broker("small-chunks")
+    topic = "persistent://public/default/faults"
+    proxy = pulsar_fault_proxy(own)
+    client = pulsar_client_factory(own)
+    total = 0
+    for kind in ("unbatched", "default", "key", "chunked"):
+        total += len(fill(client, topic, kind, 60 if kind == "chunked" else 3000, keys=2000))
+    reading = pulsar_client_factory(own, service_url=proxy.service_url)
+    readers = [
+        reading.create_reader(topic, MessageId.earliest, key_hash_ranges=part, receiver_queue_size=100)
+        for part in FULL.split(3)
+    ]
+    found = []
+    for turn in range(4):
+        for reader in readers:
+            for _ in range(300 + 100 * turn):
+                found.append((message := reader.read_next(60_000)).message_id())
+                assert reader.key_hash_ranges.contains_key(message.partition_key())
+        if fault == "cut":
+            proxy.cut()
+        elif turn < 2:
+            own.kill()
+            own.restart()
+    for reader in readers:
+        found += [message.message_id() for message in reader]
+    assert len(found) == len(set(found)) == total
