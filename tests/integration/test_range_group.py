@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -122,23 +123,33 @@ def test_an_empty_topic_tells_nothing(client, admin, topic):
         assert sum(map(len, read_all(group))) == 100
 
 
-def test_nothing_is_lost_or_doubled_by_cut_connections(
-    pulsar_client_factory, client, broker, pulsar_fault_proxy, topic
-):
-    """While the connection is cut ten times, a group reads every message once."""
-    fill(client, topic, "unbatched", 5000)
-    proxy = pulsar_fault_proxy(broker)
-    cut = pulsar_client_factory(broker, service_url=proxy.service_url)
-    with cut.create_reader_group(topic, MessageId.earliest, 3, receiver_queue_size=100) as group:
+@pytest.mark.parametrize("fault", ["cut", "kill"])
+def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, pulsar_client_factory, pulsar_fault_proxy, fault):
+    """While connections are cut, or the broker is killed and restarted, a group reads every message once."""
+    own = pulsar_own_broker("small-chunks")
+    topic = "persistent://public/default/faults"
+    fill(pulsar_client_factory(own), topic, "unbatched", 5000, keys=2000)
+    fill(pulsar_client_factory(own), topic, "key", 1000, keys=20)
+    proxy = pulsar_fault_proxy(own)
+    client = pulsar_client_factory(own, service_url=proxy.service_url)
+    found = []
+    with client.create_reader_group(topic, MessageId.earliest, 3, receiver_queue_size=100) as group:
         assert group.filtering == "broker"
-        found = []
-        for turn in range(10):
+        for turn in range(6):
             for reader in group:
                 for _ in range(100 + turn):
-                    try:
-                        found.append(number_of(reader.read_next(200)))
-                    except pulsar.Timeout:
-                        break
-            proxy.cut()
-        found += [number for part in read_all(group, 5000 - len(found)) for number in part]
-    assert len(found) == len(set(found)) == 5000
+                    with contextlib.suppress(pulsar.Timeout):
+                        found.append(reader.read_next(50).message_id())
+            if fault == "cut":
+                proxy.cut()
+            elif turn < 2:
+                own.kill()
+                own.restart()
+        last = time.monotonic()
+        while len(found) < 6000 or time.monotonic() - last < 2:
+            assert time.monotonic() - last < 60
+            for reader in group:
+                with contextlib.suppress(pulsar.Timeout):
+                    found.append(reader.read_next(10).message_id())
+                    last = time.monotonic()
+    assert len(found) == len(set(found)) == 6000
