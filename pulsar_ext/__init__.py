@@ -11,7 +11,7 @@ import pulsar as _pulsar_official
 from . import _official
 from ._version import __version__
 from .admin import AsyncPulsarAdmin, PulsarAdmin
-from .client import AuthenticationToken, Client
+from .client import AuthenticationToken, Client, TableView
 from .consumer import Consumer
 from .errors import (
     AdminConflict,
@@ -64,6 +64,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MessageId",
     "Producer",
     "Reader",
+    "TableView",
     "AdminConflict",
     "AdminError",
     "AdminNotAllowed",

@@ -14,7 +14,7 @@ import os
 import sys
 import weakref
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import _pulsar
 import pulsar
@@ -36,6 +36,7 @@ __all__ = [
     "AsyncProducerDoor",
     "ClientDoor",
     "ConsumerDoor",
+    "InnerMessage",
     "InnerMessageBuilder",
     "InnerMessageId",
     "MessageDoor",
@@ -43,6 +44,7 @@ __all__ = [
     "ProducerDoor",
     "ReaderDoor",
     "Refusing",
+    "TableViewDoor",
     "Timeout",
     "adopt",
     "alias_submodules",
@@ -50,15 +52,19 @@ __all__ = [
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
-    "inner_of",
     "named_arguments",
     "polling",
     "raise_result",
+    "reader_heard",
     "refuse_after_fork",
+    "shaped_like",
     "truthy",
     "wrap_batch",
 ]
 
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+InnerMessage = _pulsar.Message
 InnerMessageId = _pulsar.MessageId
 InnerMessageBuilder = _pulsar.MessageBuilder
 Timeout = _pulsar.Timeout
@@ -164,6 +170,7 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
 
     __slots__ = ("inner",)
     inner: Any
+    _window: Any
 
     def __init__(self) -> None:
         self.inner = _never_opened("Producer", "Client.create_producer()")
@@ -242,6 +249,16 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
         self.inner = _never_opened("Reader", "Client.create_reader()")
 
 
+class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
+    """`pulsar.TableView` with its C++ view in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self, official: pulsar.TableView) -> None:
+        super().__init__(official._table_view, official._topic, official._subscription, official._schema)
+
+
 class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
     """`pulsar.asyncio.Producer` whose sends can be watched: the official one keeps only four numbers of an id."""
 
@@ -282,6 +299,7 @@ for _door, _private in (
     (ConsumerDoor, "_consumer"),
     (ReaderDoor, "_reader"),
     (ClientDoor, "_client"),
+    (TableViewDoor, "_table_view"),
 ):
     setattr(_door, _private, _door.__dict__["inner"])
 
@@ -334,6 +352,19 @@ def raise_result(result: Any) -> NoReturn:
     raise error(f"Pulsar error: {result.name}")
 
 
+def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Show a method with the official one's signature, and what it takes more by keyword."""
+
+    def shape(method: _F) -> _F:
+        signature = inspect.signature(official)
+        own = [p for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        parameters = [*signature.parameters.values(), *own]
+        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return method
+
+    return shape
+
+
 def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Give every argument of a call of an official method by its name, defaults included.
 
@@ -352,9 +383,11 @@ def inner_message_of(official: Any) -> Any:
     return official._message
 
 
-def inner_of(official: Any) -> Any:
-    """Give the C++ object of an official Consumer: a C++ reader, where the official client made it for a listener."""
-    return official._consumer
+def reader_heard(official: Any) -> pulsar.Reader:
+    """Give the reader that a reader listener is called with: the official client hands it out as a Consumer."""
+    reader = pulsar.Reader()
+    reader._reader = official._consumer
+    return reader
 
 
 _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -384,6 +417,8 @@ def _in_child() -> None:
         handle.inner = refusal
         if isinstance(handle, ConsumerDoor | ReaderDoor):
             handle._source = handle._receive_call = refusal
+        elif isinstance(handle, ProducerDoor):
+            handle._window = None  # its lock may have been held at the fork, for good
     _inherited.clear()
 
 

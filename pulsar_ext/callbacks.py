@@ -15,11 +15,14 @@ from .errors import InvalidUse
 from .message_id import MessageId, from_inner
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
-__all__ = ["SendCallback", "guard_callback", "guard_listener", "refuse_in_callback"]
+__all__ = ["SENDING", "SendCallback", "guard_callback", "guard_listener", "guard_router", "refuse_in_callback"]
 
 SendCallback = Callable[[Any, MessageId], object]
+
+SENDING: set[CodeType] = set()
+"""The code of `Producer.send_async`, which calls a callback itself when its message is refused."""
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -46,6 +49,22 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
 
+def guard_router(router: Callable[[Any, int], Any]) -> Callable[[Any, int], int]:
+    """Keep what a message router raises, or gives that is no number, away from the C++ client, which would crash.
+
+    The message then fails with `UnknownError`, for it has no partition.
+    """
+
+    def guarded(message: Any, partitions: int) -> int:
+        try:
+            return int(router(message, partitions))
+        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+            _log.exception("A message router failed; its message has no partition")
+            return -1
+
+    return guarded
+
+
 def refuse_in_callback(client: object, what: str) -> None:
     """Refuse a call that would wait for the thread that it runs on.
 
@@ -53,13 +72,17 @@ def refuse_in_callback(client: object, what: str) -> None:
         InvalidUse: a send callback of `client` is running on this thread.
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the stack tells at no cost to the callbacks
+    inside = False
     while frame is not None:
-        if frame.f_code is _GUARDED and frame.f_locals["_client"] is client:
-            raise InvalidUse(
-                f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or "
-                "hand the work to a thread of your own."
-            )
+        inside = inside or (frame.f_code is _GUARDED and frame.f_locals["_client"] is client)
+        if inside and frame.f_code in SENDING:
+            return  # the message was refused at once, and its callback runs on the sender's own thread
         frame = frame.f_back
+    if inside:
+        raise InvalidUse(
+            f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or hand "
+            "the work to a thread of your own."
+        )
 
 
 _GUARDED = guard_callback(lambda *_: None, None, from_inner).__code__

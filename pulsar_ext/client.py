@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
+import sys
 import threading
+import time
 import weakref
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ClientDoor, consumers_of, inner_of, named_arguments, refuse_after_fork, truthy
+from ._official import (
+    ClientDoor,
+    TableViewDoor,
+    consumers_of,
+    named_arguments,
+    reader_heard,
+    refuse_after_fork,
+    shaped_like,
+    truthy,
+)
 from .admin import PulsarAdmin, derive_admin_url
 from .builders import ConsumerBuilder, ReaderBuilder
-from .callbacks import guard_listener, refuse_in_callback
+from .callbacks import guard_listener, guard_router, refuse_in_callback
 from .consumer import Consumer
-from .errors import InvalidUse
+from .errors import AdminUnavailable, InvalidUse
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import Message, adopt_message, message_class
@@ -41,7 +54,7 @@ if TYPE_CHECKING:
     from .producer import Producer
     from .range_group import Filtering
 
-__all__ = ["AuthenticationToken", "Client"]
+__all__ = ["AuthenticationToken", "Client", "TableView"]
 
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 _ADMIN_SECONDS = 5.0
@@ -58,6 +71,10 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
         return "AuthenticationToken(<hidden>)"
 
 
+class TableView(TableViewDoor):
+    """A `pulsar.TableView`; made by `Client.create_table_view()`."""
+
+
 class Client(ClientDoor):
     """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
 
@@ -70,8 +87,19 @@ class Client(ClientDoor):
         **kwargs: the official arguments.
     """
 
-    __slots__ = ("_admin", "_admin_lock", "_closed", "_derived", "_own_admin", "_producers", "resolver")
+    __slots__ = (
+        "_admin",
+        "_admin_lock",
+        "_closed",
+        "_closing",
+        "_derived",
+        "_own_admin",
+        "_producers",
+        "operation_timeout_seconds",
+        "resolver",
+    )
 
+    @shaped_like(pulsar.Client.__init__)
     def __init__(self, service_url: Any, *args: Any, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
         if not (admin is None or isinstance(admin, PulsarAdmin | str)):
             raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
@@ -79,20 +107,25 @@ class Client(ClientDoor):
         super().__init__(**arguments)
         self._admin_lock = threading.Lock()
         self._own_admin = not isinstance(admin, PulsarAdmin)
-        self._admin = admin if isinstance(admin, PulsarAdmin) else None
-        self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(admin, arguments)
+        self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(arguments)
+        self._admin = _admin_at(admin, arguments) if isinstance(admin, str) else admin
         self.resolver = Resolver(self._admin_api, self._open_reader)
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self.operation_timeout_seconds: int = arguments["operation_timeout_seconds"]
+        self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
         _open_clients.add(self)
+        _close_in_worker_processes()
 
+    @shaped_like(pulsar.Client.create_producer)
     def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Producer:
         """Create a producer; the arguments are the official ones.
 
         With `chunking_enabled`, `max_pending_messages` is a window of this library's own that counts 5 MiB as one
         chunk, because the official queue deadlocks there.
         """
+        refuse_in_callback(self, "create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
         window = None
@@ -103,18 +136,23 @@ class Client(ClientDoor):
             named["block_if_queue_full"] = False
         router = named["message_router"]
         if router is not None:
-            named["message_router"] = lambda message, partitions: router(adopt_message(message, Message), partitions)
+            named["message_router"] = guard_router(
+                lambda message, count: router(adopt_message(message, Message), count)
+            )
         kind = producer_class(batching_enabled=named["batching_enabled"], batching_type=named["batching_type"])
         producer = kind._of(super().create_producer(**named), self, window)  # noqa: SLF001  # our own factory
         self._producers.add(producer)
         return producer
 
+    @shaped_like(pulsar.Client.subscribe)
     def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Consumer:
         """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones."""
+        refuse_in_callback(self, "subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
         check_key_shared(named["key_shared_policy"], named["consumer_type"])
         messages = message_class(named["schema"])
         splits = named["consumer_type"] in _SPLITTING
+        policy = named["dead_letter_policy"]
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
@@ -130,12 +168,19 @@ class Client(ClientDoor):
             named["message_listener"] = listen
         official = super().subscribe(**named)
         consumer = Consumer._of(  # noqa: SLF001
-            official, self, messages, topic, splits=splits, queued=named["receiver_queue_size"] != 0
+            official,
+            self,
+            messages,
+            topic,
+            splits=splits,
+            queued=named["receiver_queue_size"] != 0,
+            max_redeliver_count=None if policy is None else policy.max_redeliver_count,
         )
         subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
         return consumer
 
+    @shaped_like(pulsar.Client.create_reader)
     def create_reader(
         self,
         topic: str,
@@ -163,25 +208,43 @@ class Client(ClientDoor):
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
         """
+        refuse_in_callback(self, "create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
         if key_hash_ranges is not None:
             return open_range_reader(self, named, key_hash_ranges, key_forms)
         if isinstance(topic, str):
             named["start_message_id"] = self.resolver.start_of(topic, start_message_id).inner
         messages = message_class(named["schema"])
+        opened: list[weakref.ref[Reader]] = []
         listener = named["reader_listener"]
         if listener:
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
-                reader = Reader.__new__(Reader)
-                reader.inner = inner_of(official)
-                guard_listener(listener, reader, adopt_message(message, messages))
+                heard = opened[0]() if opened else None
+                if heard is None:  # create_reader has not returned yet
+                    heard = Reader._of(reader_heard(official), self, messages, topic)  # noqa: SLF001
+                guard_listener(listener, heard, adopt_message(message, messages))
 
             named["reader_listener"] = listen
         official = super().create_reader(**named)
         reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
+        opened.append(weakref.ref(reader))
         self._replace(official, reader)
         return reader
+
+    @shaped_like(pulsar.Client.create_table_view)
+    def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
+        """Create a table view; the arguments are the official ones."""
+        refuse_in_callback(self, "create_table_view")
+        view = TableView(super().create_table_view(*args, **kwargs))
+        refuse_after_fork(view)
+        return view
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        refuse_in_callback(self, "get_topic_partitions")
+        partitions: list[str] = super().get_topic_partitions(topic)
+        return partitions
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
@@ -304,21 +367,22 @@ class Client(ClientDoor):
 
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
-        if self._closed:
-            return
         refuse_in_callback(self, "close")
-        self._closed = True
-        for producer in list(self._producers):
-            with contextlib.suppress(pulsar.PulsarException):
-                producer.close()
-        try:
-            self.inner.close()
-        finally:
-            self._close_admin()
+        with self._closing:  # a second caller, or the end of the program, waits for the first
+            if self._closed:
+                return
+            deadline = time.monotonic() + self.operation_timeout_seconds
+            try:
+                for producer in list(self._producers):
+                    with contextlib.suppress(pulsar.PulsarException):
+                        producer.finish(deadline)
+                self.inner.close()
+            finally:
+                self._closed = True
+                self._close_admin()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
-        refuse_in_callback(self, "shutdown")
         self._closed = True
         self.inner.shutdown()
         for producer in list(self._producers):
@@ -352,19 +416,37 @@ class Client(ClientDoor):
                 self._admin = None
 
 
-def _derive_admin(admin: Any, arguments: dict[str, Any]) -> PulsarAdmin:
-    service_url = arguments["service_url"]
-    if not isinstance(service_url, str) and not isinstance(admin, str):
-        raise InvalidUse("With a service URL that changes, the admin API cannot be derived: give Client(admin=…).")
+def _admin_at(url: str, arguments: dict[str, Any]) -> PulsarAdmin:
     authentication = arguments["authentication"]
     return PulsarAdmin(
-        admin if isinstance(admin, str) else derive_admin_url(service_url),
+        url,
         token=authentication._token if isinstance(authentication, AuthenticationToken) else None,  # noqa: SLF001
         tls_trust_certs_file_path=arguments["tls_trust_certs_file_path"],
         tls_allow_insecure_connection=arguments["tls_allow_insecure_connection"],
         timeout_seconds=_ADMIN_SECONDS,
         deadline_seconds=_ADMIN_SECONDS,
     )
+
+
+def _derive_admin(arguments: dict[str, Any]) -> PulsarAdmin:
+    """Take the environment's admin URL, else that of the service URL.
+
+    Raises:
+        InvalidUse: the environment's is none.
+        AdminUnavailable: none can be derived.
+    """
+    if url := os.environ.get("PULSAR_ADMIN_URL"):
+        try:
+            return _admin_at(url, arguments)
+        except InvalidUse as error:
+            raise InvalidUse(f"The environment's PULSAR_ADMIN_URL cannot be used. {error}") from None
+    service_url = arguments["service_url"]
+    try:
+        return _admin_at(derive_admin_url(service_url if isinstance(service_url, str) else "(changing)"), arguments)
+    except InvalidUse as error:
+        raise AdminUnavailable(
+            f"No admin API can be derived from the service URL: {error} Give Client(admin=…) or PULSAR_ADMIN_URL."
+        ) from None
 
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -379,3 +461,15 @@ def _close_at_exit() -> None:
 
 
 atexit.register(_close_at_exit)
+
+
+def _close_in_worker_processes() -> None:
+    """Close at the end of a process that multiprocessing made as well: those skip what atexit knows."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is None or processes.parent_process() is None or os.getpid() in _workers:
+        return
+    _workers.add(os.getpid())
+    Finalize(None, _close_at_exit, exitpriority=100)
+
+
+_workers: set[int] = set()

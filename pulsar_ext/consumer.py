@@ -8,11 +8,15 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ConsumerDoor, MessageDoor, adopt, refuse_after_fork
+from ._official import ConsumerDoor, InnerMessage, MessageDoor, adopt, refuse_after_fork
+from .callbacks import refuse_in_callback
+from .errors import InvalidUse
 from .message import Message
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner, is_chunked
 from .receiving import Receiving
@@ -26,19 +30,33 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 _LIVE = Origin.LIVE
+_log = logging.getLogger("pulsar_ext")
 
 
 class Consumer(Receiving, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
-    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_splits", "_topics")
+    __slots__ = (
+        "_batches",
+        "_client",
+        "_closed",
+        "_max_redeliver_count",
+        "_message_class",
+        "_receive_call",
+        "_source",
+        "_splits",
+        "_topics",
+    )
 
     def __init__(self) -> None:
         super().__init__()
+        self._client: Client = None  # type: ignore[assignment]  # never opened
         self._closed = False
         self._message_class = Message
         self._source = self._receive_call = self.inner
         self._splits = False
+        self._max_redeliver_count: int | None = None
+        self._batches: dict[int, Any] = {}
 
     @classmethod
     def _of(
@@ -50,6 +68,7 @@ class Consumer(Receiving, ConsumerDoor):
         *,
         splits: bool,
         queued: bool = True,
+        max_redeliver_count: int | None = None,
     ) -> Self:
         """Take over an official consumer.
 
@@ -60,12 +79,15 @@ class Consumer(Receiving, ConsumerDoor):
             topics: what was subscribed to.
             splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
+            max_redeliver_count: that of the dead letter policy.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._message_class = message_class
         self._topics = topics
         self._splits = splits
+        self._max_redeliver_count = max_redeliver_count
+        self._batches = {}
         self._closed = False
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
         refuse_after_fork(self)
@@ -80,11 +102,18 @@ class Consumer(Receiving, ConsumerDoor):
             The messages, in order; empty if none came within the policy's time.
         """
         new = self._message_class
+        thread = threading.get_ident()
+        if thread not in self._batches:
+            # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.
+            batches = self._batches
+            for batches[thread] in iter(self.inner.batch_receive, None):
+                break
         messages = []
-        for inner in self.inner.batch_receive():
+        for inner in self._batches[thread]:
             message = new()
             message.inner = inner
             messages.append(message)
+        del self._batches[thread]
         return messages
 
     def acknowledge(self, message: Any) -> None:
@@ -99,6 +128,8 @@ class Consumer(Receiving, ConsumerDoor):
         """
         if isinstance(message, MessageDoor) or (isinstance(message, MessageId) and message.origin is _LIVE):
             self.inner.acknowledge(message.inner)
+        elif isinstance(message, InnerMessage):
+            self.inner.acknowledge(message)
         elif isinstance(message, pulsar.Message):
             super().acknowledge(message)
         else:
@@ -115,8 +146,8 @@ class Consumer(Receiving, ConsumerDoor):
         Raises:
             pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
         """
-        if isinstance(message, MessageDoor):
-            self.inner.acknowledge_cumulative(message.inner)
+        if isinstance(message, MessageDoor | InnerMessage):
+            self.inner.acknowledge_cumulative(message.inner if isinstance(message, MessageDoor) else message)
             return
         if isinstance(message, pulsar.Message):
             super().acknowledge_cumulative(message)
@@ -131,17 +162,32 @@ class Consumer(Receiving, ConsumerDoor):
         Raises:
             TopicRequired: the consumer reads several topics and the id does not say which one.
         """
+        if isinstance(message, InnerMessage):
+            message = Message._wrap(message)  # noqa: SLF001  # our own class
         if isinstance(message, MessageDoor) and not (
             self._splits and is_chunked(message.inner.message_id().serialize())
         ):
             self.inner.negative_acknowledge(message.inner)
         elif self._splits:
-            for inner in self._to_redeliver(message):
-                self.inner.negative_acknowledge(inner)
+            if not self._is_for_dead_letter(message):
+                for inner in self._to_redeliver(message):
+                    self.inner.negative_acknowledge(inner)
+        elif isinstance(message, MessageDoor):
+            self.inner.negative_acknowledge(message.inner)
         elif isinstance(message, pulsar.Message):
             super().negative_acknowledge(message)
         else:
             self.inner.negative_acknowledge(self._with_topic(as_message_id(message)))
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Have the broker deliver every unacknowledged message again."""
+        self._forget_answers()
+        self.inner.redeliver_unacknowledged_messages()
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription; the consumer is closed afterwards."""
+        refuse_in_callback(self._client, "unsubscribe")
+        self.inner.unsubscribe()
 
     def seek(self, messageid: Any) -> None:
         """Move the subscription to a message, or to a publish time in milliseconds.
@@ -154,13 +200,43 @@ class Consumer(Receiving, ConsumerDoor):
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidUse: it is neither an id nor an int.
         """
-        self.inner.seek(seek_target(self._client.resolver, self._topics, messageid))
+        refuse_in_callback(self._client, "seek")
+        target = seek_target(self._client.resolver, self._topics, messageid)
+        self._forget_answers()
+        self.inner.seek(target)
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
+        refuse_in_callback(self._client, "get_last_message_id")
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
+
+    def _is_for_dead_letter(self, message: Any) -> bool:
+        """Whether one more redelivery would make the C++ client send a chunked message to the dead letter topic.
+
+        Its dead letter producer cannot send what needs chunks, and a dead letter that fails ends the process.
+        """
+        if self._max_redeliver_count is None:
+            return False
+        if not isinstance(message, pulsar.Message):
+            if is_open(as_message_id(message)) or isinstance(as_message_id(message), ChunkMessageId):
+                raise InvalidUse(
+                    "With a dead letter policy, a chunked message is negatively acknowledged by the message, not by "
+                    "its id, which does not tell how often it was delivered."
+                )
+            return False
+        if not isinstance(message.message_id(), ChunkMessageId):
+            return False
+        if message.redelivery_count() < self._max_redeliver_count:
+            return False
+        _log.error(
+            "%r was redelivered %d times and stays unacknowledged: the official client's dead letter producer cannot "
+            "send a chunked message. Send it on with a producer of your own and acknowledge it.",
+            message.message_id(),
+            message.redelivery_count(),
+        )
+        return True
 
     def _topic_of(self, message_id: MessageId) -> str:
         return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)

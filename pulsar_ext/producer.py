@@ -7,12 +7,15 @@ chunked messages therefore runs without the official queue, behind a `Window` of
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ProducerDoor, adopt, refuse_after_fork
-from .callbacks import SendCallback, guard_callback, refuse_in_callback
+from ._official import ProducerDoor, adopt, refuse_after_fork, shaped_like
+from .callbacks import SENDING, SendCallback, guard_callback, refuse_in_callback
 from .message_id import MessageId, from_inner, plain_from_inner
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ class Producer(ProducerDoor):
         refuse_after_fork(self)
         return self
 
+    @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
@@ -74,6 +78,7 @@ class Producer(ProducerDoor):
         finally:
             window.release(weight)
 
+    @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
 
@@ -86,6 +91,8 @@ class Producer(ProducerDoor):
             *args: the official arguments.
             **kwargs: the official arguments.
         """
+        if callback is not None and not callable(callback):
+            raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")
         message = self.build(content, *args, **kwargs)
         guarded = None if callback is None else guard_callback(callback, self._client, self._wrap)
         if not self._unflushed:
@@ -96,10 +103,7 @@ class Producer(ProducerDoor):
             self.inner.send_async(message, guarded)
             return
         weight = window.weigh(message.length())
-        if not self._enter(window, weight):
-            if guarded is not None:
-                guarded(pulsar.Result.ProducerQueueIsFull, MessageId().inner)
-            return
+        entered = False
 
         def done(result: Any, inner: Any) -> None:
             window.release(weight)
@@ -107,10 +111,15 @@ class Producer(ProducerDoor):
                 guarded(result, inner)
 
         try:
-            self.inner.send_async(message, done)
+            entered = self._enter(window, weight)
+            if entered:
+                self.inner.send_async(message, done)
         except BaseException:
-            window.release(weight)
+            if entered:
+                window.release(weight)
             raise
+        if not entered and guarded is not None:
+            guarded(pulsar.Result.ProducerQueueIsFull, MessageId().inner)
 
     def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted.
@@ -127,24 +136,55 @@ class Producer(ProducerDoor):
     def close(self) -> None:
         """Wait until everything sent so far is persisted, then close; closing again does nothing.
 
-        While the broker is out of reach nothing is waited for: pending messages fail with `AlreadyClosed`, each
-        callback is told.
+        The wait ends with the connection, and at the latest after the client's `operation_timeout_seconds`: what is
+        pending then fails with `AlreadyClosed`.
         """
-        if self._closed:
+        if self._client is None:
+            self.inner.close()
             return
         refuse_in_callback(self._client, "close")
+        self.finish(time.monotonic() + self._client.operation_timeout_seconds)
+
+    def finish(self, deadline: float) -> None:
+        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        if self._closed:
+            return
         self._closed = True
         try:
-            if self.inner.is_connected():
-                self.inner.flush()  # the official close fails an open batch
+            self._flush_until(deadline)  # the official close fails an open batch
         finally:
-            self.inner.close()
-            _unflushed.discard(self)
+            try:
+                self.inner.close()
+            finally:
+                self._let_go()
+
+    def _flush_until(self, deadline: float) -> None:
+        """Flush while the connection lasts: the native flush would wait for a lost one for ever."""
+        if not self.inner.is_connected():
+            return
+        flushed = threading.Event()
+
+        def flush() -> None:
+            with contextlib.suppress(pulsar.PulsarException):  # each message's callback has been told
+                self.inner.flush()
+            flushed.set()
+
+        try:
+            threading.Thread(target=flush, name="pulsar_ext-flush", daemon=True).start()
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            self.inner.flush_async(lambda _: flushed.set())
+        while not flushed.wait(0.02) and time.monotonic() < deadline and self.inner.is_connected():
+            pass
 
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client was shut down."""
         self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         _unflushed.discard(self)
+        if self._window is not None:
+            self._window.close()
 
     def __enter__(self) -> Self:
         return self
@@ -161,3 +201,6 @@ class Producer(ProducerDoor):
         refuse_in_callback(self._client, "send_async with a full queue")
         window.acquire(weight)
         return True
+
+
+SENDING.add(Producer.send_async.__code__)

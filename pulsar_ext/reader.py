@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from ._official import ReaderDoor, adopt, refuse_after_fork
+from .callbacks import refuse_in_callback
 from .message import Message
 from .receiving import Receiving
 from .resolver import seek_target
@@ -24,6 +25,7 @@ class Reader(Receiving, ReaderDoor):
 
     def __init__(self) -> None:
         super().__init__()
+        self._client: Client = None  # type: ignore[assignment]  # never opened
         self._closed = False
         self._message_class = Message
         self._source = self._receive_call = self.inner
@@ -55,4 +57,12 @@ class Reader(Receiving, ReaderDoor):
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidUse: it is neither an id nor an int.
         """
-        self.inner.seek(seek_target(self._client.resolver, self._topic, messageid))
+        refuse_in_callback(self._client, "seek")
+        target = seek_target(self._client.resolver, self._topic, messageid)
+        self._forget_answers()
+        self.inner.seek(target)
+
+    def has_message_available(self) -> bool:
+        """Tell whether there is a message to read."""
+        refuse_in_callback(self._client, "has_message_available")
+        return bool(self.inner.has_message_available())

@@ -16,6 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from ._official import POLL_MILLIS, Timeout, consumers_of, polling, raise_result
+from .callbacks import refuse_in_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,7 @@ class Receiving:
                 for message.inner in self._source:
                     return message
             except Timeout:
+                refuse_in_callback(self._client, "a receive without messages")
                 if timeout_millis is None:
                     continue
                 if deadline is None:
@@ -70,10 +72,16 @@ class Receiving:
                 if left < POLL_MILLIS:
                     return self._receive_soon(message, left)
 
+    def _forget_answers(self) -> None:
+        """Drop what was asked for earlier and came since: it is from before a seek or a redelivery."""
+        if isinstance(self._receive_call, PendingReceives):
+            self._receive_call.forget()
+
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
         if self._closed:
             return
+        refuse_in_callback(self._client, "close")
         self._closed = True
         self.inner.close()
         consumers = consumers_of(self._client)
@@ -138,6 +146,11 @@ class PendingReceives:
         message = self._answers[0]
         del self._answers[0]
         return message
+
+    def forget(self) -> None:
+        """Drop the answers that nobody has taken."""
+        with self._changed:
+            self._answers.clear()
 
     def _answer(self, result: Any, message: Any) -> None:
         with self._changed:

@@ -202,12 +202,19 @@ class Resolver:
         """Find the message's chunks, or where headers cannot be had, its live id."""
         if not TopicName.parse(topic).is_persistent:
             return Chunks((_position(message_id),))
-        if self._asked_in_vain is not None and time.monotonic() - self._asked_in_vain[0] < _RETRY_SECONDS:
-            raise self._asked_in_vain[1]
+        vain = self._asked_in_vain
+        if vain is not None and time.monotonic() - vain[0] < _RETRY_SECONDS:
+            raise vain[1].with_traceback(None)
         self._asked_in_vain = None
         admin = self._admin().within(_HEADER_SECONDS)
         try:
             return resolve_chunks(admin, topic, _position(message_id))
+        except IncompleteChunkedMessage:
+            raise
+        except MessageIdNotFound:
+            # Whatever answers at a wrong address has no such entry either: does this one know the topic?
+            admin.internal_stats(topic)
+            raise
         except AdminError as error:
             try:
                 ledgers = ledger_sizes(admin.internal_stats(topic))

@@ -28,6 +28,7 @@ class Window:
         self._limit = limit
         self.blocks = blocks
         self._used = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     @staticmethod
@@ -55,5 +56,11 @@ class Window:
             self._used -= weight
             self._changed.notify_all()
 
+    def close(self) -> None:
+        """Let everybody in: the producer is closed and refuses them itself."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
     def _has_room(self, weight: int) -> bool:
-        return not self._limit or self._used == 0 or self._used + weight <= self._limit
+        return self._closed or not self._limit or self._used == 0 or self._used + weight <= self._limit

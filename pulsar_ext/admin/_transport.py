@@ -49,7 +49,7 @@ class SyncTransport:
             raise NotOpen("This PulsarAdmin is closed")
         client = self._clients.get(os.getpid())
         if client is None:
-            made = httpx2.Client(verify=self._context)
+            made = httpx2.Client(verify=self._context, trust_env=False)  # no proxy sees the token
             client = self._clients.setdefault(os.getpid(), made)
             if client is not made:
                 made.close()
@@ -90,7 +90,7 @@ class AsyncTransport:
         loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
-            client = self._clients[loop] = httpx2.AsyncClient(verify=self._context)
+            client = self._clients[loop] = httpx2.AsyncClient(verify=self._context, trust_env=False)
         return client
 
     async def fetch(
