@@ -345,3 +345,142 @@ def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, pulsar_clien
         producer.send(sent[-1])
     waiter.join(HANG_SECONDS)
     assert received == sent
+
+
+def test_a_chunked_message_past_its_redeliveries_stays_whole(program):
+    """The C++ client would die of a chunked dead letter: the message is kept instead, and the error logged."""
+    done = program(
+        """
+        client = connect()
+        consumer = client.subscribe(
+            topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead"),
+        )
+        client.create_producer(topic, chunking_enabled=True).send(b"x" * 250_000)
+        for _ in range(2):
+            message = consumer.receive(20_000)
+            consumer.negative_acknowledge(message)
+        time.sleep(1)
+        try:
+            consumer.negative_acknowledge(message.message_id())
+        except pulsar.InvalidUse:
+            print("refused")
+        print(message.redelivery_count(), len(message.data()))
+        client.close()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["refused", "1", "250000"]
+    assert "stays unacknowledged" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["close", "exit"])
+def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
+    """With a batch open and the link frozen, close() and the program's end come, and the callback is told."""
+    done = program(
+        f"""
+        from pulsar_ext.testing import FaultProxy
+        with FaultProxy.to(service_url) as proxy:
+            client = pulsar.Client(proxy.service_url, operation_timeout_seconds=3,
+                                   logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000,
+                                              send_timeout_millis=0)
+            producer.send_async(b"x", lambda result, _: print(result.name, flush=True))
+            proxy.pause()
+            if {how == "close"}:
+                try:
+                    client.close()
+                except pulsar.PulsarException:
+                    pass
+                print("closed")
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    if how == "close":
+        told, *_, ended = [line for line in done.stdout.splitlines() if "ERROR" not in line]
+        assert (told, ended) == ("AlreadyClosed", "closed")
+
+
+def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):
+    """Threads that wait for room in the window of chunks return when another thread closes the producer."""
+    producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=True, max_pending_messages=1)
+
+    def send():
+        for _ in range(20):
+            producer.send_async(b"x" * 300_000, lambda *_: None)
+
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    producer.close()
+    for thread in threads:
+        thread.join(HANG_SECONDS)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
+def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
+    """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""
+    parent = pulsar_topic_factory(partitions=2, broker=broker)
+    done = program(
+        f"""
+        import logging
+        logging.disable(logging.CRITICAL)
+        client = connect()
+        producer = client.create_producer({parent!r}, message_router=lambda message, count: {answer})
+        try:
+            producer.send(b"x")
+        except pulsar.PulsarException as error:
+            print(type(error).__name__)
+        client.close()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "UnknownError"
+
+
+def test_an_interrupted_batch_receive_keeps_its_batch(program):
+    """A Ctrl-C during batch_receive() leaves the messages that it brought to the next call."""
+    done = program(
+        """
+        client = connect()
+        policy = pulsar.ConsumerBatchReceivePolicy(3, 1_000_000, 1500)
+        consumer = client.subscribe(topic, "s", batch_receive_policy=policy)
+        producer = client.create_producer(topic)
+        timer = threading.Timer(0.4, lambda: (producer.send(b"0"), os.kill(os.getpid(), signal.SIGINT)))
+        timer.start()
+        received = []
+        try:
+            received += consumer.batch_receive()
+        except KeyboardInterrupt:
+            print("interrupted")
+        while not received:
+            received += consumer.batch_receive()
+        print([message.data() for message in received])
+        client.close()
+        """
+    )
+    assert done.stdout.splitlines() == ["interrupted", "[b'0']"], done.stderr
+
+
+def test_a_worker_process_sends_everything_at_its_end(program, client, topic):
+    """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""
+    done = program(
+        """
+        import multiprocessing
+        def work(name):
+            client = connect()
+            producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5000)
+            for index in range(100):
+                producer.send_async(b"%d" % index, lambda *_: None)
+        if __name__ == "__main__":
+            for method in ("fork", "spawn"):
+                process = multiprocessing.get_context(method).Process(target=work, args=(method,))
+                process.start()
+                process.join()
+                print(process.exitcode)
+        """
+    )
+    assert done.stdout.split() == ["0", "0"], done.stderr
+    assert len(contents(client, topic)) == 200
