@@ -385,7 +385,7 @@ def inner_message_of(official: Any) -> Any:
 
 def reader_heard(official: Any) -> pulsar.Reader:
     """Give the reader that a reader listener is called with: the official client hands it out as a Consumer."""
-    reader = pulsar.Reader()
+    reader: Any = pulsar.Reader()
     reader._reader = official._consumer
     return reader
 

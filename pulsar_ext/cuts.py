@@ -184,7 +184,8 @@ class CutFinder:
         self.beyond: Cut | None = None
         self.batches = False
         self.broken: set[MessageKey] = set()
-        self._wanted, self._unit, self._splits, self._abandoned = wanted, unit, splits, abandoned
+        self._wanted, self._splits, self._abandoned = wanted, splits, abandoned
+        self._unit: Unit = unit
         self._messages = self._entries = 0
         self._open: dict[MessageKey, _Open] = {}
         self._acked = _Acked(backlog)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
@@ -59,7 +59,7 @@ def skip(
     admin_url = admin_url or os.environ.get("PULSAR_ADMIN_URL") or "http://localhost:8080"
     service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
     token = token or os.environ.get("PULSAR_EXT_TOKEN")
-    options = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
+    options: dict[str, Any] = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
     if token:
         options["authentication"] = AuthenticationToken(token)
     with PulsarAdmin(admin_url, token=token) as admin:
