@@ -371,14 +371,15 @@ def test_topics_come_and_go(admin, client, namespace):
     assert admin.partitioned_topics(namespace) == (parent,)
     assert admin.topics(namespace) == (*(f"{parent}-partition-{index}" for index in range(3)), plain)
     positions = _fill(client, plain, 3)
+    admin.create_subscription(plain, "s")
+    # Before the end: a consumer of a terminated topic does not keep it.
+    consumer = client.subscribe(plain, "s")
+    with pytest.raises(AdminPrecondition):
+        admin.delete_topic(plain)
     assert admin.terminate(plain) == positions[-1]
     assert admin.internal_stats(plain).state == "Terminated"
     with pytest.raises(AdminConflict):
         admin.delete_topic(parent)
-    admin.create_subscription(plain, "s")
-    consumer = client.subscribe(plain, "s")
-    with pytest.raises(AdminPrecondition):
-        admin.delete_topic(plain)
     admin.delete_topic(plain, force=True)
     consumer.close()
     admin.delete_partitioned_topic(parent)
