@@ -20,7 +20,7 @@ from .errors import InvalidUse
 from .message import Message
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner, is_chunked
 from .receiving import Receiving
-from .resolver import as_message_id, entry_topic, is_open, seek_target
+from .resolver import as_message_id, entry_topic, is_open
 
 if TYPE_CHECKING:
     import re
@@ -189,22 +189,6 @@ class Consumer(Receiving, ConsumerDoor):
         refuse_in_callback(self._client, "unsubscribe")
         self.inner.unsubscribe()
 
-    def seek(self, messageid: Any) -> None:
-        """Move the subscription to a message, or to a publish time in milliseconds.
-
-        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next message received, otherwise the one after it is.
-
-        Raises:
-            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
-            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidUse: it is neither an id nor an int.
-        """
-        refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.resolver, self._topics, messageid)
-        self._forget_answers()
-        self.inner.seek(target)
-
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
         refuse_in_callback(self._client, "get_last_message_id")
@@ -220,7 +204,8 @@ class Consumer(Receiving, ConsumerDoor):
         if self._max_redeliver_count is None:
             return False
         if not isinstance(message, pulsar.Message):
-            if is_open(as_message_id(message)) or isinstance(as_message_id(message), ChunkMessageId):
+            ours = as_message_id(message)
+            if is_open(ours) or isinstance(ours, ChunkMessageId):
                 raise InvalidUse(
                     "With a dead letter policy, a chunked message is negatively acknowledged by the message, not by "
                     "its id, which does not tell how often it was delivered."

@@ -119,7 +119,7 @@ class RangeReader(Reader):
                 return False
             elif now - since > _LONGEST_SECONDS:
                 raise pulsar.Timeout(
-                    f"The broker says that {self._topic} has messages to read, and none came in "
+                    f"The broker says that {self._topics} has messages to read, and none came in "
                     f"{_LONGEST_SECONDS:.0f} seconds."
                 )
         return True
@@ -136,8 +136,8 @@ class RangeReader(Reader):
     def _ends_in_a_half(self) -> bool:
         """Whether a topic ends in a chunked message whose last chunk is missing, which nobody can deliver."""
         try:
-            count = self._admin().partitions(self._topic)
-            name = TopicName.parse(self._topic)
+            count = self._admin().partitions(self._topics)
+            name = TopicName.parse(self._topics)
             topics = [name.partition(index) for index in range(count)] or [name]
             tails = [self._admin().examine(topic, 1) for topic in topics]
         except AdminError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ._official import ReaderDoor, adopt, refuse_after_fork
 from .callbacks import refuse_in_callback
 from .message import Message
 from .receiving import Receiving
-from .resolver import seek_target
 
 if TYPE_CHECKING:
     import pulsar
@@ -21,7 +20,7 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_topic")
+    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_topics")
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,29 +37,13 @@ class Reader(Receiving, ReaderDoor):
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._message_class = message_class
-        self._topic = topic
+        self._topics = topic
         self._closed = False
         self._receive_from(self.inner.read_next, None if queued else self.inner.read_next_async)
         refuse_after_fork(self)
         return self
 
     read_next = Receiving._receive  # noqa: SLF001  # pyright: ignore[reportAssignmentType]  # untyped officially
-
-    def seek(self, messageid: Any) -> None:
-        """Move to a message, or to a publish time in milliseconds.
-
-        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next message read, otherwise the one after it is.
-
-        Raises:
-            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
-            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidUse: it is neither an id nor an int.
-        """
-        refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.resolver, self._topic, messageid)
-        self._forget_answers()
-        self.inner.seek(target)
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ._official import POLL_MILLIS, Timeout, consumers_of, polling, raise_result
 from .callbacks import refuse_in_callback
+from .resolver import seek_target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,7 @@ class Receiving:
     _message_class: type[Message]
     _receive_call: Callable[[int], Any]
     _source: Any
+    _topics: Any
 
     def _receive_from(self, call: Callable[[int], Any], receive_async: Callable[[Any], None] | None) -> None:
         """Set the native wait: `call` with a timeout in milliseconds, or `receive_async` where that is impossible."""
@@ -76,6 +78,22 @@ class Receiving:
         """Drop what was asked for earlier and came since: it is from before a seek or a redelivery."""
         if isinstance(self._receive_call, PendingReceives):
             self._receive_call.forget()
+
+    def seek(self, messageid: Any) -> None:
+        """Move to a message, or to a publish time in milliseconds.
+
+        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
+        the next one to come, otherwise the one after it is.
+
+        Raises:
+            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidUse: it is neither an id nor an int.
+        """
+        refuse_in_callback(self._client, "seek")
+        target = seek_target(self._client.resolver, self._topics, messageid)
+        self._forget_answers()
+        self.inner.seek(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
