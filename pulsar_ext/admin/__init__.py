@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Self
 
-from pulsar_ext.admin import _checks, _namespaces, _subscriptions, _topics
+from pulsar_ext.admin import _checks, _namespaces, _schemas, _subscriptions, _topics
 from pulsar_ext.admin._core import AsyncShell, Operation, Session, SyncShell
 from pulsar_ext.admin._entry import EntryMetadata
 from pulsar_ext.admin._models import (
@@ -29,6 +29,7 @@ from pulsar_ext.admin._models import (
     SubscriptionStats,
     TopicStats,
 )
+from pulsar_ext.admin._schemas import SchemaInfo
 from pulsar_ext.admin._session import HttpSession, Limits
 from pulsar_ext.admin._transport import AsyncTransport, SyncTransport, tls_context
 from pulsar_ext.admin._url import AdminUrl, derive_admin_url
@@ -50,6 +51,7 @@ __all__ = [
     "Persistence",
     "PulsarAdmin",
     "Retention",
+    "SchemaInfo",
     "SubscriptionStats",
     "TopicStats",
     "derive_admin_url",
@@ -82,6 +84,7 @@ class _Operations:
     create_partitioned_topic = Operation(_topics.create_partitioned_topic)
     update_partitions = Operation(_topics.update_partitions)
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
+    schema = Operation(_schemas.schema)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)

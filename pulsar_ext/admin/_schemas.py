@@ -1,0 +1,42 @@
+"""Operations on schemas; mirrors `org.apache.pulsar.client.admin.Schemas`."""
+
+# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pulsar_ext.admin._core import Request, Session
+from pulsar_ext.topics import TopicName
+
+__all__ = ["SchemaInfo", "schema"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """A topic's schema: its version, its type (`JSON`, `AVRO`, `STRING`, …), and its definition as text."""
+
+    version: int
+    type: str
+    data: str
+    properties: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> Self:
+        """Read the answer of `GET …/schema`."""
+        return cls(answer["version"], answer["type"], answer.get("data") or "", dict(answer.get("properties") or {}))
+
+
+async def schema(session: Session, topic: str | TopicName, version: int | None = None) -> SchemaInfo:
+    """Get a topic's schema, its last version by default: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
+
+    Raises:
+        AdminNotFound: the topic has no schema, or no such version.
+    """
+    name = TopicName.parse(topic)
+    path = f"schemas/{name.rest_path.partition('/')[2]}/schema"
+    if version is not None:
+        path += f"/{version}"
+    return await session.send(Request("GET", path, lambda answer: SchemaInfo.from_json(answer.json())))

@@ -1,0 +1,353 @@
+"""A block of messages, taken from a reader at once, and its columns as Arrow arrays.
+
+Each field is fetched for the whole block by one `map` over the C++ messages, so no line of Python runs for a single
+message; what a field rarely has (chunks, properties, null values, bytes in an ordering key) costs nothing where it is
+not there.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import repeat
+from operator import contains
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_ext._official import InnerMessage, InnerMessageId
+from pulsar_ext._wire import MessageIdData, decode, encode
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.key_filter import SlotFilter
+from pulsar_ext.key_forms import KeyForm, KeyForms, bytes_of_base64
+from pulsar_ext.keys import KeyHashRanges, key_slot, key_slots
+from pulsar_ext.message_id import is_chunked
+from pulsar_ext.positions import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Block", "Ids", "Keys", "Sizes"]
+
+_FIRST_CHUNK_TAG = 0x3A
+_MILLIS = 1000
+
+
+class Ids:
+    """The (ledger, entry, batch index) of each message of a block, one tuple at a time."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __len__(self) -> int:
+        return len(self._block.inners)
+
+    def __getitem__(self, index: int) -> tuple[int, int, int]:
+        ledger, entry, batch = self._block.positions
+        return int(ledger[index]), int(entry[index]), int(batch[index])
+
+
+class Sizes:
+    """How many messages the batch of each message of a block has; only where it is asked for."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __getitem__(self, index: int) -> int:
+        return decode(self._block.id_bytes[index]).batch_size or 1
+
+
+class Keys:
+    """How keys become bytes and slots.
+
+    Args:
+        forms: finds out what a key is; None takes each as the text that it looks like.
+    """
+
+    def __init__(self, forms: KeyForms | None) -> None:
+        self._forms = forms
+        self._slots = None if forms is None else SlotFilter(KeyHashRanges.full(), forms)
+
+    @property
+    def exact(self) -> bool:
+        """Whether each key that may be something else is asked about."""
+        return self._forms is not None
+
+    def key(self, inner: Any, text: str) -> bytes | None:
+        """Give the key of one message: its bytes where it was sent as such."""
+        other = bytes_of_base64(text) if text else b""
+        if self._forms is None or other is None:
+            return text.encode() if text else None
+        form = self._forms.form_of(inner, text)
+        if form is KeyForm.BASE64:
+            return other
+        return None if form is KeyForm.NONE else text.encode()
+
+    def slot(self, inner: Any) -> int:
+        """Give the slot of one message, asked for exactly."""
+        assert self._slots is not None  # noqa: S101  # only where `exact`
+        return self._slots.slot(inner)
+
+
+class Block:
+    """Messages of one topic partition, in order.
+
+    Args:
+        inners: the C++ messages; not empty.
+        topic: the full name of the topic partition.
+        partition: its index, -1 on a topic without partitions.
+        keys: how keys are read.
+    """
+
+    def __init__(self, inners: list[Any], topic: str, partition: int, keys: Keys) -> None:
+        self.inners = inners
+        self.topic = topic
+        self.partition = partition
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self.inners)
+
+    def take(self, indexes: Sequence[int]) -> Block:
+        """Give a block of some of the messages, which keeps what is known of them."""
+        taken = Block([self.inners[index] for index in indexes], self.topic, self.partition, self._keys)
+        for name, value in vars(self).items():
+            if name in _PER_MESSAGE:
+                setattr(taken, name, [value[index] for index in indexes])
+        if "positions" in vars(self):
+            at = np.asarray(indexes, np.int64)
+            taken.positions = tuple(column[at] for column in self.positions)
+        return taken
+
+    # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
+
+    @cached_property
+    def ids(self) -> list[Any]:
+        """The C++ ids."""
+        return list(map(InnerMessage.message_id, self.inners))
+
+    @cached_property
+    def id_bytes(self) -> list[bytes]:
+        """Their serialized form."""
+        return list(map(InnerMessageId.serialize, self.ids))
+
+    @cached_property
+    def positions(self) -> tuple[Any, ...]:
+        """Ledgers, entries and batch indexes, as numpy arrays."""
+        count = len(self.inners)
+        return (
+            np.fromiter(map(InnerMessageId.ledger_id, self.ids), np.int64, count),
+            np.fromiter(map(InnerMessageId.entry_id, self.ids), np.int64, count),
+            np.fromiter(map(InnerMessageId.batch_index, self.ids), np.int32, count),
+        )
+
+    @cached_property
+    def firsts(self) -> dict[int, Position]:
+        """Where the first chunk is, by index, of chunked messages."""
+        found = {}
+        # The tag's byte may be part of a number as well, so those few are looked at.
+        for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
+            data = self.id_bytes[index]
+            if is_chunked(data):
+                first = decode(data).first_chunk
+                if first is not None:
+                    found[index] = Position(first.ledger_id, first.entry_id)
+        return found
+
+    @cached_property
+    def data(self) -> list[bytes]:
+        """The payloads."""
+        return list(map(InnerMessage.data, self.inners))
+
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        """The payloads, None where the value is null."""
+        if all(self.data):
+            return self.data  # type: ignore[return-value]  # a list of bytes is one of bytes or None
+        return [
+            None if not one and inner.has_null_value() else one
+            for one, inner in zip(self.data, self.inners, strict=True)
+        ]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The keys as the C++ client shows them."""
+        return list(map(InnerMessage.partition_key, self.inners))
+
+    @cached_property
+    def ordering(self) -> list[bytes]:
+        """The ordering keys; empty where there is none."""
+        try:
+            texts = list(map(InnerMessage.ordering_key, self.inners))
+        except UnicodeDecodeError:
+            return [_ordering(inner) for inner in self.inners]
+        if not any(texts):
+            return [b""] * len(texts)
+        return [text.encode() for text in texts]
+
+    @cached_property
+    def sequence_ids(self) -> list[int]:
+        """The messages' own sequence ids, which the C++ client only shows in a message's text."""
+        found = []
+        for text, producer in zip(map(str, self.inners), self.producers, strict=True):
+            begin = _SEQUENCE_AT + len(producer)
+            found.append(int(text[begin : text.index(",", begin)]))
+        return found
+
+    @cached_property
+    def producers(self) -> list[str]:
+        """The producers' names."""
+        return list(map(InnerMessage.producer_name, self.inners))
+
+    @cached_property
+    def slots(self) -> Any:
+        """The key slots, as a numpy array."""
+        if self._keys.exact:
+            return np.fromiter(map(self._keys.slot, self.inners), np.int32, len(self))
+        slots = key_slots(pa.array(self.texts, pa.large_string())).astype(np.int32)
+        if "" in self.texts:
+            names, numbers = self.producers, self.sequence_ids
+            for index, text in enumerate(self.texts):
+                if not text:
+                    slots[index] = key_slot(f"{names[index]}-{numbers[index]}")
+        if any(self.ordering):
+            for index, ordering in enumerate(self.ordering):
+                if ordering:
+                    slots[index] = key_slot(ordering)
+        return slots
+
+    # -- the columns -------------------------------------------------------------------------------------------------
+
+    def column(self, name: str, kind: Any) -> Any:
+        """Give one column as an Arrow array of that type.
+
+        Raises:
+            InvalidUse: a text is wanted of bytes that are no UTF-8.
+        """
+        return _COLUMNS[name](self, kind)
+
+    def _value(self, kind: Any) -> Any:
+        return self._textual(self.values, kind)
+
+    def _key(self, kind: Any) -> Any:
+        if self._keys.exact:
+            return self._textual(list(map(self._keys.key, self.inners, self.texts)), kind)
+        texts: Any = [text or None for text in self.texts] if "" in self.texts else self.texts
+        keys = pa.array(texts, pa.string())
+        return keys if kind == pa.string() else keys.cast(kind)
+
+    def _ordering_key(self, kind: Any) -> Any:
+        return pa.array([one or None for one in self.ordering], kind)
+
+    def _topic(self, kind: Any) -> Any:
+        return pa.repeat(pa.scalar(self.topic, kind), len(self))
+
+    def _partition(self, kind: Any) -> Any:
+        return pa.repeat(pa.scalar(self.partition, kind), len(self))
+
+    def _message_id(self, kind: Any) -> Any:
+        return pa.array(self.id_bytes, kind)
+
+    def _first_chunk_id(self, kind: Any) -> Any:
+        if not self.firsts:
+            return pa.nulls(len(self), kind)
+        found: list[bytes | None] = [None] * len(self)
+        for index, first in self.firsts.items():
+            found[index] = encode(MessageIdData(first.ledger_id, first.entry_id, self.partition))
+        return pa.array(found, kind)
+
+    def _publish_time(self, kind: Any) -> Any:
+        return self._times(InnerMessage.publish_timestamp).cast(kind)
+
+    def _event_time(self, kind: Any) -> Any:
+        millis = np.fromiter(map(InnerMessage.event_timestamp, self.inners), np.int64, len(self))
+        if not millis.any():
+            return pa.nulls(len(self), kind)
+        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
+
+    def _times(self, of: Any) -> Any:
+        millis = np.fromiter(map(of, self.inners), np.int64, len(self))
+        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"))
+
+    def _properties(self, kind: Any) -> Any:
+        every = list(map(InnerMessage.properties, self.inners))
+        names: list[str] = []
+        items: list[str] = []
+        if not any(every):
+            offsets: Any = np.zeros(len(every) + 1, np.int32)
+        else:
+            ends = []
+            for one in every:
+                if one:
+                    names.extend(one)
+                    items.extend(one.values())
+                ends.append(len(names))
+            offsets = np.array([0, *ends], np.int32)
+        return pa.MapArray.from_arrays(
+            pa.array(offsets, pa.int32()), pa.array(names, kind.key_type), pa.array(items, kind.item_type), type=kind
+        )
+
+    def _sequence_id(self, kind: Any) -> Any:
+        return pa.array(self.sequence_ids, kind)
+
+    def _producer_name(self, kind: Any) -> Any:
+        return pa.array(self.producers, kind)
+
+    def _key_slot(self, kind: Any) -> Any:
+        return pa.array(self.slots, kind)
+
+    def _ledger_id(self, kind: Any) -> Any:
+        return pa.array(self.positions[0], kind)
+
+    def _entry_id(self, kind: Any) -> Any:
+        return pa.array(self.positions[1], kind)
+
+    def _batch_index(self, kind: Any) -> Any:
+        return pa.array(self.positions[2], kind)
+
+    def _textual(self, values: Sequence[bytes | None], kind: Any) -> Any:
+        found = pa.array(values, pa.binary())
+        if kind != pa.string():
+            return found if found.type == kind else found.cast(kind)
+        try:
+            return found.cast(kind)
+        except pa.ArrowInvalid:
+            for inner, value in zip(self.inners, values, strict=True):
+                try:
+                    (value or b"").decode()
+                except UnicodeDecodeError as error:
+                    raise InvalidUse(
+                        f"The message {inner.message_id()} on {self.topic} is no UTF-8 text ({error}): read it as "
+                        "binary."
+                    ) from None
+            raise
+
+
+_SEQUENCE_AT = len("Message(prod=") + len(", seq=")
+_PER_MESSAGE = frozenset({"ids", "id_bytes", "data", "texts", "ordering", "sequence_ids", "producers"})
+_COLUMNS = {
+    "value": Block._value,  # noqa: SLF001  # this module's own class, here and below
+    "__key": Block._key,  # noqa: SLF001
+    "__orderingKey": Block._ordering_key,  # noqa: SLF001
+    "__topic": Block._topic,  # noqa: SLF001
+    "__partition": Block._partition,  # noqa: SLF001
+    "__messageId": Block._message_id,  # noqa: SLF001
+    "__firstChunkId": Block._first_chunk_id,  # noqa: SLF001
+    "__publishTime": Block._publish_time,  # noqa: SLF001
+    "__eventTime": Block._event_time,  # noqa: SLF001
+    "__messageProperties": Block._properties,  # noqa: SLF001
+    "__sequenceId": Block._sequence_id,  # noqa: SLF001
+    "__producerName": Block._producer_name,  # noqa: SLF001
+    "__keySlot": Block._key_slot,  # noqa: SLF001
+    "__ledgerId": Block._ledger_id,  # noqa: SLF001
+    "__entryId": Block._entry_id,  # noqa: SLF001
+    "__batchIndex": Block._batch_index,  # noqa: SLF001
+}
+
+
+def _ordering(inner: Any) -> bytes:
+    try:
+        text: str = inner.ordering_key()
+    except UnicodeDecodeError as error:
+        return error.object
+    return text.encode()

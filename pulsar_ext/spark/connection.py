@@ -1,0 +1,78 @@
+"""Clients and admin APIs, one for each process and set of settings.
+
+Spark's Python workers are forked and reused. A client is made where it is first needed, never before a fork, and stays
+for the next task of the same worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext.admin import PulsarAdmin, derive_admin_url
+from pulsar_ext.client import AuthenticationToken, Client
+
+if TYPE_CHECKING:
+    from pulsar_ext.spark.options import Settings
+
+__all__ = ["admin_of", "client_of"]
+
+_ADMIN_SECONDS = 30.0
+
+_clients: dict[tuple[int, str], Client] = {}
+_admins: dict[tuple[int, str], PulsarAdmin] = {}
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+
+
+def _key(settings: Settings) -> tuple[int, str]:
+    said = [settings["service.url"], settings["admin.url"], settings["token"], settings.passed.get("pulsar.client.")]
+    return os.getpid(), json.dumps(said, sort_keys=True)
+
+
+def admin_of(settings: Settings) -> PulsarAdmin:
+    """Give this process's admin API.
+
+    Raises:
+        InvalidUse: no admin URL is given, and none follows from the service URL.
+    """
+    key = _key(settings)
+    with _lock:
+        if key not in _admins:
+            tls = settings.passed.get("pulsar.client.", {})
+            _admins[key] = PulsarAdmin(
+                settings["admin.url"] or derive_admin_url(settings["service.url"]),
+                token=settings["token"],
+                deadline_seconds=_ADMIN_SECONDS,
+                **{name: value for name, value in tls.items() if name.startswith("tls_") and name in _TLS},
+            )
+        return _admins[key]
+
+
+def client_of(settings: Settings) -> Client:
+    """Give this process's client."""
+    admin = admin_of(settings)
+    key = _key(settings)
+    with _lock:
+        if key not in _clients:
+            options: dict[str, Any] = dict(settings.passed.get("pulsar.client.", {}))
+            if settings["token"] is not None:
+                options["authentication"] = AuthenticationToken(settings["token"])
+            quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+            _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
+        return _clients[key]
+
+
+_TLS = frozenset(
+    {
+        "tls_trust_certs_file_path",
+        "tls_allow_insecure_connection",
+        "tls_validate_hostname",
+        "tls_certificate_file_path",
+        "tls_private_key_file_path",
+    }
+)

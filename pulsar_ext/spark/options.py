@@ -1,0 +1,397 @@
+"""The options of `spark.read.format("pulsar")`, in one table: parsed, checked and documented from it (pure).
+
+Spark hands over every option as text, with its key in lower case. What is unknown, what contradicts another option and
+what cannot be read raises when the data source is made, before anything is connected, and says what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.spark.option_values import (
+    a_choice,
+    a_duration,
+    a_flag,
+    a_moment,
+    a_number,
+    a_pattern,
+    a_text,
+    an_offset,
+    by_topic,
+    some_keys,
+    some_names,
+    some_ranges,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["OPTIONS", "PASSED_ON", "Option", "Settings", "option_table", "parse_options"]
+
+READ, STREAM, WRITE, SINK = "batch read", "streaming read", "batch write", "streaming write"
+_READS = (READ, STREAM)
+_WRITES = (WRITE, SINK)
+_ALL = (*_READS, *_WRITES)
+_HIDDEN = frozenset({"token"})
+_SPARKS_OWN = frozenset({"path", "__datasource_checkpoint_location__"})
+"""What Spark itself may add to the options: `load(path)`, and the queries' own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its name as documented, where it applies, its reader, its default and what it means."""
+
+    name: str
+    where: tuple[str, ...]
+    parse: Callable[[str], Any]
+    default: Any
+    meaning: str
+
+    @property
+    def values(self) -> str:
+        """What it takes, for the table."""
+        kinds: dict[Any, str] = {
+            a_text: "text",
+            a_flag: "true \\| false",
+            a_duration: "duration",
+            some_names: "names, comma-separated",
+            a_pattern: "regular expression",
+            some_ranges: "`0-10000,20001-30000`",
+            some_keys: "keys, comma-separated or a JSON list",
+        }
+        return kinds.get(self.parse) or self.parse.__doc__ or ""
+
+
+_ID = "`earliest`, `latest`, a message id"
+_TIME = "milliseconds or ISO 8601"
+
+OPTIONS: Final = (
+    Option("service.url", _ALL, a_text, None, "The broker, `pulsar://host:6650`. Required."),
+    Option("admin.url", _ALL, a_text, None, "Its admin API; by default the same host's usual port."),
+    Option("token", _ALL, a_text, None, "The token to authenticate with. Never shown, in plans neither."),
+    Option("topic", _ALL, a_text, None, "The topic to read, or to write where a row names none."),
+    Option("topics", _READS, some_names, None, "Several topics."),
+    Option(
+        "topicsPattern",
+        _READS,
+        a_pattern,
+        None,
+        "Every topic whose full name matches `tenant/namespace/expression`; new ones join a streaming query.",
+    ),
+    Option(
+        "startingOffsets",
+        _READS,
+        by_topic(an_offset, _ID),
+        None,
+        "Where to begin, that message included. Default: `earliest`, for a stream `latest`.",
+    ),
+    Option(
+        "startingTime",
+        _READS,
+        by_topic(a_moment, _TIME),
+        None,
+        "Begin at the first entry published then or later.",
+    ),
+    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, that message included."),
+    Option(
+        "endingTime", (READ,), by_topic(a_moment, _TIME), None, "End before the first entry published then or later."
+    ),
+    Option(
+        "splitBy",
+        _READS,
+        a_choice("partition", "entries", "keyHash"),
+        None,
+        "`partition`: a task for each topic partition. `entries`: a partition is shared among tasks, each entry read "
+        "by one. `keyHash`: a key stays in one task, each task reads everything. Default: `entries` with "
+        "`minPartitions`, else `partition`.",
+    ),
+    Option("minPartitions", _READS, a_number(1, 100_000), None, "How many tasks at least, if there are entries."),
+    Option("keyHashRanges", _READS, some_ranges, None, "Read only messages whose key slot is in these ranges."),
+    Option("keys", _READS, some_keys, None, "Read only the slots that these keys are in."),
+    Option(
+        "keyForms",
+        _READS,
+        a_choice("text", "exact"),
+        "text",
+        "`exact` asks the admin API about each key that may have been sent as bytes; `text` takes keys as they look.",
+    ),
+    Option(
+        "filterPushdown",
+        (READ,),
+        a_flag,
+        default=False,
+        meaning="Let Spark push filters on `__keySlot` down; it needs `spark.sql.python.filterPushdown.enabled`.",
+    ),
+    Option("readCompacted", _READS, a_flag, default=False, meaning="Read the last message of each key only."),
+    Option(
+        "valueFormat",
+        _READS,
+        a_choice("bytes", "string", "json", "avro"),
+        "bytes",
+        "`json` and `avro` make columns of the value's fields, by `valueSchema` or the topic's own schema.",
+    ),
+    Option("valueSchema", _READS, a_text, None, "An Avro schema in JSON, in place of the topic's own."),
+    Option(
+        "allowDifferentTopicSchemas",
+        _READS,
+        a_flag,
+        default=False,
+        meaning="Take the first topic's schema for all.",
+    ),
+    Option("columns", _READS, some_names, None, "Which columns to give; a schema given to `.schema()` does the same."),
+    Option(
+        "failOnDataLoss",
+        _READS,
+        a_flag,
+        default=True,
+        meaning="Fail where messages that were to be read were trimmed; `false` goes on with a warning.",
+    ),
+    Option(
+        "incompleteChunks",
+        _READS,
+        a_choice("fail", "skip"),
+        "fail",
+        "What to do about a chunked message whose end has not come within `pollTimeoutMs`.",
+    ),
+    Option("pollTimeoutMs", _READS, a_number(1000), 60_000, "How long a task waits for a message that must come."),
+    Option(
+        "waitingForNonExistedTopic",
+        (STREAM,),
+        a_flag,
+        default=False,
+        meaning="Start with a topic that does not exist yet; otherwise that raises.",
+    ),
+    Option("maxBatchRows", _READS, a_number(1, 1_000_000), 4096, "Most rows of an Arrow batch."),
+    Option("maxBatchBytes", _READS, a_number(1024), 16 << 20, "Payload of an Arrow batch, one message more at most."),
+    Option(
+        "predefinedSubscription",
+        (STREAM,),
+        a_text,
+        None,
+        "The query's durable subscription; if it exists, the query starts where it stands.",
+    ),
+    Option(
+        "subscriptionPrefix",
+        (STREAM,),
+        a_text,
+        "spark-pulsar",
+        "Begins the name that a query without `predefinedSubscription` gives itself and keeps in its checkpoint.",
+    ),
+    Option("maxEntriesPerTrigger", (STREAM,), a_number(1), None, "Most entries of a batch, over all partitions."),
+    Option("maxBytesPerTrigger", (STREAM,), a_number(1), None, "Most stored bytes of a batch, by ledgers' averages."),
+    Option("minEntriesPerTrigger", (STREAM,), a_number(1), None, "Wait until there are so many entries,"),
+    Option("maxTriggerDelay", (STREAM,), a_duration, 900_000, "but no longer than this. Default: 15m."),
+    Option(
+        "guarantee",
+        _WRITES,
+        a_choice("at-least-once", "exactly-once"),
+        "at-least-once",
+        "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
+    ),
+    Option("producerName", _WRITES, a_text, None, "Begins the names of the producers, one a lane."),
+    Option("laneBy", _WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
+)
+
+PASSED_ON: Final = MappingProxyType(
+    {
+        "pulsar.client.": (
+            "operation_timeout_seconds",
+            "io_threads",
+            "message_listener_threads",
+            "concurrent_lookup_requests",
+            "connection_timeout_ms",
+            "stats_interval_in_seconds",
+            "tls_trust_certs_file_path",
+            "tls_allow_insecure_connection",
+            "tls_validate_hostname",
+            "tls_certificate_file_path",
+            "tls_private_key_file_path",
+            "listener_name",
+        ),
+        "pulsar.reader.": ("receiver_queue_size", "reader_name", "subscription_role_prefix"),
+        "pulsar.producer.": (
+            "compression_type",
+            "chunking_enabled",
+            "batching_enabled",
+            "batching_type",
+            "batching_max_messages",
+            "batching_max_allowed_size_in_bytes",
+            "batching_max_publish_delay_ms",
+            "max_pending_messages",
+            "send_timeout_millis",
+        ),
+    }
+)
+"""Arguments of the client, the reader and the producer that options with these prefixes set, in camelCase or not."""
+
+_BY_KEY = {option.name.lower(): option for option in OPTIONS}
+_ENUMS = {"compression_type": ("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"), "batching_type": ("Default", "KeyBased")}
+_CONFLICTS = (
+    ("topic", "topics"),
+    ("topic", "topicsPattern"),
+    ("topics", "topicsPattern"),
+    ("startingOffsets", "startingTime"),
+    ("endingOffsets", "endingTime"),
+    ("keyHashRanges", "keys"),
+    ("readCompacted", "guarantee"),
+)
+
+
+class Settings:
+    """Parsed options: each by its name in snake_case, defaults included; `given` names those that were set.
+
+    Picklable; the token shows in no repr.
+    """
+
+    def __init__(self, where: str, values: Mapping[str, Any], passed: Mapping[str, Mapping[str, Any]]) -> None:
+        self.where = where
+        self.given = frozenset(values)
+        self.passed = {prefix: dict(arguments) for prefix, arguments in passed.items()}
+        self._values = {option.name: values.get(option.name, option.default) for option in OPTIONS}
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __repr__(self) -> str:
+        shown = {name: "<hidden>" if name in _HIDDEN else self._values[name] for name in sorted(self.given)}
+        return f"Settings({self.where}, {shown})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        plain = {k: dict(v) if isinstance(v, MappingProxyType) else v for k, v in self._values.items()}
+        return {"where": self.where, "given": self.given, "passed": self.passed, "_values": plain}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
+    """Check and read options.
+
+    Args:
+        options: as Spark gives them; keys in any case.
+        where: what they are for: "batch read", "streaming read", "batch write" or "streaming write"; None while that is
+            not known, which leaves out what depends on it.
+
+    Raises:
+        InvalidUse: an option is unknown or does not apply, two conflict, one is missing, or a value cannot be read.
+    """
+    values: dict[str, Any] = {}
+    passed: dict[str, dict[str, Any]] = {}
+    for key, text in options.items():
+        lower = key.lower()
+        if lower in _SPARKS_OWN:
+            if lower == "path":
+                raise InvalidUse('Give the topic as an option: .option("topic", …), not as a path.')
+            continue
+        prefix = next((one for one in PASSED_ON if lower.startswith(one)), None)
+        if prefix is not None:
+            argument, value = _pass_on(prefix, lower.removeprefix(prefix), text)
+            passed.setdefault(prefix, {})[argument] = value
+            continue
+        option = _BY_KEY.get(lower)
+        if option is None:
+            raise InvalidUse(_unknown(lower, where))
+        if where is not None and where not in option.where:
+            raise InvalidUse(
+                f"Option {option.name} does not apply to a {where}, only to a {' or a '.join(option.where)}."
+            )
+        try:
+            values[option.name] = option.parse(text)
+        except (ValueError, TypeError, KeyError) as error:
+            shown = "" if option.name in _HIDDEN else f" {text!r}"
+            raise InvalidUse(f"Option {option.name}{shown}: {error}") from None
+    _check(values, where)
+    return Settings(where or "use", values, passed)
+
+
+def _pass_on(prefix: str, name: str, text: str) -> tuple[str, Any]:
+    known = {argument.replace("_", ""): argument for argument in PASSED_ON[prefix]}
+    argument = known.get(name.replace("_", "").replace(".", ""))
+    if argument is None:
+        raise InvalidUse(
+            f"There is no option {prefix}{name}. Allowed are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
+        )
+    shown = f"Option {prefix}{_camel(argument)} {text!r}"
+    if argument in _ENUMS:
+        choices = {one.lower(): one for one in _ENUMS[argument]}
+        if text.strip().lower() not in choices:
+            raise InvalidUse(f"{shown}: allowed: {', '.join(_ENUMS[argument])}")
+        return argument, choices[text.strip().lower()]
+    if argument.endswith(("_path", "_name", "_prefix")):
+        return argument, text
+    try:
+        if argument.startswith(("tls_", "chunking_", "batching_enabled")):
+            return argument, a_flag(text)
+        return argument, a_number(0)(text)
+    except ValueError as error:
+        raise InvalidUse(f"{shown}: {error}") from None
+
+
+def _check(values: Mapping[str, Any], where: str | None) -> None:
+    if "service.url" not in values:
+        raise InvalidUse('Option service.url is missing: .option("service.url", "pulsar://localhost:6650").')
+    for one, two in _CONFLICTS:
+        if one in values and two in values:
+            raise InvalidUse(f"Options {one} and {two} contradict each other: give one of them.")
+    if where in _READS:
+        if not {"topic", "topics", "topicsPattern"} & set(values):
+            raise InvalidUse("Say what to read: option topic, topics or topicsPattern.")
+        _check_splitting(values)
+        _check_limits(values)
+        if "valueSchema" in values and values.get("valueFormat") not in ("json", "avro"):
+            raise InvalidUse("valueSchema goes with valueFormat json or avro.")
+    elif where == WRITE and values.get("guarantee") == "exactly-once" and "producerName" not in values:
+        raise InvalidUse(
+            "An exactly-once batch write needs producerName: the name that a repeated run finds its own messages by."
+        )
+
+
+def _check_splitting(values: Mapping[str, Any]) -> None:
+    split_by = values.get("splitBy")
+    if split_by == "partition" and "minPartitions" in values:
+        raise InvalidUse('splitBy "partition" gives a task for each partition; minPartitions goes with "entries".')
+    if split_by in ("entries", "keyHash") and "minPartitions" not in values:
+        raise InvalidUse(f"splitBy {split_by!r} needs minPartitions: into how many tasks.")
+    if values.get("readCompacted") and (split_by == "entries" or (split_by is None and "minPartitions" in values)):
+        raise InvalidUse('readCompacted goes with splitBy "partition" or "keyHash", not with "entries".')
+
+
+def _check_limits(values: Mapping[str, Any]) -> None:
+    least, most = values.get("minEntriesPerTrigger"), values.get("maxEntriesPerTrigger")
+    if least is None and "maxTriggerDelay" in values:
+        raise InvalidUse("maxTriggerDelay goes with minEntriesPerTrigger.")
+    if least is not None and most is not None and least > most:
+        raise InvalidUse(f"minEntriesPerTrigger {least} is more than maxEntriesPerTrigger {most}.")
+
+
+def _unknown(key: str, where: str | None) -> str:
+    allowed = [option.name for option in OPTIONS if where is None or where in option.where]
+    near = difflib.get_close_matches(key, [name.lower() for name in allowed], n=1)
+    hint = f" Did you mean {_BY_KEY[near[0]].name}?" if near else ""
+    return (
+        f"There is no option {key!r}.{hint} Allowed{f' for a {where}' if where else ''} are: {', '.join(allowed)}, and "
+        f"those that begin with {', '.join(PASSED_ON)}."
+    )
+
+
+def _camel(argument: str) -> str:
+    head, *rest = argument.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def option_table() -> str:
+    """Write the options as a Markdown table."""
+    short = {READ: "read", STREAM: "readStream", WRITE: "write", SINK: "writeStream"}
+    lines = ["| option | for | values | default | meaning |", "|---|---|---|---|---|"]
+    for option in OPTIONS:
+        where = "all" if option.where == _ALL else ", ".join(short[one] for one in option.where)
+        default = "" if option.default is None else f"`{str(option.default).lower()}`"
+        lines.append(f"| `{option.name}` | {where} | {option.values} | {default} | {option.meaning} |")
+    for prefix, arguments in PASSED_ON.items():
+        names = ", ".join(f"`{_camel(argument)}`" for argument in arguments)
+        lines.append(f"| `{prefix}*` | | | | Arguments of the client library: {names}. |")
+    return "\n".join(lines) + "\n"

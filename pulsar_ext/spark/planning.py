@@ -1,0 +1,229 @@
+"""What there is to read: topics, their ledgers, and where reading begins and ends; asked of the admin API."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.chunks import resolve_chunks
+from pulsar_ext.errors import (
+    AdminNotFound,
+    AdminPrecondition,
+    IncompleteChunkedMessage,
+    InvalidUse,
+    MessageIdNotFound,
+    MessageIdUnresolved,
+    NoSuchTopic,
+)
+from pulsar_ext.positions import ledger_sizes
+from pulsar_ext.spark.errors import DataLoss
+from pulsar_ext.spark.offsets import BEGINNING, Offset, after_all, lost_before
+from pulsar_ext.spark.splits import Segment, TopicState
+from pulsar_ext.topics import TopicName
+
+if TYPE_CHECKING:
+    from pulsar_ext.admin import InternalStats, PulsarAdmin
+    from pulsar_ext.positions import Ledgers
+    from pulsar_ext.spark.options import Settings
+
+__all__ = ["batch_segments", "begin_of", "end_of", "report_loss", "state_of", "topics_of"]
+
+_log = logging.getLogger("pulsar_ext.spark")
+_messages_per_entry: dict[str, int] = {}
+
+
+def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
+    """List every topic partition that is to be read, by full name, in order.
+
+    Raises:
+        NoSuchTopic: a topic that is named does not exist.
+        InvalidUse: a name is none, or the topic is not persistent.
+    """
+    if settings["topicsPattern"] is not None:
+        parents = _matching(admin, settings["topicsPattern"])
+    else:
+        names = settings["topics"] or (settings["topic"],)
+        parents = [TopicName.parse(name) for name in names]
+    found: dict[str, None] = {}
+    for parent in parents:
+        if not parent.is_persistent:
+            raise InvalidUse(f"{parent} is not persistent: it stores nothing that could be read.")
+        found.update(dict.fromkeys(_partitions(admin, parent, settings)))
+    return sorted(found)
+
+
+def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> list[str]:
+    if parent.is_partition:
+        return [str(parent)]
+    try:
+        count = admin.partitions(parent)
+        if not count:
+            admin.stats(parent)
+    except AdminNotFound as error:
+        if settings["waitingForNonExistedTopic"]:
+            return []
+        raise NoSuchTopic(
+            f"There is no topic {parent}: {error.reason}. Create it first"
+            + (", or give option waitingForNonExistedTopic=true." if settings.where == "streaming read" else "."),
+            topic=str(parent),
+        ) from None
+    return [str(parent.partition(index)) for index in range(count)] or [str(parent)]
+
+
+def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
+    namespace, _, expression = pattern.removeprefix("persistent://").rpartition("/")
+    if namespace.count("/") != 1:
+        raise InvalidUse(f"Option topicsPattern {pattern!r}: write it as tenant/namespace/expression.")
+    wanted = re.compile(expression)
+    parents = {TopicName.parse(name).parent for name in admin.topics(namespace)}
+    return sorted(name for name in parents if wanted.fullmatch(name.name))
+
+
+def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
+    """Give what splitting needs to know of a topic partition."""
+    sizes = tuple(sorted(ledger_sizes(stats)))
+    state = TopicState(topic, sizes, stats.total_size)
+    if topic not in _messages_per_entry:
+        sampled = _sample(admin, topic, state.ledgers)
+        if sampled is None:
+            return state
+        _messages_per_entry[topic] = sampled
+    return TopicState(topic, sizes, stats.total_size, _messages_per_entry[topic])
+
+
+def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> int | None:
+    """Give the fewest messages of the first, the middle and the last entry; None while there is no entry."""
+    if ledgers.last is None:
+        return None
+    total = ledgers.up_to(ledgers.last)
+    found = []
+    for nth in {1, max(total // 2, 1), total}:
+        at = ledgers.number(nth)
+        if at is not None:
+            try:
+                found.append(admin.entry(topic, at.ledger_id, at.entry_id).message_count)
+            except (AdminNotFound, AdminPrecondition):
+                continue
+    return max(min(found, default=1), 1)
+
+
+def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:
+    """Find out what a batch read reads: a segment for each topic partition.
+
+    Raises:
+        DataLoss: an offset lies in what was trimmed.
+        InvalidUse, NoSuchTopic, MessageIdNotFound: as told.
+    """
+    topics = topics_of(admin, settings)
+    for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
+        _refuse_unknown(option, settings[option], topics)
+    states, segments = [], []
+    for topic in topics:
+        stats = admin.internal_stats(topic)
+        state = state_of(topic, stats, admin)
+        begin = begin_of(admin, settings, state, stats, "earliest")
+        end = end_of(admin, settings, state, stats)
+        states.append(state)
+        segments.append(Segment.of(state, begin, end))
+    return segments, states
+
+
+def _refuse_unknown(option: str, value: Any, topics: list[str]) -> None:
+    """Refuse an offset for a topic that is not read: a slip of the pen would start somewhere else."""
+    if not hasattr(value, "keys"):
+        return
+    known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
+    for name in value:
+        if str(TopicName.parse(name)) not in known:
+            raise InvalidUse(f"Option {option} names {name}, which is not read. Read are: {', '.join(topics)}.")
+
+
+def _for_topic(value: Any, topic: str) -> Any:
+    """Give what an option says of one topic partition: by its own name, else by its parent's; None if nothing."""
+    if not hasattr(value, "keys"):
+        return value
+    by_name = {str(TopicName.parse(name)): one for name, one in value.items()}
+    name = TopicName.parse(topic)
+    return by_name.get(topic, by_name.get(str(name.parent)))
+
+
+def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: InternalStats, default: str) -> Offset:
+    """Give the offset behind which reading begins."""
+    moment = _for_topic(settings["startingTime"], state.topic)
+    if moment is not None:
+        return _at_time(admin, state, stats, moment)
+    value: Any = _for_topic(settings["startingOffsets"], state.topic) or default
+    listed = [ledger.ledger_id for ledger in stats.ledgers]
+    if value == "earliest":
+        return BEGINNING
+    if value == "latest":
+        return after_all(state.ledgers, listed)
+    begin = _at_message(admin, state, value, listed).just_before()
+    if lost_before(begin, listed, None):
+        report_loss(settings, state.topic, begin, min(listed))
+    return begin
+
+
+def end_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: InternalStats) -> Offset:
+    """Give the offset up to which a batch read reads."""
+    listed = [ledger.ledger_id for ledger in stats.ledgers]
+    everything = after_all(state.ledgers, listed)
+    moment = _for_topic(settings["endingTime"], state.topic)
+    if moment is not None:
+        return min(_at_time(admin, state, stats, moment), everything, key=lambda offset: offset.key)
+    value: Any = _for_topic(settings["endingOffsets"], state.topic) or "latest"
+    if value == "latest":
+        return everything
+    return BEGINNING if value == "earliest" else _at_message(admin, state, value, listed)
+
+
+def report_loss(settings: Settings, topic: str, start: Offset, first_ledger: int) -> None:
+    """Say that what was to be read is gone.
+
+    Raises:
+        DataLoss: unless `failOnDataLoss` is false.
+    """
+    message = (
+        f"{topic} was to be read from behind {start}, and its first ledger is {first_ledger} now: what was in between "
+        "was trimmed, by expiry (TTL), by retention or by hand"
+    )
+    if settings["failOnDataLoss"]:
+        raise DataLoss(
+            f"{message}. Option failOnDataLoss=false goes on from there.", topic=topic, position=start.last_entry
+        )
+    _log.warning("%s; going on from there (failOnDataLoss=false)", message)
+
+
+def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset, listed: list[int]) -> Offset:
+    """Bring an id that a user gave to the first chunk of its message, if it is chunked.
+
+    Raises:
+        MessageIdNotFound: it is beyond the end of the topic.
+        IncompleteChunkedMessage: chunks of the message are gone.
+    """
+    last = state.ledgers.last
+    if offset.entry < 0 or offset.ledger < min(listed, default=0):
+        return offset
+    if last is None or offset.last_entry > last:
+        raise MessageIdNotFound(
+            f"{offset} is beyond the end of {state.topic}, whose last entry is {last}.", position=offset.last_entry
+        )
+    if offset.batch >= 0:
+        return offset
+    try:
+        return Offset.at(resolve_chunks(admin, state.topic, offset.last_entry).positions[0])
+    except (IncompleteChunkedMessage, MessageIdUnresolved):
+        raise
+    except MessageIdNotFound:
+        return offset  # no entry of that number in a ledger that has fewer
+
+
+def _at_time(admin: PulsarAdmin, state: TopicState, stats: InternalStats, moment: int) -> Offset:
+    """Give the offset that includes every entry before the first one published at a time or later."""
+    found = admin.message_id_by_time(state.topic, moment)
+    if found.ledger_id < 0:
+        return BEGINNING
+    offset = Offset(found.ledger_id, found.entry_id).just_before()
+    everything = after_all(state.ledgers, [ledger.ledger_id for ledger in stats.ledgers])
+    return min(offset, everything, key=lambda one: one.key)

@@ -1,0 +1,156 @@
+"""A query's durable subscription: made where it is missing, acknowledged as batches commit, never read from."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._official import InnerMessageId
+from pulsar_ext.errors import AdminConflict, AdminError, InvalidUse
+from pulsar_ext.positions import Ledgers, Position, ledger_sizes
+from pulsar_ext.spark.connection import admin_of, client_of
+from pulsar_ext.spark.offsets import BEGINNING, Offset
+from pulsar_ext.topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pulsar_ext.admin import InternalStats
+    from pulsar_ext.spark.options import Settings
+
+__all__ = ["QuerySubscription"]
+
+_BUSY_SECONDS = 60.0
+_PAUSE_SECONDS = 0.5
+_FLUSH_SECONDS = 3.0
+_LOOK_SECONDS = 0.03
+
+_log = logging.getLogger("pulsar_ext.spark")
+
+
+class QuerySubscription:
+    """The subscription, with an Exclusive consumer on each topic partition that never receives anything.
+
+    The consumers keep a second query off the same subscription, and the broker from deleting it as unused.
+
+    Args:
+        name: the subscription.
+        settings: the options.
+    """
+
+    def __init__(self, name: str, settings: Settings) -> None:
+        self.name = name
+        self._settings = settings
+        self._consumers: dict[str, Any] = {}
+        self._acknowledged: dict[str, Position] = {}
+
+    def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
+        """Make the subscription on topics that lack it, and connect.
+
+        Args:
+            begin: how far each topic is read.
+            stats: the topics as they are.
+
+        Raises:
+            InvalidUse: another query uses the subscription.
+        """
+        for topic, offset in begin.items():
+            if self.name not in stats[topic].cursors:
+                self._create(topic, offset, stats[topic])
+                self._acknowledged.pop(topic, None)
+            else:
+                self._repeat(topic, stats[topic].cursors[self.name].mark_delete_position)
+            if topic not in self._consumers:
+                self._consumers[topic] = self._connect(topic)
+
+    def acknowledge(self, offsets: Mapping[str, Offset]) -> None:
+        """Acknowledge everything up to these offsets; what is acknowledged already stays so."""
+        for topic, offset in offsets.items():
+            position = offset.position
+            if topic not in self._consumers or position.entry_id < 0 or position.ledger_id < 0:
+                continue
+            known = self._acknowledged.get(topic)
+            if known is None or known < position:
+                self._send(topic, position)
+
+    def flush(self) -> None:
+        """Wait until the broker's cursors show what was acknowledged, for 3 seconds at most."""
+        admin = admin_of(self._settings)
+        deadline = time.monotonic() + _FLUSH_SECONDS
+        for topic, position in self._acknowledged.items():
+            while time.monotonic() < deadline:
+                try:
+                    cursor = admin.internal_stats(topic).cursors.get(self.name)
+                except AdminError:
+                    return
+                if cursor is None or cursor.mark_delete_position >= position:
+                    break
+                time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Send what is pending and disconnect."""
+        for consumer in self._consumers.values():
+            with contextlib.suppress(pulsar.PulsarException):
+                consumer.close()
+        self._consumers.clear()
+
+    def _send(self, topic: str, position: Position) -> None:
+        inner = InnerMessageId(TopicName.parse(topic).partition_index, position.ledger_id, position.entry_id, -1)
+        try:
+            self._consumers[topic].inner.acknowledge_cumulative(inner)
+        except pulsar.PulsarException as error:
+            # The next batch acknowledges this one as well; the checkpoint is what counts.
+            _log.warning("%s: %s could not be acknowledged on %s: %s", self.name, position, topic, error)
+            with contextlib.suppress(pulsar.PulsarException):
+                self._consumers.pop(topic).close()
+            return
+        self._acknowledged[topic] = position
+
+    def _repeat(self, topic: str, mark_delete: Position) -> None:
+        """Send an acknowledgement again that did not arrive, as those that were given while the broker was away."""
+        sent = self._acknowledged.get(topic)
+        if sent is not None and mark_delete < sent and topic in self._consumers:
+            self._send(topic, sent)
+
+    def _create(self, topic: str, offset: Offset, stats: InternalStats) -> None:
+        if topic in self._consumers:
+            _log.warning("The subscription %s on %s was deleted; it is made again", self.name, topic)
+            with contextlib.suppress(pulsar.PulsarException):
+                self._consumers.pop(topic).close()
+        admin = admin_of(self._settings)
+        ledgers = Ledgers(ledger_sizes(stats))
+        try:
+            if offset == BEGINNING:
+                admin.create_subscription(topic, self.name, "earliest")
+                return
+            at = offset.position
+            following = ledgers.next(at) or Position(at.ledger_id, at.entry_id + 1)
+            admin.create_subscription(topic, self.name, following)
+        except AdminConflict:
+            return
+
+    def _connect(self, topic: str) -> Any:
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                # No queue: nothing is ever sent here.
+                return client_of(self._settings).subscribe(
+                    topic,
+                    self.name,
+                    consumer_type=pulsar.ConsumerType.Exclusive,
+                    receiver_queue_size=0,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                )
+            except pulsar.ConsumerBusy:
+                # A driver that was killed may be connected still.
+                if time.monotonic() > deadline:
+                    raise InvalidUse(
+                        f"The subscription {self.name!r} on {topic} is in use: by another query, or a run of this one "
+                        "that still goes on. Each query needs a subscription of its own: option "
+                        "predefinedSubscription."
+                    ) from None
+                time.sleep(_PAUSE_SECONDS)

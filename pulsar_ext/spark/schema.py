@@ -1,0 +1,127 @@
+"""From options to the Spark schema of a read, and from blocks of messages to Arrow batches of that schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.spark.columns import COLUMNS, STANDARD
+from pulsar_ext.spark.values import value_decoder
+
+if TYPE_CHECKING:
+    from pulsar_ext.spark.blocks import Block
+    from pulsar_ext.spark.options import Settings
+    from pulsar_ext.spark.values import ValueDecoder
+
+__all__ = ["BatchMaker", "check_schema", "full_schema"]
+
+_TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+}
+
+
+def full_schema(settings: Settings) -> StructType:
+    """Give the schema of a read without one of the user's: the standard columns, or those of option `columns`.
+
+    Raises:
+        InvalidUse: there is no such column.
+    """
+    decoder = value_decoder(settings)
+    fields: dict[str, StructField] = {}
+    for name in settings["columns"] or STANDARD:
+        if name == "value" and decoder is not None:
+            fields.update({field.name: field for field in decoder.fields})
+        elif name == "value":
+            fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
+        elif name in COLUMNS:
+            fields[name] = _field(name, COLUMNS[name].types[0])
+        elif decoder is not None and name in {field.name for field in decoder.fields}:
+            fields[name] = next(field for field in decoder.fields if field.name == name)
+        else:
+            raise InvalidUse(_no_column(name, decoder))
+    return StructType(list(fields.values()))
+
+
+def check_schema(schema: StructType, settings: Settings) -> None:
+    """Check a schema of the user's, which chooses columns.
+
+    Raises:
+        InvalidUse: a column does not exist, or has another type.
+    """
+    if (
+        settings["columns"]
+        and set(settings["columns"]) != set(schema.fieldNames())
+        and settings["valueFormat"]
+        in (
+            "bytes",
+            "string",
+        )
+    ):
+        raise InvalidUse("Option columns and the schema that was given name different columns: give one of them.")
+    decoder = value_decoder(settings)
+    known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        column = COLUMNS.get(field.name)
+        if field.name in known:
+            allowed: tuple[str, ...] = (known[field.name],)
+        elif column is None or (decoder is not None and field.name == "value"):
+            raise InvalidUse(_no_column(field.name, decoder))
+        else:
+            allowed = column.types
+        if kind not in allowed:
+            raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
+
+
+def _no_column(name: str, decoder: ValueDecoder | None) -> str:
+    own = [] if decoder is None else [field.name for field in decoder.fields]
+    known = [column for column in COLUMNS if decoder is None or column != "value"]
+    return f"There is no column {name!r}. There are: {', '.join([*own, *known])}."
+
+
+def _field(name: str, kind: str) -> StructField:
+    return StructField(name, _TYPES[kind], nullable=True)
+
+
+class BatchMaker:
+    """Makes Arrow batches of a schema out of blocks.
+
+    Args:
+        schema: which columns, in which order.
+        settings: the options.
+    """
+
+    def __init__(self, schema: StructType, settings: Settings) -> None:
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        self._decoder = value_decoder(settings)
+        self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
+        self._wanted = [field.name for field in self._schema if field.name in self._own]
+
+    def __call__(self, block: Block) -> Any:
+        """Make one batch of a block."""
+        values: dict[str, Any] = {}
+        if self._wanted and self._decoder is not None:
+            values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
+        arrays = [
+            values[field.name] if field.name in values else block.column(field.name, field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

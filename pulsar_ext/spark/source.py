@@ -1,0 +1,177 @@
+"""`PulsarDataSource`: what Spark asks for when it sees `format("pulsar")`; and the batch read.
+
+Constructors do nothing but check: Spark pickles these objects and makes them again in other processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pulsar_ext.keys import SLOTS, KeyHashRange, KeyHashRanges
+from pulsar_ext.spark.connection import admin_of
+from pulsar_ext.spark.options import READ, STREAM, parse_options
+from pulsar_ext.spark.planning import batch_segments
+from pulsar_ext.spark.reading import read_segments
+from pulsar_ext.spark.schema import BatchMaker, check_schema, full_schema
+from pulsar_ext.spark.splits import Split, plan_splits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, MutableMapping
+
+    from pyspark.sql.types import StructType
+
+    from pulsar_ext.spark.options import Settings
+    from pulsar_ext.spark.stream import PulsarStreamReader
+
+__all__ = ["PulsarBatchReader", "PulsarDataSource", "PulsarPartition", "read_split", "wanted_ranges"]
+
+
+class PulsarDataSource(DataSource):
+    """Reads Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        parse_options(options, None)
+
+    @classmethod
+    def name(cls) -> str:
+        """Give the name of the format."""
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        """Give the columns of a read that does not name its own."""
+        return full_schema(parse_options(self.options, self._reading()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Make a batch read."""
+        settings = parse_options(self.options, READ)
+        check_schema(schema, settings)
+        kind = PushingReader if settings["filterPushdown"] else PulsarBatchReader
+        return kind(settings, schema)
+
+    def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark names it so
+        """Make a streaming read."""
+        from pulsar_ext.spark.stream import PulsarStreamReader  # noqa: PLC0415  # it needs this module
+
+        settings = parse_options(self.options, STREAM)
+        check_schema(schema, settings)
+        return PulsarStreamReader(settings, schema)
+
+    def _reading(self) -> str:
+        """Say which kind of read has these options; Spark asks both for their schema in the same way."""
+        try:
+            parse_options(self.options, READ)
+        except ValueError:
+            parse_options(self.options, STREAM)
+            return STREAM
+        return READ
+
+
+class PulsarPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
+        return f"PulsarPartition({said})"
+
+
+def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
+    """Give the slots that options ask for; None means all."""
+    ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
+    return ranges
+
+
+def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
+    """Read what one task reads, as Arrow record batches of the schema."""
+    make = BatchMaker(schema, settings)
+    for block in read_segments(split.segments, split.ranges, settings):
+        yield make(block)
+
+
+class PulsarBatchReader(DataSourceReader):
+    """A batch read: everything between two offsets that are looked up once, when the query is planned."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        self._settings = settings
+        self._schema = schema
+        self._ranges = wanted_ranges(settings)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks."""
+        settings = self._settings
+        segments, _ = batch_segments(admin_of(settings), settings)
+        if self._ranges is not None and self._ranges.is_empty:
+            return []
+        splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], self._ranges)
+        return [PulsarPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Read one task's part."""
+        if not isinstance(partition, PulsarPartition):  # Spark's own, where there is nothing to read
+            return iter(())
+        return read_split(partition.split, self._schema, self._settings)
+
+
+class PushingReader(PulsarBatchReader):
+    """A batch read that takes filters on `__keySlot` from Spark; needs Spark's filter push-down to be on."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark names it so
+        """Take the filters on the slot, and give back the others."""
+        for one in filters:
+            slots = _slots_of(one)
+            if slots is None:
+                yield one
+            else:
+                self._ranges = slots if self._ranges is None else self._ranges & slots
+
+
+def _slots_of(one: Filter) -> KeyHashRanges | None:
+    """Give the slots that a filter lets pass; None if it is about something else."""
+    if getattr(one, "attribute", None) != ("__keySlot",):
+        return None
+    if isinstance(one, In):
+        return _these(one.value)
+    value = getattr(one, "value", None)
+    if not isinstance(value, int):
+        return None
+    if isinstance(one, EqualTo | EqualNullSafe):
+        return _these((value,))
+    low, high = 0, SLOTS - 1
+    if isinstance(one, GreaterThan):
+        low = value + 1
+    elif isinstance(one, GreaterThanOrEqual):
+        low = value
+    elif isinstance(one, LessThan):
+        high = value - 1
+    elif isinstance(one, LessThanOrEqual):
+        high = value
+    else:
+        return None
+    low, high = max(low, 0), min(high, SLOTS - 1)
+    return KeyHashRanges([KeyHashRange(low, high)]) if low <= high else KeyHashRanges.empty()
+
+
+def _these(slots: Iterable[Any]) -> KeyHashRanges | None:
+    found = set(slots)
+    if not all(isinstance(slot, int) for slot in found):
+        return None
+    kept = sorted(slot for slot in found if 0 <= slot < SLOTS)
+    return KeyHashRanges([KeyHashRange(slot, slot) for slot in kept]) if kept else KeyHashRanges.empty()

@@ -1,0 +1,190 @@
+"""Which task reads which entries (pure).
+
+A segment is a run of entries of one topic partition, `(after, until]`. Segments are cut by ledger arithmetic, so no
+entry is read twice; a message belongs to the segment that holds its entry, a chunked one to that of its first chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.keys import KeyHashRanges
+from pulsar_ext.positions import Ledgers
+from pulsar_ext.spark.offsets import Offset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Segment", "Split", "TopicState", "limit_entries", "plan_splits"]
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """What the admin API says of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes."""
+
+    topic: str
+    sizes: tuple[tuple[int, int], ...]
+    total_bytes: int
+    messages_per_entry: int = 1
+
+    @property
+    def ledgers(self) -> Ledgers:
+        """The ledgers, for arithmetic."""
+        return Ledgers(self.sizes)
+
+    @property
+    def bytes_per_entry(self) -> int:
+        """The average, 1 at least."""
+        entries = sum(count for _, count in self.sizes)
+        return max(self.total_bytes // entries, 1) if entries else 1
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Entries of one topic partition, behind `after`, up to and including `until`.
+
+    `sizes` are the ledgers that the segment touches, by which a task knows what has to come; `bytes_per_message`, an
+    estimate, bounds what it prefetches.
+    """
+
+    topic: str
+    after: Offset
+    until: Offset
+    sizes: tuple[tuple[int, int], ...]
+    bytes_per_message: int = 1
+
+    @classmethod
+    def of(cls, state: TopicState, after: Offset, until: Offset) -> Segment:
+        """Make the segment of a topic's state."""
+        touched = tuple((ledger, count) for ledger, count in state.sizes if after.ledger <= ledger <= until.ledger)
+        weight = max(state.bytes_per_entry // state.messages_per_entry, 1)
+        return cls(state.topic, after, until, touched, weight)
+
+    @property
+    def ledgers(self) -> Ledgers:
+        """The ledgers that it touches."""
+        return Ledgers(self.sizes)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has a part in."""
+        return max(self.ledgers.between(self.after.position, self.until.last_entry), 0)
+
+    def cut(self, parts: int) -> list[Segment]:
+        """Cut it into so many segments of about as many entries, as far as there are entries."""
+        count = self.entries
+        parts = min(parts, count)
+        if parts <= 1:
+            return [self] if count else []
+        ledgers = self.ledgers
+        read = ledgers.up_to(self.after.position)
+        cuts = [ledgers.number(read + count * part // parts) for part in range(1, parts)]
+        ends = [*(Offset.at(cut) for cut in cuts if cut is not None), self.until]
+        starts = [self.after, *ends[:-1]]
+        return [
+            replace(
+                self,
+                after=start,
+                until=end,
+                sizes=tuple(one for one in self.sizes if start.ledger <= one[0] <= end.ledger),
+            )
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one task reads: segments one after the other, and of those the slots of `ranges`; None means all."""
+
+    segments: tuple[Segment, ...]
+    ranges: KeyHashRanges | None = None
+
+
+def plan_splits(
+    segments: Sequence[Segment], split_by: str | None, min_partitions: int | None, ranges: KeyHashRanges | None
+) -> list[Split]:
+    """Share segments among tasks.
+
+    Args:
+        segments: one for each topic partition; empty ones are left out.
+        split_by: "partition", "entries" or "keyHash"; None means "entries" with `min_partitions`, else "partition".
+        min_partitions: how many tasks at least, as far as there are entries (or slots).
+        ranges: the slots that are wanted; None means all.
+
+    Raises:
+        InvalidUse: fewer slots are wanted than tasks.
+    """
+    wanted = [segment for segment in segments if segment.entries]
+    if not wanted:
+        return []
+    if split_by == "keyHash":
+        full = ranges or KeyHashRanges.full()
+        parts = min_partitions or len(wanted)
+        if parts > full.slots:
+            raise InvalidUse(f"minPartitions {parts} is more than the {full.slots} slots that are to be read.")
+        return [Split(tuple(wanted), part) for part in full.split(parts)]
+    if split_by == "partition" or min_partitions is None:
+        return [Split((segment,), ranges) for segment in wanted]
+    return [Split((piece,), ranges) for piece in _share(wanted, min_partitions)]
+
+
+def _share(segments: Sequence[Segment], parts: int) -> list[Segment]:
+    """Cut the segments into `parts` or a few more, each about as large."""
+    total = sum(segment.entries for segment in segments)
+    pieces: list[Segment] = []
+    for segment in segments:
+        # Rounded up, so that there are as many as asked for.
+        pieces += segment.cut(max(1, -(-segment.entries * parts // total)))
+    return pieces
+
+
+def limit_entries(
+    states: Sequence[TopicState],
+    start: dict[str, Offset],
+    end: dict[str, Offset],
+    entries: int | None,
+    size: int | None,
+) -> dict[str, Offset]:
+    """Bring an end nearer, so that a batch has at most so many entries and bytes over all partitions.
+
+    Each partition gets its share by what it has to be read, one entry at least where the limit allows it.
+
+    Args:
+        states: the partitions.
+        start: where each begins.
+        end: where each would end.
+        entries: the most entries; None for any number.
+        size: the most bytes, by each partition's average entry; None for any number.
+    """
+    if entries is None and size is None:
+        return end
+    todo = {
+        state.topic: Segment.of(state, start[state.topic], end[state.topic]).entries
+        for state in states
+        if state.topic in end
+    }
+    total = sum(todo.values())
+    volume = sum(todo[state.topic] * state.bytes_per_entry for state in states if state.topic in todo)
+    share = 1.0
+    if entries is not None and total > entries:
+        share = entries / total
+    if size is not None and volume > size:
+        share = min(share, size / volume)
+    if share >= 1.0 or not total:
+        return end
+    left = min(entries if entries is not None else total, total)
+    limited = dict(start)
+    # The fullest first, so that rounding up never exceeds the limit on behalf of the emptiest.
+    for state in sorted(states, key=lambda one: -todo.get(one.topic, 0)):
+        count = todo.get(state.topic, 0)
+        take = min(max(int(count * share), 1), left, count)
+        if take <= 0:
+            continue
+        left -= take
+        begin = start[state.topic]
+        ledgers = state.ledgers
+        cut = ledgers.number(ledgers.up_to(begin.position) + take)
+        limited[state.topic] = end[state.topic] if cut is None or take == count else Offset.at(cut)
+    return limited

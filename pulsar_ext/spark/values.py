@@ -1,0 +1,128 @@
+"""Values with a schema: from JSON or Avro to columns, by an Avro schema of the user's or of the topic's own."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import AdminNotFound, InvalidUse
+from pulsar_ext.spark.avro_types import field_types, to_plain
+from pulsar_ext.spark.connection import admin_of
+from pulsar_ext.spark.planning import topics_of
+from pulsar_ext.topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructField
+
+    from pulsar_ext.spark.blocks import Block
+    from pulsar_ext.spark.options import Settings
+
+__all__ = ["ValueDecoder", "value_decoder"]
+
+
+def value_decoder(settings: Settings) -> ValueDecoder | None:
+    """Give what takes values apart; None where they stay whole.
+
+    Raises:
+        InvalidUse: there is no schema, topics have different ones, or it is none that has fields.
+    """
+    kind = settings["valueFormat"]
+    if kind in ("bytes", "string"):
+        return None
+    text = settings["valueSchema"]
+    return ValueDecoder(kind, json.loads(text) if text else _registered(settings, kind), settings)
+
+
+def _registered(settings: Settings, kind: str) -> Any:
+    """Ask the broker for the schema of the topics."""
+    admin = admin_of(settings)
+    found: dict[str, str] = {}
+    for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(admin, settings)):
+        try:
+            schema = admin.schema(topic)
+        except AdminNotFound:
+            raise InvalidUse(f"{topic} has no schema: give option valueSchema, an Avro schema in JSON.") from None
+        if schema.type.lower() != kind:
+            raise InvalidUse(f"The schema of {topic} is {schema.type}, not {kind}; option valueFormat says {kind}.")
+        found[topic] = schema.data
+    if not found:
+        raise InvalidUse("No topic exists that could tell its schema: give option valueSchema.")
+    schemas = list(dict.fromkeys(found.values()))
+    if len(schemas) > 1 and not settings["allowDifferentTopicSchemas"]:
+        raise InvalidUse(
+            f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Give option valueSchema, or "
+            "allowDifferentTopicSchemas=true to take the first one's."
+        )
+    return json.loads(schemas[0])
+
+
+class ValueDecoder:
+    """Takes the values of a block apart.
+
+    Args:
+        kind: "json" or "avro".
+        schema: the Avro schema, as JSON has it.
+        settings: the options.
+
+    Raises:
+        InvalidUse: the schema has no fields, or one of a type that Spark does not have.
+    """
+
+    def __init__(self, kind: str, schema: Any, settings: Settings) -> None:
+        self._kind = kind
+        self._schema = schema
+        self._settings = settings
+        self.fields: list[StructField] = field_types(schema)
+        self._plain = to_plain(schema) if kind == "json" else None
+        self._writers: dict[tuple[str, int], Any] = {}
+
+    def columns(self, block: Block, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the wanted fields as Arrow arrays of these types; a null value has null in each.
+
+        Raises:
+            InvalidUse: a value is not of the schema; it says which message.
+        """
+        import pyarrow as pa  # noqa: PLC0415  # beside Spark only
+
+        rows = [{} if value is None else self._row(block, index, value) for index, value in enumerate(block.values)]
+        try:
+            return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in wanted.items()}
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise InvalidUse(f"A value on {block.topic} does not fit the schema: {error}.") from None
+
+    def _row(self, block: Block, index: int, value: bytes) -> Mapping[str, Any]:
+        try:
+            if self._plain is not None:
+                row = json.loads(value)
+                if not isinstance(row, dict):
+                    raise TypeError("it is no JSON object")  # noqa: TRY301  # told like what the parser finds
+                return self._plain(row)
+            return self._avro(block, index, value)
+        except (ValueError, TypeError, EOFError, IndexError, KeyError, StopIteration) as error:
+            raise InvalidUse(
+                f"The value of {block.ids[index]} on {block.topic} is not {self._kind} of the schema: {error}. Read "
+                "it with valueFormat=bytes."
+            ) from None
+
+    def _avro(self, block: Block, index: int, value: bytes) -> Mapping[str, Any]:
+        import fastavro  # noqa: PLC0415  # only where it is needed
+
+        if not self._writers:
+            self._writers["", -1] = fastavro.parse_schema(self._schema)
+        reader = self._writers["", -1]
+        version = block.inners[index].int_schema_version()
+        writer = self._writer(block.topic, version, fastavro) if not self._settings["valueSchema"] else reader
+        found: Any = fastavro.schemaless_reader(io.BytesIO(value), writer, reader)
+        return found  # type: ignore[no-any-return]
+
+    def _writer(self, topic: str, version: int, fastavro: Any) -> Any:
+        """Give the schema that a message was written with: producers change it, and each message says which it is."""
+        parent = str(TopicName.parse(topic).parent)
+        known = self._writers.get((parent, version))
+        if known is None:
+            stored = admin_of(self._settings).schema(parent, None if version < 0 else version)
+            known = self._writers[parent, version] = fastavro.parse_schema(json.loads(stored.data))
+        return known

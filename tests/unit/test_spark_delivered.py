@@ -1,0 +1,108 @@
+"""The account of deliveries: what is kept, what is missing, and when the end is reached."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.positions import Position
+from pulsar_ext.spark.delivered import Deliveries
+from pulsar_ext.spark.offsets import Offset
+from pulsar_ext.spark.splits import Segment, TopicState
+
+
+def columns_of(ids):
+    ledger, entry, batch = zip(*ids, strict=True)
+    return np.array(ledger, np.int64), np.array(entry, np.int64), np.array(batch, np.int32)
+
+
+@st.composite
+def topics(draw):
+    """A topic: plain messages, batches, chunked messages that interleave, and markers; as entries and as deliveries."""
+    kinds = draw(st.lists(st.sampled_from(["plain", "batch", "chunk", "marker"]), min_size=1, max_size=30))
+    ledger_size = draw(st.integers(1, 8))
+    entries, deliveries, open_chunks = [], [], []
+
+    def place():
+        nth = len(entries)
+        return 3 + 2 * (nth // ledger_size), nth % ledger_size
+
+    for kind in kinds:
+        at = place()
+        entries.append(at)
+        if kind == "plain":
+            deliveries.append(((*at, -1), None, 1))
+        elif kind == "batch":
+            size = draw(st.integers(1, 3))
+            deliveries += [((*at, index), None, size) for index in range(size)]
+        elif kind == "chunk":
+            open_chunks.append(at)
+        if open_chunks and draw(st.booleans()):
+            end = place()
+            entries.append(end)
+            deliveries.append(((*end, -1), Position(*open_chunks.pop(0)), 1))
+    sizes = {}
+    for ledger, _ in entries:
+        sizes[ledger] = sizes.get(ledger, 0) + 1
+    return tuple(sizes.items()), entries, deliveries
+
+
+@given(topics(), st.data())
+def test_each_message_is_in_one_segment(topic, data):
+    """However a topic is cut and however deliveries come in blocks, with repeats: each message is kept once in all."""
+    sizes, entries, deliveries = topic
+    state = TopicState("t", sizes, 1)
+    whole = Segment.of(state, Offset(-1, -1), Offset(*entries[-1]))
+    kept = []
+    for segment in whole.cut(data.draw(st.integers(1, 4))):
+        account = Deliveries(segment)
+        begin = segment.after.position
+        stream = [one for one in deliveries if (one[1] or Position(*one[0][:2])) > begin]
+        repeat = data.draw(st.integers(0, len(stream)))
+        stream = stream[:repeat] + stream[max(repeat - 2, 0) :]  # a reconnect delivers some again
+        while stream:
+            count = data.draw(st.integers(1, 5))
+            block, stream = stream[:count], stream[count:]
+            ids = [one[0] for one in block]
+            firsts = {index: one[1] for index, one in enumerate(block) if one[1] is not None}
+            indexes = account.feed(ids, firsts=firsts, sizes=[one[2] for one in block], columns=columns_of(ids))
+            kept += [ids[index] for index in (range(len(ids)) if indexes is None else indexes)]
+        expected = {Position(*one) for one in entries if segment.after < Offset(*one) and Offset(*one) <= segment.until}
+        seen = {Position(*one[0][:2]) for one in deliveries} | {one[1] for one in deliveries if one[1]}
+        missing = {*account.missing(), *account.rest()}
+        foreign = {Position(*one[0][:2]) for one in deliveries if one[1] is not None and one[1] <= begin}
+        assert missing - foreign == expected - seen - foreign
+    assert sorted(kept) == sorted(one[0] for one in deliveries)
+
+
+def feed(account, *ids, sizes=None):
+    return account.feed(list(ids), firsts={}, sizes=sizes or [1] * len(ids), columns=columns_of(ids))
+
+
+def test_end_is_reached_by_whatever_lies_beyond():
+    """An end on an entry that nobody delivers is passed, not hit."""
+    account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
+    assert feed(account, (1, 0, -1), (1, 3, -1)) is None
+    assert not account.reached
+    assert list(account.missing()) == [Position(1, 1), Position(1, 2)]
+    assert list(account.rest()) == [Position(1, 4)]
+    assert feed(account, (1, 6, -1)) == []
+    assert account.reached
+    assert list(account.missing()) == [Position(1, 1), Position(1, 2), Position(1, 4)]
+
+
+def test_end_inside_a_batch():
+    """A batch is reached with its last message, or with the one that is the end."""
+    for until, last in ((Offset(1, 0), 2), (Offset(1, 0, 1), 1)):
+        account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), until))
+        for index in range(3):
+            kept = feed(account, (1, 0, index), sizes=[3])
+            assert (kept is None) == (index <= last)
+            assert account.reached == (index >= last)
+
+
+def test_start_inside_a_batch():
+    """Messages of the first batch that were read before are dropped."""
+    account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, 2, 1), Offset(1, 3)))
+    assert feed(account, (1, 2, 0), (1, 2, 1), (1, 2, 2), (1, 3, -1), sizes=[3, 3, 3, 1]) == [2, 3]
+    assert account.reached
+    assert list(account.missing()) == []

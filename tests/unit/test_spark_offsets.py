@@ -1,0 +1,144 @@
+"""Offsets and splits: their order, their JSON, and that splits tile what is to be read."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.errors import InvalidMessageId, InvalidUse
+from pulsar_ext.keys import KeyHashRanges
+from pulsar_ext.positions import Ledgers, Position
+from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
+from pulsar_ext.spark.splits import Segment, TopicState, limit_entries, plan_splits
+
+SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6).map(
+    lambda n: tuple((3 + 2 * i, c) for i, c in enumerate(n))
+)
+
+
+@st.composite
+def segments(draw):
+    """A topic of some ledgers, and two offsets on it in order."""
+    sizes = draw(SIZES)
+    entries = [(ledger, entry) for ledger, count in sizes for entry in range(count)]
+    places = [BEGINNING, *(Offset(*one) for one in entries), *(Offset(ledger, -1) for ledger, _ in sizes)]
+    one, two = sorted((draw(st.sampled_from(places)), draw(st.sampled_from(places))), key=lambda o: o.key)
+    return Segment.of(TopicState("t", sizes, 100), one, two), entries
+
+
+def in_segment(segment, entries):
+    return [one for one in entries if segment.after < Offset(*one) and Offset(*one) <= segment.until]
+
+
+@given(segments(), st.integers(1, 9))
+def test_cuts_tile_a_segment(drawn, parts):
+    """Every entry of a segment is in exactly one of its pieces, and the pieces are of about the same size."""
+    segment, entries = drawn
+    wanted = in_segment(segment, entries)
+    pieces = segment.cut(parts)
+    found = [one for piece in pieces for one in in_segment(piece, entries)]
+    assert found == wanted
+    assert len(pieces) == min(parts, len(wanted))
+    assert segment.entries == len(wanted)
+    sizes = [piece.entries for piece in pieces]
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    assert all(
+        Ledgers(piece.sizes).between(piece.after.position, piece.until.position) == piece.entries for piece in pieces
+    )
+
+
+@given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 9))
+def test_plans_tile_everything(drawn, parts):
+    """By partition or by entries each entry has one task; by key hash the slots are shared out."""
+    every = [segment for segment, _ in drawn]
+    total = sum(segment.entries for segment in every)
+    for split_by, least in (("partition", None), (None, None), ("entries", parts), (None, parts)):
+        splits = plan_splits(every, split_by, least, None)
+        assert sum(piece.entries for split in splits for piece in split.segments) == total
+        assert len(splits) >= min(least or 1, total)
+    splits = plan_splits(every, "keyHash", parts, None)
+    assert len(splits) == (parts if total else 0)
+    if splits:
+        assert sum(split.ranges.slots for split in splits) == 65536
+        assert all(sum(piece.entries for piece in split.segments) == total for split in splits)
+
+
+def test_more_tasks_than_slots_are_refused():
+    """A slot cannot be divided."""
+    segment = Segment.of(TopicState("t", ((1, 5),), 1), BEGINNING, Offset(1, 4))
+    with pytest.raises(InvalidUse, match="slots"):
+        plan_splits([segment], "keyHash", 3, KeyHashRanges([(1, 2)]))
+
+
+@given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 4000))
+def test_limits_hold_and_progress_is_made(drawn, entries, size):
+    """A limited batch has at most so many entries, at least one, and never goes back."""
+    states, start, end = [], {}, {}
+    for index, (segment, _) in enumerate(drawn):
+        state = TopicState(f"t{index}", segment.sizes, 100)
+        states.append(state)
+        start[state.topic], end[state.topic] = segment.after, segment.until
+    total = sum(Segment.of(s, start[s.topic], end[s.topic]).entries for s in states)
+    for most in ((entries, None), (None, size), (entries, size)):
+        limited = limit_entries(states, start, end, *most)
+        taken = sum(Segment.of(s, start[s.topic], limited[s.topic]).entries for s in states)
+        assert taken <= total
+        assert taken >= min(1, total)
+        assert most[0] is None or taken <= max(most[0], 0)
+        assert all(start[name] <= limited[name] <= end[name] for name in start)
+
+
+def test_offsets_are_ordered_whole_entries_last():
+    """A whole entry is further than any message of it."""
+    assert Offset(1, 2, 0) < Offset(1, 2, 5) < Offset(1, 2) < Offset(1, 3, 0)
+    assert BEGINNING < Offset(0, -1) < Offset(0, 0)
+    assert Offset(1, 2, 3).just_before() == Offset(1, 2, 2)
+    assert Offset(1, 2, 0).just_before() == Offset(1, 1)
+    assert Offset(1, 0).just_before() == Offset(1, -1)
+    assert Offset(1, 2, 3).position == Position(1, 1)
+    assert Offset(1, 2).position == Position(1, 2)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), st.builds(Offset, *[st.integers(-1, 9)] * 3), max_size=4))
+def test_stream_offsets_have_one_text(topics):
+    """Spark compares offsets as text, so the same offsets are always the same text, however they came about."""
+    shuffled = dict(reversed(list(topics.items())))
+    one, two = (json.dumps(StreamOffset("s", found, found).to_json()) for found in (topics, shuffled))
+    assert one == two
+    assert StreamOffset.from_json(json.loads(one)) == StreamOffset("s", topics, topics)
+
+
+def test_first_batch_begins_where_it_began_at_first():
+    """If Spark asks for the initial offsets once more, the end that it kept knows better."""
+    first, later = {"t": Offset(1, 1)}, {"t": Offset(1, 9)}
+    end = StreamOffset("s", {"t": Offset(1, 5)}, first)
+    assert end.begins(StreamOffset("other", later, later)) == first
+    assert StreamOffset("s", {"t": Offset(2, 5)}).begins(StreamOffset("s", later)) == later
+
+
+@pytest.mark.parametrize("bad", [{}, {"topics": {}}, {"subscription": "s", "topics": {"t": {"ledger": 1}}}])
+def test_foreign_checkpoint_is_refused(bad):
+    """Another source's offsets are not read as ours."""
+    with pytest.raises(InvalidUse, match="checkpoint"):
+        StreamOffset.from_json(bad)
+
+
+@pytest.mark.parametrize("bad", ["x", 5, {"ledger": True, "entry": 1}, {"ledger": 1, "entry": -2}, {"a": 1}])
+def test_bad_ids_are_refused(bad):
+    """What is no id raises."""
+    with pytest.raises(InvalidMessageId):
+        Offset.of_message(bad)
+
+
+def test_loss_is_told_from_ledgers_that_were_read():
+    """A ledger that is gone is a loss only if somebody moved the cursor further than the broker does by itself."""
+    assert not lost_before(BEGINNING, [7, 9], None)
+    assert not lost_before(Offset(7, 3), [7, 9], None)
+    assert not lost_before(Offset(5, 3), [7, 9], Position(7, -1))
+    assert not lost_before(Offset(5, 3), [7, 9], Position(5, 3))
+    assert lost_before(Offset(5, 3), [7, 9], Position(7, 0))
+    assert lost_before(Offset(5, 3), [7, 9], Position(9, -1))
+    assert lost_before(Offset(5, 3), [7, 9], None)
+    assert after_all(Ledgers([(7, 0), (9, 0)]), [7, 9]) == Offset(9, -1)
+    assert after_all(Ledgers([(7, 3), (9, 0)]), [7, 9]) == Offset(7, 2)

@@ -1,0 +1,115 @@
+"""The options of the Spark source: what is refused, and with what words."""
+
+import pickle
+
+import pytest
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.keys import KeyHashRanges, key_slot
+from pulsar_ext.spark.offsets import Offset
+from pulsar_ext.spark.options import OPTIONS, READ, SINK, STREAM, WRITE, option_table, parse_options
+
+URL = {"service.url": "pulsar://localhost:6650"}
+TOPIC = {**URL, "topic": "t"}
+
+
+def refused(options, where, *words):
+    with pytest.raises(InvalidUse) as caught:
+        parse_options(options, where)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_keys_are_read_in_any_case():
+    """Spark lowers the keys; users write them as documented."""
+    settings = parse_options({**URL, "TOPIC": "t", "minpartitions": "3"}, READ)
+    assert settings["topic"] == "t"
+    assert settings["minPartitions"] == 3
+
+
+def test_unknown_option_names_the_nearest_and_all():
+    """A slip of the pen is found, whatever the operation."""
+    for where in (READ, STREAM, None):
+        refused({**TOPIC, "startingoffset": "earliest"}, where, "startingOffsets", "Did you mean", "pulsar.client.")
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "words"),
+    [
+        ({}, READ, ["service.url"]),
+        (URL, READ, ["topic, topics or topicsPattern"]),
+        ({**TOPIC, "topics": "a,b"}, READ, ["topic and topics", "contradict"]),
+        ({**TOPIC, "startingOffsets": "earliest", "startingTime": "0"}, READ, ["contradict"]),
+        ({**TOPIC, "keys": "a", "keyHashRanges": "0-1"}, READ, ["contradict"]),
+        ({**TOPIC, "splitBy": "rows"}, READ, ["partition, entries, keyHash"]),
+        ({**TOPIC, "splitBy": "entries"}, READ, ["minPartitions"]),
+        ({**TOPIC, "splitBy": "partition", "minPartitions": "2"}, READ, ["entries"]),
+        ({**TOPIC, "readCompacted": "true", "minPartitions": "2"}, READ, ["readCompacted"]),
+        ({**TOPIC, "minPartitions": "0"}, READ, ["from 1"]),
+        ({**TOPIC, "failOnDataLoss": "maybe"}, READ, ["true, false"]),
+        ({**TOPIC, "startingOffsets": "first"}, READ, ["earliest", "ledger:entry"]),
+        ({**TOPIC, "startingOffsets": "{"}, READ, ["JSON"]),
+        ({**TOPIC, "startingTime": "yesterday"}, READ, ["2026-01-31"]),
+        ({**TOPIC, "keyHashRanges": "5-3"}, READ, ["range"]),
+        ({**TOPIC, "valueSchema": "{}"}, READ, ["valueFormat"]),
+        ({**TOPIC, "endingOffsets": "latest"}, STREAM, ["does not apply", "batch read"]),
+        ({**TOPIC, "maxTriggerDelay": "1m"}, STREAM, ["minEntriesPerTrigger"]),
+        ({**TOPIC, "minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "2"}, STREAM, ["more than"]),
+        ({**TOPIC, "maxEntriesPerTrigger": "5"}, READ, ["streaming read"]),
+        ({**TOPIC, "pulsar.reader.queue": "5"}, READ, ["receiverQueueSize"]),
+        ({**TOPIC, "pulsar.client.operationTimeoutSeconds": "soon"}, READ, ["whole number"]),
+        ({**TOPIC, "guarantee": "exactly-once"}, WRITE, ["producerName"]),
+        ({**TOPIC, "guarantee": "best"}, SINK, ["at-least-once, exactly-once"]),
+        ({**TOPIC, "pulsar.producer.compressionType": "rar"}, WRITE, ["LZ4"]),
+        ({**URL, "path": "t"}, READ, ["topic"]),
+    ],
+)
+def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
+    """Nothing that cannot be meant is guessed at."""
+    refused(options, where, *words)
+
+
+def test_values_are_read():
+    """Each kind of value becomes what the code works with."""
+    settings = parse_options(
+        {
+            **TOPIC,
+            "startingOffsets": '{"a": "5:7:-1:2", "b": "earliest", "c": {"ledger": 1, "entry": 2}}',
+            "keys": '["x", "y"]',
+            "pulsar.client.operationTimeoutSeconds": "7",
+            "pulsar.client.tls_allow_insecure_connection": "true",
+        },
+        READ,
+    )
+    assert settings["startingOffsets"] == {"a": Offset(5, 7, 2), "b": "earliest", "c": Offset(1, 2)}
+    assert settings["keys"].contains(key_slot("x"))
+    assert settings["keys"].slots == 2
+    assert settings.passed["pulsar.client."] == {"operation_timeout_seconds": 7, "tls_allow_insecure_connection": True}
+    ranges = parse_options({**TOPIC, "keyHashRanges": "0-10,20-30"}, READ)["keyHashRanges"]
+    assert ranges == KeyHashRanges.parse("0-10,20-30")
+    assert parse_options({**TOPIC, "startingTime": "1970-01-01T00:00:02Z"}, READ)["startingTime"] == 2000
+    stream = parse_options({**TOPIC, "minEntriesPerTrigger": "1", "maxTriggerDelay": "2m"}, STREAM)
+    assert stream["maxTriggerDelay"] == 120_000
+
+
+def test_chunked_message_id_starts_at_its_first_chunk():
+    """An id of a chunked message, as text or as bytes, is where its first chunk is."""
+    assert parse_options({**TOPIC, "startingOffsets": "5:3:-1;5:9:-1"}, READ)["startingOffsets"] == Offset(5, 3)
+    stored = "080510073a0408051005"
+    assert parse_options({**TOPIC, "startingOffsets": stored}, READ)["startingOffsets"] == Offset(5, 5)
+
+
+def test_settings_survive_pickling_and_hide_the_token():
+    """Spark ships them to tasks and prints them in plans."""
+    settings = parse_options({**TOPIC, "token": "s3cret", "startingOffsets": '{"a": "1:1"}'}, READ)
+    again = pickle.loads(pickle.dumps(settings))
+    assert again["token"] == "s3cret"
+    assert again["startingOffsets"] == {"a": Offset(1, 1)}
+    assert "s3cret" not in repr(settings) + repr(again)
+    refused({**TOPIC, "token": " "}, READ, "token")
+
+
+def test_table_shows_every_option():
+    """The documentation's table is the code's."""
+    table = option_table()
+    assert all(f"| `{option.name}` |" in table for option in OPTIONS)
