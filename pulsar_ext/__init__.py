@@ -16,6 +16,7 @@ from .consumer import Consumer
 from .errors import (
     AdminConflict,
     AdminError,
+    AckNotConfirmed,
     AdminNotAllowed,
     AdminNotFound,
     AdminPrecondition,
@@ -72,6 +73,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AdminPrecondition",
     "AdminUnauthorized",
     "AdminUnavailable",
+    "AckNotConfirmed",
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",

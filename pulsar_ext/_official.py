@@ -48,11 +48,13 @@ __all__ = [
     "Timeout",
     "adopt",
     "alias_submodules",
+    "closed",
     "consumers_of",
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
     "named_arguments",
+    "made_up_batch",
     "polling",
     "raise_result",
     "reader_heard",
@@ -88,6 +90,9 @@ PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.
 POLL_MILLIS = 100
 """How long one native wait lasts: the longest that a Ctrl-C has to wait."""
 
+_EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
+"""A message of a batch's payload: the length of its metadata, and metadata that says: no payload."""
+
 
 class Refusing:
     """Stands where a C++ object belongs and answers every use with one clear error instead of a crash or a hang."""
@@ -113,6 +118,11 @@ def _never_opened(kind: str, how: str) -> Refusing:
 
 class _Text(str):
     """An empty text that official code does not take for a missing one."""
+
+def closed(kind: str) -> Refusing:
+    """Give what refuses every use of something that was closed, as the official client does."""
+    return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
+
 
     __slots__ = ()
 
@@ -236,6 +246,8 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     def __init__(self) -> None:
         self.inner = _never_opened("Consumer", "Client.subscribe()")
 
+    _inbox: Any
+    _acks: Any
 
 class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
     """`pulsar.Reader` with its C++ reader in `inner`."""
@@ -426,8 +438,18 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def alias_submodules(package: str) -> None:
+def made_up_batch(base: Any, size: int) -> list[Any]:
+    """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
+    batch = _pulsar.MessageBatch()
+    batch.with_message_id(base)
+    batch.parse_from(_EMPTY_MESSAGE * size, size)
+    return [message.message_id() for message in batch.messages()]
+
+
     """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
     prefix = "pulsar."
     for name, module in list(sys.modules.items()):
         if name.startswith(prefix) and name != "pulsar.asyncio":  # that one has a counterpart here
             sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)
+            if isinstance(handle, ConsumerDoor):
+                handle._inbox = handle._acks = refusal

@@ -27,6 +27,8 @@ from ._official import (
     refuse_after_fork,
     shaped_like,
     truthy,
+from .ack_keeper import AckKeeper
+from .acknowledging import Acknowledger
 )
 from .admin import PulsarAdmin, derive_admin_url
 from .builders import ConsumerBuilder, ReaderBuilder
@@ -91,6 +93,7 @@ class Client(ClientDoor):
         "_admin",
         "_admin_lock",
         "_closed",
+        "_keeper",
         "_closing",
         "_derived",
         "_own_admin",
@@ -108,6 +111,7 @@ class Client(ClientDoor):
         self._admin_lock = threading.Lock()
         self._own_admin = not isinstance(admin, PulsarAdmin)
         self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(arguments)
+        self._keeper = AckKeeper()
         self._admin = _admin_at(admin, arguments) if isinstance(admin, str) else admin
         self.resolver = Resolver(self._admin_api, self._open_reader)
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -145,16 +149,52 @@ class Client(ClientDoor):
         return producer
 
     @shaped_like(pulsar.Client.subscribe)
-    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Consumer:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones."""
+    def subscribe(
+        self,
+        topic: Any,
+        subscription_name: str,
+        *args: Any,
+        ack_group_time_ms: int | None = None,
+        max_ack_group_size: int | None = None,
+        **kwargs: Any,
+    ) -> Consumer:
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and two more.
+
+        Args:
+            topic: as officially.
+            subscription_name: as officially.
+            *args: the official arguments.
+            ack_group_time_ms: how long an acknowledgement may wait for others, in milliseconds, Java's
+                `acknowledgmentGroupTime`; by default 100. With 0 each is sent at once, which costs some milliseconds
+                as up to 100 does, because the C++ client's own group of 100 ms has to be flushed.
+            max_ack_group_size: how many wait at most, Java's `maxAcknowledgmentGroupSize`; by default 1000. With either
+                argument, a run of acknowledged messages on an Exclusive or Failover subscription is sent as one
+                cumulative acknowledgement.
+            **kwargs: the official arguments.
+
+        Raises:
+            InvalidUse: the time or the size is none; nothing was opened.
+        """
         refuse_in_callback(self, "subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
         check_key_shared(named["key_shared_policy"], named["consumer_type"])
-        messages = message_class(named["schema"])
+        messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
         splits = named["consumer_type"] in _SPLITTING
         policy = named["dead_letter_policy"]
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
+        acks = Acknowledger(
+            self,
+            self._keeper,
+            topic,
+            subscription_name,
+            time_ms=ack_group_time_ms,
+            max_size=max_ack_group_size,
+            splits=splits,
+            keeps_indexes=bool(named["batch_index_ack_enabled"]),
+        )
+        # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
+        named["batch_index_ack_enabled"] = True
         listener = named["message_listener"]
         if listener:
 
@@ -162,7 +202,7 @@ class Client(ClientDoor):
                 topic = official.topic()
                 heard = subscribed[topic]() if topic in subscribed else None
                 if heard is None:  # one of several topics: the C++ consumer of that topic alone
-                    heard = Consumer._of(official, self, messages, topic, splits=splits)  # noqa: SLF001
+                    heard = Consumer._of(official, self, messages, topic, splits=splits, acks=acks)  # noqa: SLF001
                 guard_listener(listener, heard, adopt_message(message, messages))
 
             named["message_listener"] = listen
@@ -175,9 +215,11 @@ class Client(ClientDoor):
             splits=splits,
             queued=named["receiver_queue_size"] != 0,
             max_redeliver_count=None if policy is None else policy.max_redeliver_count,
+            acks=acks,
         )
         subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
+        acks.attach(consumer.inner)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -378,6 +420,7 @@ class Client(ClientDoor):
                         producer.finish(deadline)
                 self.inner.close()
             finally:
+                self._keeper.close()
                 self._closed = True
                 self._close_admin()
 

@@ -14,22 +14,32 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ConsumerDoor, InnerMessage, MessageDoor, adopt, refuse_after_fork
+from ._official import (
+    ConsumerDoor,
+    InnerMessage,
+    MessageDoor,
+    adopt,
+    closed,
+    inner_message_of,
+    refuse_after_fork,
+)
+from .ack_flush import AckScope, Overheard, flush_acks
 from .callbacks import refuse_in_callback
 from .errors import InvalidUse
 from .message import Message
 from .message_id import ChunkMessageId, MessageId, Origin, from_inner, is_chunked
 from .receiving import Receiving
-from .resolver import as_message_id, entry_topic, is_open
+from .resolver import as_message_id, entry_topic, is_open, seek_target
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Iterable
 
+    from .acknowledging import Acknowledger
     from .client import Client
 
 __all__ = ["Consumer"]
 
-_LIVE = Origin.LIVE
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -37,9 +47,11 @@ class Consumer(Receiving, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (
+        "_acks",
         "_batches",
         "_client",
         "_closed",
+        "_inbox",
         "_max_redeliver_count",
         "_message_class",
         "_receive_call",
@@ -53,7 +65,7 @@ class Consumer(Receiving, ConsumerDoor):
         self._client: Client = None  # type: ignore[assignment]  # never opened
         self._closed = False
         self._message_class = Message
-        self._source = self._receive_call = self.inner
+        self._source = self._receive_call = self._inbox = self._acks = self.inner
         self._splits = False
         self._max_redeliver_count: int | None = None
         self._batches: dict[int, Any] = {}
@@ -67,6 +79,7 @@ class Consumer(Receiving, ConsumerDoor):
         topics: str | list[str] | re.Pattern[str],
         *,
         splits: bool,
+        acks: Acknowledger,
         queued: bool = True,
         max_redeliver_count: int | None = None,
     ) -> Self:
@@ -78,6 +91,7 @@ class Consumer(Receiving, ConsumerDoor):
             message_class: what its messages become.
             topics: what was subscribed to.
             splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+            acks: its acknowledgements.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             max_redeliver_count: that of the dead letter policy.
         """
@@ -88,6 +102,7 @@ class Consumer(Receiving, ConsumerDoor):
         self._splits = splits
         self._max_redeliver_count = max_redeliver_count
         self._batches = {}
+        self._acks, self._inbox = acks, acks.inbox
         self._closed = False
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
         refuse_after_fork(self)
@@ -126,15 +141,36 @@ class Consumer(Receiving, ConsumerDoor):
             TopicRequired: the consumer reads several topics and the id does not say which one.
             MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
         """
-        if isinstance(message, MessageDoor) or (isinstance(message, MessageId) and message.origin is _LIVE):
-            self.inner.acknowledge(message.inner)
-        elif isinstance(message, InnerMessage):
-            self.inner.acknowledge(message)
+        if isinstance(message, MessageDoor):
+            message = message.inner
+        if isinstance(message, InnerMessage):
+            inbox = self._inbox
+            inbox.append(message)
+            acks = self._acks
+            if len(inbox) >= acks.limit:
+                acks.filled()
+            elif not acks.scheduled:
+                acks.schedule()
         elif isinstance(message, pulsar.Message):
-            super().acknowledge(message)
+            self.acknowledge(inner_message_of(message))
         else:
-            for inner in self._to_acknowledge(message):
-                self.inner.acknowledge(inner)
+            self._acks.add_id(message)
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+        """Acknowledge several messages at once, each as `acknowledge()` would.
+
+        Args:
+            messages: received messages or ids, in any order.
+
+        Raises:
+            TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
+        """
+        messages = list(messages)
+        if all(isinstance(message, MessageDoor) for message in messages):
+            self._acks.add_messages([message.inner for message in messages])
+        else:
+            for message in messages:
+                self.acknowledge(message)
 
     def acknowledge_cumulative(self, message: Any) -> None:
         """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
@@ -146,15 +182,52 @@ class Consumer(Receiving, ConsumerDoor):
         Raises:
             pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
         """
-        if isinstance(message, MessageDoor | InnerMessage):
-            self.inner.acknowledge_cumulative(message.inner if isinstance(message, MessageDoor) else message)
-            return
         if isinstance(message, pulsar.Message):
-            super().acknowledge_cumulative(message)
-            return
+            message = inner_message_of(message)
+        if isinstance(message, InnerMessage):
+            message = self._message_of(message).message_id()
         ours = as_message_id(message)
-        last = self._client.resolver.last_entry(self._topic_of(ours), ours) if is_open(ours) else self._with_topic(ours)
-        self.inner.acknowledge_cumulative(last)
+        topic = self._acks.topic_of(ours)
+        if self._splits:
+            raise pulsar.CumulativeAcknowledgementNotAllowedError(
+                f"Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription of "
+                f"{topic} has no position up to which everything is acknowledged."
+            )
+        self._acks.add_cumulative(ours)
+
+    def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
+        """Send what was acknowledged now, and on demand prove that the broker has it.
+
+        Args:
+            confirm: return only when the subscription's cursor on the broker shows every acknowledged message.
+            timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
+
+        Raises:
+            AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
+            AdminError: the admin API refused.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        refuse_in_callback(self._client, "flush_acks")
+        flush_acks(self._client, self._acks, confirm=confirm, timeout_ms=timeout_ms)
+
+    def pending_acks(self) -> int:
+        """Count what was acknowledged and has not been sent: entries, and parts of batches."""
+        pending: int = self._acks.pending
+        return pending
+
+    def ack_scope(
+        self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
+    ) -> AckScope:
+        """Process some messages and acknowledge them whole at the end, or redeliver them whole after an exception.
+
+        with consumer.ack_scope(consumer.receive_many(500)) as messages: …
+
+        Args:
+            messages: which; None for everything that this consumer receives inside the block.
+            confirm: end only when the broker's cursor shows the acknowledgements.
+            timeout_ms: how long that may take.
+        """
+        return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
     def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
@@ -182,12 +255,34 @@ class Consumer(Receiving, ConsumerDoor):
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
         self._forget_answers()
+        self._acks.flush()
         self.inner.redeliver_unacknowledged_messages()
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         refuse_in_callback(self._client, "unsubscribe")
         self.inner.unsubscribe()
+        self._acks.forget()
+
+    def seek(self, messageid: Any) -> None:
+        """Move to a message, or to a publish time in milliseconds; see `Receiving.seek`.
+
+        What was acknowledged before is sent first, and does not count any more afterwards.
+        """
+        refuse_in_callback(self._client, "seek")
+        target = seek_target(self._client.resolver, self._topics, messageid)
+        self._acks.flush()
+        self._forget_answers()
+        self.inner.seek(target)
+        self._acks.forget()
+
+    def close(self) -> None:
+        """Close, after sending pending acknowledgements; closing again does nothing."""
+        if not self._closed:
+            refuse_in_callback(self._client, "close")
+            self._acks.close()
+            self._inbox = closed("Consumer")
+        super().close()
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -223,6 +318,17 @@ class Consumer(Receiving, ConsumerDoor):
         )
         return True
 
+    def _overhear(self) -> Overheard:
+        """Note what is received from now on."""
+        heard = Overheard(self)
+        self._source = self._receive_call = heard
+        return heard
+
+    def _message_of(self, inner: Any) -> Message:
+        message = self._message_class()
+        message.inner = inner
+        return message
+
     def _topic_of(self, message_id: MessageId) -> str:
         return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
 
@@ -231,13 +337,6 @@ class Consumer(Receiving, ConsumerDoor):
         if message_id.origin is not Origin.LIVE:
             message_id.inner.topic_name(self._topic_of(message_id))
         return message_id.inner
-
-    def _to_acknowledge(self, message_id: Any) -> list[Any]:
-        """Give the C++ ids that together acknowledge the whole message."""
-        ours = as_message_id(message_id)
-        if ours.origin is Origin.LIVE or not (isinstance(ours, ChunkMessageId) or is_open(ours)):
-            return [self._with_topic(ours)]
-        return self._client.resolver.to_acknowledge(self._topic_of(ours), ours)
 
     def _to_redeliver(self, message: Any) -> list[Any]:
         """Give the C++ ids whose redelivery brings the whole message."""

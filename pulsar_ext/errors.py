@@ -27,6 +27,7 @@ processes), and says by `retriable` whether the same call may succeed later with
         │   ├── AdminUnauthorized                          401 or 403
         │   ├── AdminNotFound                              404: no such tenant, namespace, topic, subscription, entry
         │   ├── AdminConflict                              409: exists already, or is in use
+        ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
         │   ├── AdminPrecondition                          412: the broker lacks a setting this call needs
         │   └── AdminNotAllowed                            405: not on this kind of topic, such as a partitioned parent
         └── BrokerStartError                               the test harness could not bring up a broker
@@ -44,6 +45,7 @@ __all__ = [
     "AdminNotAllowed",
     "AdminNotFound",
     "AdminPrecondition",
+    "AckNotConfirmed",
     "AdminUnauthorized",
     "AdminUnavailable",
     "BrokerStartError",
@@ -211,3 +213,13 @@ class AdminNotAllowed(AdminError):
 
 class BrokerStartError(PulsarExtError):
     """The test harness could not bring up a broker; the message ends with the tail of its log."""
+class AckNotConfirmed(PulsarExtError):
+    """Acknowledgements were flushed and the subscription's cursor on the broker does not show all of them.
+
+    `missing` lists the ids that it does not show, as text, at most 100 of them, and `count` says how many there are.
+    They stay acknowledged here, and are sent again; whether the broker has them is not known.
+    """
+
+    retriable = True
+
+

@@ -40,11 +40,24 @@ class Message(MessageDoor):
         return message
 
 
-def message_class(schema: Any) -> type[Message]:
-    """Give the class whose messages decode with `schema`."""
+class _MessageOfTopics(Message):
+    """A message of a consumer of several topics, whose ids have to tell which one they are of."""
+
+    __slots__ = ()
+
+    def message_id(self) -> MessageId:
+        """Give the message's id, which knows its topic."""
+        message_id = super().message_id()
+        message_id.topic_name(self.inner.topic_name())
+        return message_id
+
+
+def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
+    """Give the class whose messages decode with `schema`, and where they come from several topics, name theirs."""
+    base = _MessageOfTopics if several_topics else Message
     if type(schema) is BytesSchema:
-        return Message
-    return type("Message", (Message,), {"__slots__": (), "_schema": schema, "__module__": __name__})
+        return base
+    return type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})
 
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:

@@ -84,11 +84,6 @@ class RangeConsumer(Consumer):
             self._filter.put_back([error.misrouted.inner])
         return [self._message_of(inner) for inner in found]
 
-    def _message_of(self, inner: Any) -> Message:
-        message = self._message_class()
-        message.inner = inner
-        return message
-
     def _wanted(self, inner: Any) -> bool:
         if self._judge(inner):
             return True

@@ -1,0 +1,104 @@
+"""Reading what was acknowledged out of the bytes of ids, many at a time (pure).
+
+The C++ client writes an id as ledger, entry, partition, batch index and batch size, each only if it has one, and at the
+end the first chunk. The messages of a batch differ in the batch index alone, and most applications acknowledge them in
+their order: a whole batch is then recognised by comparing bytes, without reading each id.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .errors import InvalidMessageId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .acks import Entry
+
+__all__ = ["gather"]
+
+_LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+_SHAPE = re.compile(
+    rb"(\x08%b\x10%b(?:\x18%b)?)(?:(\x20)%b(?:\x30%b)?|\x30\x00)?(:.*)?" % (_LONG, _LONG, _LONG, _LONG, _LONG),
+    re.DOTALL,
+)
+
+
+def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
+    """Read serialized ids, and give neighbours of the same batch as one.
+
+    Args:
+        ids: what `serialize()` of C++ ids gave, in the order of the acknowledgements.
+
+    Yields:
+        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 if it is no batch and -1 if the
+        id does not tell; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
+        chunked message the number is -2 and the entry that of its last chunk.
+
+    Raises:
+        InvalidMessageId: these are not the bytes of an id.
+    """
+    at, count = 0, len(ids)
+    while at < count:
+        match = _SHAPE.fullmatch(ids[at])
+        if match is None:
+            raise InvalidMessageId(f"The C++ client wrote an id that cannot be read: {ids[at].hex()}.")
+        head, ledger, entry, partition, batched, index, size, chunk = match.groups()
+        where = (_number(ledger), _number(entry))
+        part = -1 if partition is None else _number(partition)
+        if chunk is not None:
+            yield part, where, -2, 0, at
+        elif batched is None:
+            yield part, where, 0, 0, at
+        elif size is None or not (messages := _number(size)):
+            yield part, where, -1, 1 << _number(index), at
+        else:
+            first = _number(index)
+            tails = _tails(messages)
+            if first == 0 and list(ids[at : at + messages]) == [head + tail for tail in tails]:
+                at += messages - 1
+                yield part, where, messages, (1 << messages) - 1, at
+            else:
+                bits = 1 << first
+                numbers = _numbers(messages)
+                length = len(head)
+                while at + 1 < count and ids[at + 1].startswith(head):
+                    number = numbers.get(ids[at + 1][length:])
+                    if number is None:
+                        break
+                    bits |= 1 << number
+                    at += 1
+                yield part, where, messages, bits, at
+        at += 1
+
+
+def _varint(value: int) -> bytes:
+    """Write a number as protobuf does."""
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 0x7F:  # noqa: PLR2004  # seven bits a byte
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _number(octets: bytes) -> int:
+    value = 0
+    for shift, octet in enumerate(octets):
+        value |= (octet & 0x7F) << 7 * shift
+    return value - (1 << 64) if value >> 63 else value
+
+
+@lru_cache(maxsize=64)
+def _tails(size: int) -> tuple[bytes, ...]:
+    """Give how the ids of a batch of `size` end."""
+    return tuple(b"\x20" + _varint(index) + b"\x30" + _varint(size) for index in range(size))
+
+
+@lru_cache(maxsize=64)
+def _numbers(size: int) -> dict[bytes, int]:
+    return {tail: index for index, tail in enumerate(_tails(size))}

@@ -1,0 +1,536 @@
+"""A consumer's acknowledgements: collected, grouped, handed over, and kept until they have surely arrived.
+
+`acknowledge()` puts the C++ message into a list and returns. What of it leaves, and in which form, is decided in
+`acks.py`, a group at a time: by the caller that fills the group, by the client's `AckKeeper` thread when it has waited
+long enough, or by `flush()`. While there is no connection everything stays here; what was handed over shortly before
+the connection was lost is handed over again. Mirrors Java's `PersistentAcknowledgmentsGroupingTracker`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from ._official import InnerMessage, InnerMessageId
+from ._wire import decode
+from .ack_ids import gather
+from .ack_wire import AckWire
+from .acks import AckTracker, Entry, Group, Leaving, SentAcks
+from .errors import AdminError, InvalidUse, MessageIdUnresolved
+from .message_id import ChunkMessageId, MessageId, Origin
+from .positions import Ledgers, Position, ledger_sizes
+from .resolver import as_message_id, entry_topic, is_open
+from .topics import TopicName
+
+if TYPE_CHECKING:
+    from .ack_keeper import AckKeeper
+    from .admin import InternalStats
+    from .client import Client
+
+__all__ = ["Acknowledger", "Cursor"]
+
+_log = logging.getLogger("pulsar_ext.acks")
+
+_OFFICIAL_MILLIS = 100
+"""How long the C++ client's own grouping holds what was handed over."""
+_SHORTEST_HOLD_MILLIS = 25
+_DOUBTFUL_SECONDS = 1.5
+"""What was handed over so shortly before a disconnection may not have arrived."""
+_TICK_SECONDS = 0.04
+"""How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
+_SLEPT_SECONDS = 0.085
+"""Two looks further apart may have a disconnection and a reconnection between them."""
+_LOOK_SECONDS = 2.0
+_SETTLE_SECONDS = 0.6
+_MAX_UNCONFIRMED = 20_000
+
+_message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
+
+
+class Cursor:
+    """One topic, or one partition, that a consumer acknowledges on.
+
+    Args:
+        topic: its full name.
+        partition: its index, -1 if none.
+        named: whether the C++ consumer needs the topic with each id.
+        tracker: what has not left.
+    """
+
+    def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
+        self.topic, self.tracker = topic, tracker
+        self.wire = AckWire(topic if named else None, partition)
+        self.sent = SentAcks(_DOUBTFUL_SECONDS)
+        self.live: dict[Entry, Any] = {}
+        self.firsts: dict[Entry, Entry] = {}
+        self.unconfirmed: dict[Entry, tuple[int, int] | None] = {}
+        self.reached: Entry | None = None
+        self.looked = 0.0
+
+    def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
+        """Give what leaves to the C++ consumer, and keep it for a while."""
+        self.wire.send(inner, leaving, self.live)
+        self.sent.add(leaving, now)
+        if leaving.cumulative is not None:
+            self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
+            upto = leaving.cumulative
+            self.unconfirmed = {entry: part for entry, part in self.unconfirmed.items() if entry > upto}
+            self.unconfirmed[upto] = None
+        for entry in leaving.whole:
+            self.unconfirmed[entry] = None
+            if (first := self.firsts.pop(entry, None)) is not None:
+                self.unconfirmed[first] = None
+        for entry, size, bits in leaving.indexes:
+            self.unconfirmed[entry] = (size, bits)
+        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
+            del self.unconfirmed[next(iter(self.unconfirmed))]
+
+    def hand_over_again(self, inner: Any, now: float) -> None:
+        """Give it once more what may have been lost with a connection."""
+        again = self.sent.take()
+        if again:
+            self.hand_over(inner, again, now)
+
+    def expire(self, now: float) -> None:
+        """Forget what has surely arrived."""
+        self.sent.expire(now)
+        if not self.sent and not self.tracker.pending:
+            self.live.clear()
+            self.firsts.clear()
+
+    def forget(self) -> None:
+        """Forget everything: the cursor was moved elsewhere."""
+        self.tracker.clear()
+        self.wire.forget()
+        self.sent.take()
+        self.live.clear()
+        self.firsts.clear()
+        self.unconfirmed.clear()
+        self.reached = None
+
+
+class Acknowledger:
+    """The acknowledgements of one consumer.
+
+    Args:
+        client: asks the admin API for it.
+        keeper: calls `tick()` while there is something to watch.
+        topics: what was subscribed to.
+        subscription: its name.
+        time_ms: how long an acknowledgement may wait; None for the default of 100.
+        max_size: how many wait at most; None for the default of 1000.
+        splits: whether the subscription is Shared or Key_Shared.
+        keeps_indexes: whether messages of a batch are acknowledged one by one on the broker.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        keeper: AckKeeper,
+        topics: Any,
+        subscription: str,
+        *,
+        time_ms: int | None,
+        max_size: int | None,
+        splits: bool,
+        keeps_indexes: bool,
+    ) -> None:
+        check_grouping(time_ms, max_size)
+        wanted = 100 if time_ms is None else time_ms
+        self.inbox: list[Any] = []
+        self.subscription = subscription
+        self.limit = 1 if wanted == 0 else 1000 if max_size is None else max_size
+        self.scheduled = False
+        self._client, self._keeper, self._topics = client, keeper, topics
+        # The C++ client's own grouping adds up to 100 ms; what may not wait so long has to be flushed out of it.
+        self._forces = wanted < _OFFICIAL_MILLIS or (max_size is not None and max_size < 1000)  # noqa: PLR2004
+        hold = wanted if wanted < _OFFICIAL_MILLIS else max(wanted - _OFFICIAL_MILLIS, _SHORTEST_HOLD_MILLIS)
+        self._group = Group(hold, self.limit)
+        # Single acknowledgements become a position only where grouping was asked for: see docs/acks.md.
+        self._runs = not splits and not (time_ms is None and max_size is None)
+        self.keeps_indexes = keeps_indexes
+        self._cursors: dict[str | int, Cursor] = {}
+        self._lock = threading.RLock()
+        self._inner: Any = None
+        self._ticked: float | None = None
+        self._down = False
+        self._settles: float | None = None
+        self._closed = False
+
+    def attach(self, inner: Any) -> None:
+        """Take the C++ consumer, which may have called its listener before it is known here."""
+        with self._lock:
+            self._inner = inner
+
+    # -- what the application says -------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Have the keeper look after what was put into the inbox."""
+        self.scheduled = True
+        self._keeper.watch(self)
+
+    def add_messages(self, inners: list[Any]) -> None:
+        """Acknowledge C++ messages."""
+        self.inbox.extend(inners)
+        if len(self.inbox) >= self.limit:
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
+
+    def filled(self) -> None:
+        """Let the group leave that has become large enough."""
+        with self._lock:
+            if self._closed:
+                self.inbox.clear()
+                raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
+            self._absorb()
+            if self._is_connected():
+                self._leave(time.monotonic(), force=self._forces)
+        if not self.scheduled:
+            self.schedule()
+
+    def add_id(self, message_id: Any) -> None:
+        """Acknowledge by an id of any kind.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
+        """
+        ours = as_message_id(message_id)
+        topic = self.topic_of(ours)
+        data = decode(ours.serialize())
+        entry = (data.ledger_id, data.entry_id)
+        wholes: list[tuple[Entry, Any]] = []
+        size, bits = 0, 0
+        if ours.batch_index() >= 0:
+            size, bits = self._size(topic, ours, data.batch_size), 1 << ours.batch_index()
+        elif isinstance(ours, ChunkMessageId) or is_open(ours):
+            inners = [ours.inner] if ours.origin is Origin.LIVE else self._client.resolver.to_acknowledge(topic, ours)
+            wholes = [((inner.ledger_id(), inner.entry_id()), inner) for inner in inners]
+        else:
+            wholes = [(entry, None)]
+        with self._lock:
+            cursor = self._cursor(topic, data.partition)
+            if bits:
+                cursor.tracker.add_bits(entry, size, bits)
+            for where, inner in wholes:
+                if inner is not None and len(wholes) == 1 and b":" in inner.serialize():
+                    cursor.live[where] = inner
+                    self._note_first(cursor, where, inner.serialize())
+                cursor.tracker.add_whole(where)
+        self._added()
+
+    def add_cumulative(self, message_id: Any) -> None:
+        """Acknowledge everything up to an id."""
+        ours = as_message_id(message_id)
+        topic = self.topic_of(ours)
+        if is_open(ours):
+            last = self._client.resolver.last_entry(topic, ours)
+            entry, size = (last.ledger_id(), last.entry_id()), 0
+        else:
+            data = decode(ours.serialize())
+            entry = (data.ledger_id, data.entry_id)
+            size = self._size(topic, ours, data.batch_size) if data.batch_index >= 0 else 0
+        with self._lock:
+            self._absorb()
+            cursor = self._cursor(topic, ours.partition())
+            cursor.tracker.add_cumulative(entry, ours.batch_index(), size)
+        self._added()
+
+    def take_back(self, message_id: MessageId) -> None:
+        """Forget an acknowledgement of a message of a batch: the message is to be delivered again."""
+        if message_id.batch_index() < 0:
+            return
+        data = decode(message_id.serialize())
+        with self._lock:
+            self._absorb()
+            cursor = self._cursor(self.topic_of(message_id), data.partition)
+            cursor.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
+
+    def topic_of(self, message_id: MessageId) -> str:
+        """Give the topic, or the partition, of an id."""
+        return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
+
+    @property
+    def pending(self) -> int:
+        """How many acknowledgements have not been handed over, entries and parts of batches."""
+        with self._lock:
+            self._absorb()
+            return sum(cursor.tracker.pending for cursor in self._cursors.values())
+
+    # -- what leaves ---------------------------------------------------------------------------------------------------
+
+    def flush(self) -> bool:
+        """Send everything now; False if there is no connection, and everything is kept for the next."""
+        with self._lock:
+            self._absorb()
+            if not self._is_connected():
+                self.schedule()
+                return False
+            self._leave(time.monotonic(), force=True)
+        self.schedule()
+        return True
+
+    def flush_again(self, cursor: Cursor, missing: Leaving) -> None:
+        """Send once more what the broker does not show."""
+        with self._lock:
+            if self._is_connected():
+                cursor.hand_over(self._inner, missing, time.monotonic())
+                cursor.wire.flush(self._inner)
+
+    def cursors(self) -> list[Cursor]:
+        """Give every topic or partition that something was acknowledged on."""
+        with self._lock:
+            return list(self._cursors.values())
+
+    def is_processed(self) -> bool:
+        """Wait until the broker has done what was sent to it; False if that cannot be told."""
+        before = time.monotonic()
+        try:
+            self._inner.get_last_message_id()
+        except pulsar.PulsarException:
+            return False
+        return self._is_connected() and not self._down and time.monotonic() - before < _SLEPT_SECONDS
+
+    def forget(self) -> None:
+        """Forget everything that was acknowledged and has not left: the cursor was moved elsewhere."""
+        with self._lock:
+            self._absorb()
+            for cursor in self._cursors.values():
+                cursor.forget()
+
+    def close(self) -> None:
+        """Hand over what is left; the C++ consumer sends it as it closes."""
+        with self._lock:
+            self._absorb()
+            pending = self.pending
+            if self._inner is not None and self._is_connected():
+                self._leave(time.monotonic(), force=False)
+            elif pending:
+                _log.warning(
+                    "A consumer of %s was closed without a connection: %d acknowledgements are lost, and their "
+                    "messages will be delivered again.",
+                    self._topics,
+                    pending,
+                )
+            self._closed = True
+            self.limit = 0
+
+    def tick(self, now: float) -> float | None:
+        """Look after the group and the connection.
+
+        Args:
+            now: `time.monotonic()`.
+
+        Returns:
+            After how many seconds to look again; None if there is nothing to watch.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            if self._inner is None:
+                return _TICK_SECONDS
+            self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
+            connected = self._is_connected()
+            slept = self._ticked is not None and now - self._ticked > _SLEPT_SECONDS
+            self._ticked = now
+            if not connected:
+                self._down = True
+            elif self._down or slept:
+                self._reconnected(now, surely=self._down)
+            self._absorb()
+            pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
+            if connected and self._group.is_due(pending, now):
+                self._leave(now, force=self._forces)
+                pending = 0
+            if not self._down:  # what left before the connection was lost is sent again after it
+                for cursor in self._cursors.values():
+                    cursor.expire(now)
+            watching = pending or self._down or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
+        if connected:
+            self._look(now)
+        if not watching and not self.inbox:
+            self._ticked = None
+            return None
+        self.scheduled = True
+        return min(_TICK_SECONDS, self._group.time_ms / 1000 or _TICK_SECONDS)
+
+    def _added(self) -> None:
+        with self._lock:
+            pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
+        if pending >= self.limit:
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
+
+    def _absorb(self) -> None:
+        """Read what is in the inbox."""
+        count = len(self.inbox)
+        if not count:
+            return
+        # Taken by number: what another thread appends meanwhile stays.
+        messages = self.inbox[:count]
+        del self.inbox[:count]
+        inner_ids = list(map(_message_id, messages))
+        ids = list(map(_serialize, inner_ids))
+        if not isinstance(self._topics, str):
+            for message, inner_id, data in zip(messages, inner_ids, ids, strict=True):
+                self._add(self._cursor(message.topic_name(), inner_id.partition()), [inner_id], [data])
+            return
+        self._add(None, inner_ids, ids)
+
+    def _add(self, cursor: Cursor | None, inner_ids: list[Any], ids: list[bytes]) -> None:
+        for partition, entry, size, bits, at in gather(ids):
+            to = cursor or self._cursors.get(partition) or self._partition(partition)
+            if size > 0:
+                to.tracker.add_bits(entry, size, bits)
+                continue
+            if size < 0:
+                to.live[entry] = inner_ids[at]
+                self._note_first(to, entry, ids[at])
+            to.tracker.add_whole(entry)
+
+    @staticmethod
+    def _note_first(cursor: Cursor, entry: Entry, data: bytes) -> None:
+        first = decode(data).first_chunk
+        if first is not None:
+            cursor.firsts[entry] = (first.ledger_id, first.entry_id)
+
+    def _partition(self, partition: int) -> Cursor:
+        name = TopicName.parse(self._topics)
+        return self._cursor(str(name if partition < 0 or name.is_partition else name.partition(partition)), partition)
+
+    def _cursor(self, topic: str, partition: int) -> Cursor:
+        several = not isinstance(self._topics, str)
+        key: str | int = topic if several else partition
+        if key not in self._cursors:
+            tracker = AckTracker(runs=self._runs, keeps_indexes=self.keeps_indexes)
+            self._cursors[key] = Cursor(topic, partition, named=several or partition >= 0, tracker=tracker)
+        return self._cursors[key]
+
+    def _size(self, topic: str, message_id: MessageId, size: int) -> int:
+        """Give how many messages the id's batch has."""
+        if size > message_id.batch_index():
+            return size
+        entry = (message_id.ledger_id(), message_id.entry_id())
+        with self._lock:
+            self._absorb()
+            known = self._cursor(topic, message_id.partition()).tracker.partly().get(entry)
+        if known is not None and known[0] > message_id.batch_index():
+            return known[0]
+        try:
+            headers = self._client._admin_api().entry(topic, *entry)  # noqa: SLF001  # the client's own part
+        except AdminError as error:
+            raise MessageIdUnresolved(
+                f"{message_id!r} does not say how many messages its batch has, nor does the admin API: {error} Nothing "
+                "was acknowledged. Store message_id.serialize() instead of numbers, or give Client(admin=…).",
+                position=Position(*entry),
+            ) from None
+        found = headers.num_messages_in_batch or 1
+        if found <= message_id.batch_index():
+            raise InvalidUse(f"{message_id!r} names a message of a batch that has {found}. Nothing was acknowledged.")
+        return found
+
+    def _leave(self, now: float, *, force: bool) -> None:
+        for cursor in self._cursors.values():
+            leaving = cursor.tracker.leave()
+            if leaving:
+                cursor.hand_over(self._inner, leaving, now)
+            if force and (leaving or cursor.sent):
+                cursor.wire.flush(self._inner)
+        self._group.left()
+
+    def _is_connected(self) -> bool:
+        return self._inner is not None and bool(self._inner.is_connected())
+
+    # -- after a disconnection -----------------------------------------------------------------------------------------
+
+    def _reconnected(self, now: float, *, surely: bool) -> None:
+        """Send again what may have been lost, and look a little later whether the broker has it."""
+        for cursor in self._cursors.values():
+            cursor.hand_over_again(self._inner, now)
+        self._down = False
+        if surely or self._settles is None:
+            self._settles = now + _SETTLE_SECONDS
+
+    def _look(self, now: float) -> None:
+        """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection."""
+        settled = self._settles is not None and now >= self._settles
+        if settled:
+            self._settles = None
+        for cursor in self.cursors():
+            behind = settled and cursor.reached is not None
+            if not behind and not (cursor.tracker.wants_base and now - cursor.looked > _LOOK_SECONDS):
+                continue
+            cursor.looked = now
+            try:
+                stats = self._client._admin_api().internal_stats(cursor.topic)  # noqa: SLF001
+            except AdminError:
+                if behind:
+                    self._settles = now + _LOOK_SECONDS
+                continue
+            if self._learn(cursor, stats, behind=behind):
+                self._go_back(cursor, stats.cursors[self.subscription].mark_delete_position)
+
+    def _learn(self, cursor: Cursor, stats: InternalStats, *, behind: bool) -> bool:
+        """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
+        info = stats.cursors.get(self.subscription)
+        if info is None:
+            return False
+        mark = info.mark_delete_position
+        ledgers = Ledgers(ledger_sizes(stats))
+        with self._lock:
+            if behind and cursor.reached is not None and ledgers.between(mark, Position(*cursor.reached)) > 0:
+                return True
+            following = ledgers.next(mark)
+            cursor.tracker.looked(
+                (mark.ledger_id, mark.entry_id),
+                None if following is None else (following.ledger_id, following.entry_id),
+                [
+                    (ledger_id, entry)
+                    for one in info.individually_deleted
+                    for ledger_id, entry in _entries(one.after, one.last)
+                ],
+            )
+        return False
+
+    def _go_back(self, cursor: Cursor, mark: Position) -> None:
+        """Take up again where the broker's cursor is.
+
+        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
+        is redelivered from there, as acknowledged earlier, until a seek makes it forget.
+        """
+        _log.warning(
+            "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
+            self.subscription,
+            cursor.topic,
+            mark,
+        )
+        with self._lock:
+            cursor.forget()
+        partition = cursor.wire.partition
+        with contextlib.suppress(pulsar.PulsarException):
+            self._inner.seek(InnerMessageId(partition, mark.ledger_id, mark.entry_id, -1))
+
+
+def check_grouping(time_ms: object, max_size: object) -> None:
+    """Refuse what cannot group acknowledgements.
+
+    Raises:
+        InvalidUse: the time is no int of 0 or more, or the size none of 1 or more.
+    """
+    if time_ms is not None and (isinstance(time_ms, bool) or not isinstance(time_ms, int) or time_ms < 0):
+        raise InvalidUse(f"ack_group_time_ms is an int of milliseconds, 0 or more, not {time_ms!r}.")
+    if max_size is not None and (isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1):
+        raise InvalidUse(f"max_ack_group_size is an int, 1 or more, not {max_size!r}.")
+
+
+def _entries(after: Position, last: Position) -> list[Entry]:
+    """Give the entries of a range, as far as its own bounds tell them."""
+    first = after.entry_id + 1 if after.ledger_id == last.ledger_id else 0
+    return [(last.ledger_id, entry) for entry in range(first, last.entry_id + 1)]
