@@ -11,12 +11,14 @@ import pulsar as _pulsar_official
 from . import _official
 from ._version import __version__
 from .admin import AsyncPulsarAdmin, PulsarAdmin
+from .bulk import SentMany
+from .callbacks import DUPLICATE_MESSAGE
 from .client import AuthenticationToken, Client, TableView
 from .consumer import Consumer
 from .errors import (
+    AckNotConfirmed,
     AdminConflict,
     AdminError,
-    AckNotConfirmed,
     AdminNotAllowed,
     AdminNotFound,
     AdminPrecondition,
@@ -24,6 +26,8 @@ from .errors import (
     AdminUnavailable,
     BrokerStartError,
     CursorMoved,
+    DeduplicationDisabled,
+    DuplicateMessage,
     ForkedClientError,
     IncompleteChunkedMessage,
     InvalidKeyHashRange,
@@ -34,7 +38,10 @@ from .errors import (
     MisroutedMessage,
     NoSuchTopic,
     NotOpen,
+    ProducerBroken,
+    ProducerForgotten,
     PulsarExtError,
+    SequenceIdRejected,
     SkipInsideMessage,
     SkipUnconfirmed,
     SlotsNotCovered,
@@ -66,6 +73,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "Producer",
     "Reader",
     "TableView",
+    "AckNotConfirmed",
     "AdminConflict",
     "AdminError",
     "AdminNotAllowed",
@@ -73,11 +81,13 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AdminPrecondition",
     "AdminUnauthorized",
     "AdminUnavailable",
-    "AckNotConfirmed",
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
     "CursorMoved",
+    "DUPLICATE_MESSAGE",
+    "DeduplicationDisabled",
+    "DuplicateMessage",
     "ForkedClientError",
     "IncompleteChunkedMessage",
     "InvalidKeyHashRange",
@@ -97,7 +107,11 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "NotOpen",
     "PulsarAdmin",
     "Position",
+    "ProducerBroken",
+    "ProducerForgotten",
     "PulsarExtError",
+    "SentMany",
+    "SequenceIdRejected",
     "SkipInsideMessage",
     "SkipResult",
     "SkipUnconfirmed",

@@ -50,16 +50,19 @@ __all__ = [
     "alias_submodules",
     "closed",
     "consumers_of",
+    "create_with_configuration",
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
-    "named_arguments",
     "made_up_batch",
+    "named_arguments",
     "polling",
     "raise_result",
     "reader_heard",
+    "rebuilt_message",
     "refuse_after_fork",
     "shaped_like",
+    "standing_for",
     "truthy",
     "wrap_batch",
 ]
@@ -87,11 +90,11 @@ INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", 
 PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.startswith("_")}
 """Everything that `import pulsar` offers, by name."""
 
-POLL_MILLIS = 100
-"""How long one native wait lasts: the longest that a Ctrl-C has to wait."""
-
 _EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
 """A message of a batch's payload: the length of its metadata, and metadata that says: no payload."""
+
+POLL_MILLIS = 100
+"""How long one native wait lasts: the longest that a Ctrl-C has to wait."""
 
 
 class Refusing:
@@ -116,13 +119,13 @@ def _never_opened(kind: str, how: str) -> Refusing:
     return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
 
 
-class _Text(str):
-    """An empty text that official code does not take for a missing one."""
-
 def closed(kind: str) -> Refusing:
     """Give what refuses every use of something that was closed, as the official client does."""
     return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
 
+
+class _Text(str):
+    """An empty text that official code does not take for a missing one."""
 
     __slots__ = ()
 
@@ -181,6 +184,7 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
     __slots__ = ("inner",)
     inner: Any
     _window: Any
+    _barred: bool
 
     def __init__(self) -> None:
         self.inner = _never_opened("Producer", "Client.create_producer()")
@@ -242,12 +246,12 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     inner: Any
     _source: Any
     _receive_call: Any
+    _inbox: Any
+    _acks: Any
 
     def __init__(self) -> None:
         self.inner = _never_opened("Consumer", "Client.subscribe()")
 
-    _inbox: Any
-    _acks: Any
 
 class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
     """`pulsar.Reader` with its C++ reader in `inner`."""
@@ -315,6 +319,91 @@ for _door, _private in (
 ):
     setattr(_door, _private, _door.__dict__["inner"])
 
+
+class _Keeping:
+    """Stands before a C++ client for one call of the official `create_producer`, and keeps the configuration."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.configuration: Any = None
+
+    def create_producer(self, topic: str, configuration: Any) -> Any:
+        self.configuration = configuration
+        return self._inner.create_producer(topic, configuration)
+
+
+class _Standing:
+    """Stands for a client whose `_client` is `_Keeping`."""
+
+    def __init__(self, client: _Keeping) -> None:
+        self._client = client
+
+
+def create_with_configuration(client: ClientDoor, named: dict[str, Any]) -> tuple[pulsar.Producer, Any]:
+    """Create an official producer, and give its C++ configuration, which the C++ producer goes on reading."""
+    keeping = _Keeping(client.inner)
+    official = pulsar.Client.create_producer(_Standing(keeping), **named)
+    return official, keeping.configuration
+
+
+def open_limits(configuration: Any) -> None:
+    """Let a C++ producer's batches grow until `limit_batch` says where one ends."""
+    configuration.batching_max_messages(_NO_LIMIT)
+    configuration.batching_max_allowed_size_in_bytes(_NO_LIMIT)
+
+
+def limit_batch(configuration: Any, messages: int) -> None:
+    """Have the C++ producer end its batch at so many messages, counted from its beginning.
+
+    The producer reads its configuration at each message. It takes no limit of one message, but one of no bytes.
+    """
+    if messages == 1:
+        configuration.batching_max_allowed_size_in_bytes(0)
+    else:
+        configuration.batching_max_allowed_size_in_bytes(_NO_LIMIT)
+        configuration.batching_max_messages(messages)
+
+
+_NO_LIMIT = (1 << 31) - 1
+
+
+def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
+    """Give an official producer that has `inner` where its C++ producer would be."""
+    official: Any = pulsar.Producer()
+    official._producer = inner
+    official._schema = schema
+    return official
+
+
+def rebuilt_message(message: Any, options: dict[str, Any], sequence_id: int | None) -> Any:
+    """Build a C++ message again, with another sequence id: one that was pushed once cannot be pushed again.
+
+    Args:
+        message: what was built with these options, and not delayed.
+        options: the official arguments besides the content.
+        sequence_id: the new one, None for the client's own choice.
+    """
+    builder = _pulsar.MessageBuilder()
+    if message.has_null_value():
+        builder.set_null_value()
+    else:
+        builder.content(message.data())
+    for name, value in (options.get("properties") or {}).items():
+        builder.property(name, value)
+    for name in ("partition_key", "ordering_key"):
+        if options.get(name) is not None:
+            getattr(builder, name)(options[name])
+    if options.get("event_timestamp"):
+        builder.event_timestamp(options["event_timestamp"])
+    if options.get("replication_clusters"):
+        builder.replication_clusters(options["replication_clusters"])
+    if options.get("disable_replication"):
+        builder.disable_replication(True)  # noqa: FBT003  # the C++ builder's only form
+    if sequence_id is not None:
+        builder.sequence_id(sequence_id)
+    return builder.build()
+
+
 _HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader"}
 
 
@@ -347,6 +436,14 @@ def deserialize_inner(data: bytes) -> Any:
         return _pulsar.MessageId.deserialize(data)
     except ValueError as error:
         raise InvalidMessageId(f"The C++ client cannot read {data.hex()}: {error}.") from None
+
+
+def made_up_batch(base: Any, size: int) -> list[Any]:
+    """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
+    batch = _pulsar.MessageBatch()
+    batch.with_message_id(base)
+    batch.parse_from(_EMPTY_MESSAGE * size, size)
+    return [message.message_id() for message in batch.messages()]
 
 
 def polling(call: Callable[[int], Any]) -> Iterator[Any]:
@@ -429,8 +526,11 @@ def _in_child() -> None:
         handle.inner = refusal
         if isinstance(handle, ConsumerDoor | ReaderDoor):
             handle._source = handle._receive_call = refusal
+            if isinstance(handle, ConsumerDoor):
+                handle._inbox = handle._acks = refusal
         elif isinstance(handle, ProducerDoor):
             handle._window = None  # its lock may have been held at the fork, for good
+            handle._barred = True  # type: ignore[misc]  # a slot of its subclasses
     _inherited.clear()
 
 
@@ -438,18 +538,8 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 def alias_submodules(package: str) -> None:
-def made_up_batch(base: Any, size: int) -> list[Any]:
-    """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
-    batch = _pulsar.MessageBatch()
-    batch.with_message_id(base)
-    batch.parse_from(_EMPTY_MESSAGE * size, size)
-    return [message.message_id() for message in batch.messages()]
-
-
     """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
     prefix = "pulsar."
     for name, module in list(sys.modules.items()):
         if name.startswith(prefix) and name != "pulsar.asyncio":  # that one has a counterpart here
             sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)
-            if isinstance(handle, ConsumerDoor):
-                handle._inbox = handle._acks = refusal

@@ -11,18 +11,48 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
 from .errors import InvalidUse
 from .message_id import MessageId, from_inner
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
 
-__all__ = ["SENDING", "SendCallback", "guard_callback", "guard_listener", "guard_router", "refuse_in_callback"]
+__all__ = [
+    "DUPLICATE_MESSAGE",
+    "GUARDING",
+    "SENDING",
+    "SendCallback",
+    "guard_callback",
+    "guard_listener",
+    "guard_router",
+    "refuse_in_callback",
+]
 
 SendCallback = Callable[[Any, MessageId], object]
 
 SENDING: set[CodeType] = set()
 """The code of `Producer.send_async`, which calls a callback itself when its message is refused."""
+
+GUARDING: set[CodeType] = set()
+"""The code that send callbacks run under; its local `_client` is the client."""
+
+
+class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client ships no types
+    """A result that the C++ client does not know; equal to none of its own."""
+
+    name = "DuplicateMessage"
+
+    def __str__(self) -> str:
+        return f"Result.{self.name}"
+
+    def __repr__(self) -> str:
+        return f"<Result.{self.name}: {int(self)}>"
+
+
+DUPLICATE_MESSAGE = _OwnResult(100)
+"""The result of a message that the topic holds already, by its producer name and sequence id; it has no id to give."""
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -74,7 +104,7 @@ def refuse_in_callback(client: object, what: str) -> None:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the stack tells at no cost to the callbacks
     inside = False
     while frame is not None:
-        inside = inside or (frame.f_code is _GUARDED and frame.f_locals["_client"] is client)
+        inside = inside or (frame.f_code in GUARDING and frame.f_locals["_client"] is client)
         if inside and frame.f_code in SENDING:
             return  # the message was refused at once, and its callback runs on the sender's own thread
         frame = frame.f_back
@@ -85,5 +115,4 @@ def refuse_in_callback(client: object, what: str) -> None:
         )
 
 
-_GUARDED = guard_callback(lambda *_: None, None, from_inner).__code__
-"""The code that every send callback runs under."""
+GUARDING.add(guard_callback(lambda *_: None, None, from_inner).__code__)

@@ -26,25 +26,23 @@ from ._official import (
     reader_heard,
     refuse_after_fork,
     shaped_like,
-    truthy,
+)
 from .ack_keeper import AckKeeper
 from .acknowledging import Acknowledger
-)
 from .admin import PulsarAdmin, derive_admin_url
 from .builders import ConsumerBuilder, ReaderBuilder
-from .callbacks import guard_listener, guard_router, refuse_in_callback
+from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import AdminUnavailable, InvalidUse
 from .id_after import message_id_after
 from .key_shared import check_key_shared
-from .message import Message, adopt_message, message_class
-from .mixed_batches import producer_class
+from .message import adopt_message, message_class
+from .producer_factory import make_producer
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
 from .reader import Reader
 from .resolver import Resolver
 from .skip import Skipper, SkipResult
-from .window import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,9 +91,9 @@ class Client(ClientDoor):
         "_admin",
         "_admin_lock",
         "_closed",
-        "_keeper",
         "_closing",
         "_derived",
+        "_keeper",
         "_own_admin",
         "_producers",
         "operation_timeout_seconds",
@@ -111,9 +109,9 @@ class Client(ClientDoor):
         self._admin_lock = threading.Lock()
         self._own_admin = not isinstance(admin, PulsarAdmin)
         self._derived: Callable[[], PulsarAdmin] = lambda: _derive_admin(arguments)
-        self._keeper = AckKeeper()
         self._admin = _admin_at(admin, arguments) if isinstance(admin, str) else admin
         self.resolver = Resolver(self._admin_api, self._open_reader)
+        self._keeper = AckKeeper()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self.operation_timeout_seconds: int = arguments["operation_timeout_seconds"]
         self._closing = threading.RLock()
@@ -123,28 +121,32 @@ class Client(ClientDoor):
         _close_in_worker_processes()
 
     @shaped_like(pulsar.Client.create_producer)
-    def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Producer:
-        """Create a producer; the arguments are the official ones.
+    def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
+        """Create a producer; the arguments are the official ones, and one more.
 
-        With `chunking_enabled`, `max_pending_messages` is a window of this library's own that counts 5 MiB as one
-        chunk, because the official queue deadlocks there.
+        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback tells
+        the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
+        that counts 5 MiB as one chunk, because the official queue deadlocks there.
+
+        Args:
+            topic: as officially.
+            *args: the official arguments.
+            deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
+                and a topic that the broker deduplicates, which is proved here. Ids are the application's
+                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already is told
+                `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
+                the producer takes no more messages; created again, it knows what is persisted.
+            **kwargs: the official arguments.
+
+        Raises:
+            InvalidUse: `deduplication` without a name, or with what cannot be effectively once.
+            DeduplicationDisabled: the broker does not deduplicate the topic.
+            ProducerForgotten: the broker has forgotten the name, and the topic has not.
+            AdminError: with `deduplication`, the admin API refused or did not answer. All of these: nothing was sent.
         """
         refuse_in_callback(self, "create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        window = None
-        limit, blocks = named["max_pending_messages"], named["block_if_queue_full"]
-        if named["chunking_enabled"] is True and isinstance(limit, int) and isinstance(blocks, bool):
-            window = Window(limit, blocks=blocks)
-            named["max_pending_messages"] = 0
-            named["block_if_queue_full"] = False
-        router = named["message_router"]
-        if router is not None:
-            named["message_router"] = guard_router(
-                lambda message, count: router(adopt_message(message, Message), count)
-            )
-        kind = producer_class(batching_enabled=named["batching_enabled"], batching_type=named["batching_type"])
-        producer = kind._of(super().create_producer(**named), self, window)  # noqa: SLF001  # our own factory
+        producer = make_producer(self, named, self._admin_api, deduplication=deduplication)
         self._producers.add(producer)
         return producer
 
@@ -181,8 +183,6 @@ class Client(ClientDoor):
         messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
         splits = named["consumer_type"] in _SPLITTING
         policy = named["dead_letter_policy"]
-        # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
-        subscribed: dict[str, weakref.ref[Consumer]] = {}
         acks = Acknowledger(
             self,
             self._keeper,
@@ -195,6 +195,8 @@ class Client(ClientDoor):
         )
         # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
         named["batch_index_ack_enabled"] = True
+        # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
+        subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
         if listener:
 
@@ -213,13 +215,13 @@ class Client(ClientDoor):
             messages,
             topic,
             splits=splits,
+            acks=acks,
             queued=named["receiver_queue_size"] != 0,
             max_redeliver_count=None if policy is None else policy.max_redeliver_count,
-            acks=acks,
         )
+        acks.attach(consumer.inner)
         subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
-        acks.attach(consumer.inner)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -418,9 +420,9 @@ class Client(ClientDoor):
                 for producer in list(self._producers):
                     with contextlib.suppress(pulsar.PulsarException):
                         producer.finish(deadline)
+                self._keeper.close()
                 self.inner.close()
             finally:
-                self._keeper.close()
                 self._closed = True
                 self._close_admin()
 

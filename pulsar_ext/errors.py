@@ -12,9 +12,14 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── MessageIdUnresolved        (retriable)         it could not be found out what the id stands for
         ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
-        │   └── InvalidKeyHashRange                        a range of key slots, or a set of them, that cannot be
+        │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that cannot be
+        │   └── SequenceIdRejected                         a sequence id that goes back, is none, or is mixed with none
         ├── NotOpen                                        the object was never opened by a Client, or was closed
         ├── ForkedClientError                              the object was inherited across a fork
+        ├── DuplicateMessage                               the topic holds the message already
+        ├── DeduplicationDisabled                          the broker does not deduplicate the topic
+        ├── ProducerForgotten                              the broker no longer knows the ids of a producer name
+        ├── ProducerBroken                                 it is not known what became of a message that was sent
         ├── ProducerWindowFull         (retriable)         the window of pending messages is full
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
@@ -22,12 +27,12 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
         ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
         ├── MisroutedMessage                               a message came to a consumer whose ranges exclude its slot
+        ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
         ├── AdminError                                     the admin REST API refused or failed
         │   ├── AdminUnavailable       (retriable)         no answer: refused, unreachable, timed out, 502 to 504
         │   ├── AdminUnauthorized                          401 or 403
         │   ├── AdminNotFound                              404: no such tenant, namespace, topic, subscription, entry
         │   ├── AdminConflict                              409: exists already, or is in use
-        ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
         │   ├── AdminPrecondition                          412: the broker lacks a setting this call needs
         │   └── AdminNotAllowed                            405: not on this kind of topic, such as a partitioned parent
         └── BrokerStartError                               the test harness could not bring up a broker
@@ -40,16 +45,18 @@ from typing import Any, ClassVar
 from pulsar import PulsarException, TopicNotFound
 
 __all__ = [
+    "AckNotConfirmed",
     "AdminConflict",
     "AdminError",
     "AdminNotAllowed",
     "AdminNotFound",
     "AdminPrecondition",
-    "AckNotConfirmed",
     "AdminUnauthorized",
     "AdminUnavailable",
     "BrokerStartError",
     "CursorMoved",
+    "DeduplicationDisabled",
+    "DuplicateMessage",
     "ForkedClientError",
     "IncompleteChunkedMessage",
     "InvalidKeyHashRange",
@@ -60,8 +67,11 @@ __all__ = [
     "MisroutedMessage",
     "NoSuchTopic",
     "NotOpen",
+    "ProducerBroken",
+    "ProducerForgotten",
     "ProducerWindowFull",
     "PulsarExtError",
+    "SequenceIdRejected",
     "SkipInsideMessage",
     "SkipUnconfirmed",
     "SlotsNotCovered",
@@ -127,6 +137,37 @@ class InvalidKeyHashRange(InvalidUse):
     """A range of key slots, or a set of them, that cannot be: backwards, beyond 65,535, overlapping, or empty."""
 
 
+class SequenceIdRejected(InvalidUse):
+    """A sequence id that cannot be sent: it goes back, is no number, or only some messages have one.
+
+    `sequence_id` is the rejected one, `last_pushed` the highest one given before, `last_published` the highest one that
+    is known to be persisted.
+    """
+
+
+class DuplicateMessage(PulsarExtError):
+    """The topic holds the message already; `sequence_id` is its id, None if the application gave none."""
+
+
+class DeduplicationDisabled(PulsarExtError):
+    """The broker does not deduplicate the topic, so that no producer can be effectively once on it."""
+
+
+class ProducerForgotten(PulsarExtError):
+    """The broker no longer knows what a producer name has sent, so that it would store duplicates.
+
+    `producer_name` and `topic` say whose; `sequence_id` is the highest id that the topic was found to hold, or that the
+    application says it holds.
+    """
+
+
+class ProducerBroken(PulsarExtError):
+    """It is not known whether something that this producer sent is persisted, so nothing may follow it.
+
+    Close it and create it again: the new one learns from the broker what is persisted.
+    """
+
+
 class NotOpen(PulsarExtError):
     """The object was never opened by a `Client`, or has been closed."""
 
@@ -181,6 +222,16 @@ class MisroutedMessage(PulsarExtError):
     misrouted: Any = None
 
 
+class AckNotConfirmed(PulsarExtError):
+    """Acknowledgements were flushed and the subscription's cursor on the broker does not show all of them.
+
+    `missing` lists the ids that it does not show, as text, at most 100 of them, and `count` says how many there are.
+    They stay acknowledged here, and are sent again; whether the broker has them is not known.
+    """
+
+    retriable = True
+
+
 class AdminError(PulsarExtError):
     """The admin REST API refused the request or failed; `status` and `reason` are the broker's own."""
 
@@ -213,13 +264,3 @@ class AdminNotAllowed(AdminError):
 
 class BrokerStartError(PulsarExtError):
     """The test harness could not bring up a broker; the message ends with the tail of its log."""
-class AckNotConfirmed(PulsarExtError):
-    """Acknowledgements were flushed and the subscription's cursor on the broker does not show all of them.
-
-    `missing` lists the ids that it does not show, as text, at most 100 of them, and `count` says how many there are.
-    They stay acknowledged here, and are sent again; whether the broker has them is not known.
-    """
-
-    retriable = True
-
-

@@ -22,7 +22,7 @@ from .errors import InvalidMessageId
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "is_chunked", "plain_from_inner"]
+__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "id_in_batch", "is_chunked", "plain_from_inner"]
 
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
@@ -47,6 +47,7 @@ class Origin(enum.Enum):
 
 
 _LIVE = Origin.LIVE
+_UNMADE = frozenset({"inner", "_msg_id", "origin", "_data", "_topic"})
 _create = object.__new__
 
 
@@ -66,7 +67,8 @@ class MessageId(MessageIdDoor):
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
-    __slots__ = ("_data", "_order", "_topic", "origin")
+    __slots__ = ("_batch_size", "_data", "_order", "_topic", "origin")
+    _batch_size: int
 
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
         _check_numbers(partition, ledger_id, entry_id, batch_index)
@@ -75,6 +77,17 @@ class MessageId(MessageIdDoor):
         self._data: bytes | None = None
         self._order: tuple[int, int, int, int] | None = None
         self._topic: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where a slot is empty: in an id that `id_in_batch` made, when more than its numbers is asked for.
+        if name not in _UNMADE:
+            raise AttributeError(name)
+        ledger_id, entry_id, partition, batch_index = self._order  # type: ignore[misc]  # what such an id begins with
+        self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
+        self.inner = deserialize_inner(self._data)
+        self.origin = _LIVE
+        self._topic = None
+        return object.__getattribute__(self, name)
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
@@ -292,6 +305,17 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
 def plain_from_inner(inner: Any) -> MessageId:
     """Wrap a C++ id that cannot be chunked."""
     return _new(MessageId, inner, None, _LIVE)
+
+
+def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
+    """Make the id of a message of a batch from its ledger, entry, partition and batch index.
+
+    Its C++ id is made when something asks for it: most senders only look at the result.
+    """
+    message_id = _create(MessageId)
+    message_id._order = order  # noqa: SLF001  # this module's own class
+    message_id._batch_size = batch_size  # noqa: SLF001
+    return message_id
 
 
 def is_chunked(data: bytes) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from typing import Any
+from typing import Any, TypeVar
 
 import pulsar
 
 from .producer import Producer
+
+_P = TypeVar("_P", bound=Producer)
 
 __all__ = ["MixedKeyBatchWarning", "producer_class"]
 
@@ -16,35 +19,53 @@ class MixedKeyBatchWarning(UserWarning):
     """A batched producer sends keyed messages, and its batching type is not KeyBased."""
 
 
-class _MixingProducer(Producer):
-    """A `Producer` until its first message with a key; then it tells what that means and is a plain `Producer`."""
-
-    __slots__ = ()
-
-    def build(
-        self,
-        content: Any,
-        properties: dict[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        *args: Any,
-        **kwargs: Any,
-    ) -> Any:
-        """Make the C++ message."""
-        if partition_key is not None or ordering_key is not None:
-            object.__setattr__(self, "__class__", Producer)  # from here on, sending costs nothing extra
-            warnings.warn(
-                f"The producer {self.producer_name()} on {self.topic()} sends messages with keys in batches that mix "
-                "keys. The broker gives a batch to whoever has the slot of its first message's key, so Key_Shared "
-                "consumers and key-range readers of other clients get messages of other slots. Use batching_type="
-                "BatchingType.KeyBased, or ignore MixedKeyBatchWarning if nobody shares this topic by key.",
-                MixedKeyBatchWarning,
-                stacklevel=3,
-            )
-        # By name, because the object is no longer of this class.
-        return Producer.build(self, content, properties, partition_key, ordering_key, *args, **kwargs)
+def _warn(producer: Producer) -> None:
+    warnings.warn(
+        f"The producer {producer.producer_name()} on {producer.topic()} sends messages with keys in batches that mix "
+        "keys. The broker gives a batch to whoever has the slot of its first message's key, so Key_Shared "
+        "consumers and key-range readers of other clients get messages of other slots. Use batching_type="
+        "BatchingType.KeyBased, or ignore MixedKeyBatchWarning if nobody shares this topic by key.",
+        MixedKeyBatchWarning,
+        stacklevel=5 if hasattr(producer, "open") else 4,  # behind `post`, which only some have
+    )
 
 
-def producer_class(*, batching_enabled: Any, batching_type: Any) -> type[Producer]:
-    """Give the class of a producer with these settings."""
-    return _MixingProducer if batching_enabled and batching_type != pulsar.BatchingType.KeyBased else Producer
+@functools.cache
+def _mixing(base: type[Producer]) -> type[Producer]:
+    """Give a class that is `base` until its first message with a key; then it tells what that means and is `base`."""
+
+    class Mixing(base):  # type: ignore[misc, valid-type]  # pyright: ignore[reportGeneralTypeIssues]
+        __slots__ = ()
+
+        def build(
+            self,
+            content: Any,
+            properties: dict[str, str] | None = None,
+            partition_key: str | None = None,
+            ordering_key: str | None = None,
+            *args: Any,
+            **kwargs: Any,
+        ) -> Any:
+            """Make the C++ message."""
+            if partition_key is not None or ordering_key is not None:
+                object.__setattr__(self, "__class__", base)  # from here on, sending costs nothing extra
+                _warn(self)
+            # By name, because the object is no longer of this class.
+            return base.build(self, content, properties, partition_key, ordering_key, *args, **kwargs)
+
+    Mixing.__name__ = Mixing.__qualname__ = base.__name__
+    return Mixing
+
+
+def producer_class(base: type[_P], named: dict[str, Any]) -> type[_P]:
+    """Give the class of a producer that was asked for with these arguments.
+
+    Args:
+        base: what it is once it has told.
+        named: the official arguments.
+    """
+    if named["batching_enabled"] is not True or named["batching_type"] == pulsar.BatchingType.KeyBased:
+        return base
+    mixing: Any = _mixing
+    kind: type[_P] = mixing(base)
+    return kind

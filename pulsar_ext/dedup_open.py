@@ -1,0 +1,230 @@
+"""What is found out before an effectively-once producer sends anything: that the broker deduplicates, and from where.
+
+The broker tells a producer the highest id that was *pushed* under its name; what was pushed and not yet persisted may
+still be lost with the broker. So the topic must have no write pending when that number is read. And the number is not
+all: of a group of batches by key a part may be persisted above it, a message in chunks may be half written at it, and a
+name that was idle for long is forgotten, while its messages are still there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from .dedup import Sequence, StoredEntry, persisted_above
+from .errors import (
+    AdminNotFound,
+    DeduplicationDisabled,
+    InvalidUse,
+    ProducerBroken,
+    ProducerForgotten,
+)
+from .key_forms import batch_metadata
+from .topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .admin import EntryMetadata, InternalStats, PulsarAdmin
+
+__all__ = ["Opening", "check_deduplication_arguments", "open_surely", "same_name", "stored_entry", "tail"]
+
+_SEQUENCE_ID = 8
+_LOOKED_AT = 256
+_PATIENCE_SECONDS = 20.0
+_PAUSE_SECONDS = 0.05
+
+
+def check_deduplication_arguments(named: dict[str, Any]) -> None:
+    """Refuse what cannot be effectively once.
+
+    Raises:
+        InvalidUse: there is no producer name, the topic is not persistent, or batches by key are encrypted.
+    """
+    name = named["producer_name"]
+    if not isinstance(name, str) or not name:
+        raise InvalidUse(
+            "deduplication=True needs a producer_name, the same one after each restart: the broker remembers sequence "
+            "ids by it. Nothing was opened."
+        )
+    if isinstance(named["topic"], str) and TopicName.parse(named["topic"]).domain != "persistent":
+        raise InvalidUse(f"{named['topic']} is not persistent, so nothing on it can be deduplicated.")
+    first = named["initial_sequence_id"]
+    if first is not None and (isinstance(first, bool) or not isinstance(first, int) or first < -1):
+        raise InvalidUse(f"initial_sequence_id is {first!r}; it must be -1 or more.")
+
+
+class Opening:
+    """Finds out where a name stands on one topic without partitions, or on one partition.
+
+    Args:
+        admin: the admin API.
+        topic: the topic or partition.
+        name: the producer's name.
+        initial: as `initial_sequence_id`.
+        group: how many messages a group of batches by key may have, 0 where batches are not by key.
+    """
+
+    def __init__(self, admin: PulsarAdmin, topic: str, name: str, initial: int | None, group: int) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._name = name
+        self._initial = -1 if initial is None else initial
+        self._group = group
+
+    def prove(self) -> None:
+        """Find out that the broker deduplicates the topic.
+
+        Raises:
+            DeduplicationDisabled: it does not.
+            AdminError: the admin API refused or did not answer.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            status = self._admin.stats(self._topic).deduplication_status
+            if status == "Enabled":
+                return
+            if status not in _COMING or time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE_SECONDS)
+        raise DeduplicationDisabled(
+            f"The broker does not deduplicate {self._topic}: its status there is {status}. Enable it for the namespace "
+            "(pulsar-admin namespaces set-deduplication --enable), for the topic, or for the broker with "
+            "brokerDeduplicationEnabled=true. Nothing was sent.",
+            topic=self._topic,
+            status=status,
+        )
+
+    def settle(self) -> None:
+        """Wait until the topic has no write pending, so that what was pushed is persisted or lost for good.
+
+        Raises:
+            ProducerBroken: writes stay pending.
+            AdminError: the admin API refused or did not answer.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
+            if time.monotonic() > deadline:
+                raise ProducerBroken(
+                    f"{self._topic} has had writes pending for {_PATIENCE_SECONDS:g} s ({pending} now), so that it is "
+                    f"not known what of the producer {self._name} is persisted. Nothing was sent; try again later.",
+                    last_published=None,
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def sequence(self, published: int) -> Sequence:
+        """Give the name's sequence, whose number the broker says is `published`.
+
+        Raises:
+            ProducerForgotten: the broker has forgotten the name.
+            AdminError: the admin API refused or did not answer.
+        """
+        above: frozenset[int] = frozenset()
+        if published < 0:
+            self._check_fresh()
+        elif self._group:
+            above = persisted_above(published, self._own(), self._group)
+        return Sequence(max(published, -1), above, first=self._initial + 1)
+
+    def _own(self) -> Iterator[StoredEntry]:
+        stats = self._admin.internal_stats(self._topic)
+        for entry in tail(self._admin, self._topic, stats, payload=True):
+            if same_name(entry.producer_name, self._name):
+                yield stored_entry(entry)
+
+    def _check_fresh(self) -> None:
+        """Find out that the topic holds nothing of a name that the broker does not know."""
+        stats = self._admin.internal_stats(self._topic)
+        looked = 0
+        for entry in tail(self._admin, self._topic, stats):
+            if same_name(entry.producer_name, self._name):
+                raise self._forgotten(
+                    f"{self._topic} holds a message of it with sequence id {entry.sequence_id} at {entry.position}",
+                    entry.sequence_id,
+                )
+            looked += 1
+            if looked >= _LOOKED_AT:
+                break
+        if looked < stats.number_of_entries and self._initial >= 0:
+            raise self._forgotten(
+                f"initial_sequence_id={self._initial} says that it has sent messages, and none of them is in the last "
+                f"{looked} of {stats.number_of_entries} entries of {self._topic}",
+                self._initial,
+            )
+
+    def _forgotten(self, why: str, sequence_id: int) -> ProducerForgotten:
+        return ProducerForgotten(
+            f"The broker knows no sequence id of the producer {self._name}, yet {why}. A name that is idle for longer "
+            "than brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours by default) is forgotten, and the "
+            "broker would store its messages twice. Find the last one on the topic, and go on behind it with another "
+            "name.",
+            producer_name=self._name,
+            topic=self._topic,
+            sequence_id=sequence_id,
+        )
+
+
+_COMING = ("Initialized", "Recovering", "Enabling")
+
+
+def same_name(shown: str, name: str) -> bool:
+    """Whether an entry's producer name, as the admin API shows it, is this one: it shows `?` beyond Latin-1."""
+    return shown == name.encode("latin-1", "replace").decode("latin-1")
+
+
+def stored_entry(entry: EntryMetadata) -> StoredEntry:
+    """Read the sequence ids of one entry's messages.
+
+    Raises:
+        InvalidUse: it is a batch that cannot be read, as an encrypted one.
+    """
+    count = entry.num_messages_in_batch
+    if count is None:
+        return StoredEntry(entry.sequence_id, (entry.sequence_id,))
+    messages = None if entry.encrypted else batch_metadata(entry.payload or b"", count)
+    if messages is None:
+        raise InvalidUse(
+            f"The batch at {entry.position} cannot be read, so it is not known which messages of a group of batches by "
+            "key are persisted. Use batching_type=BatchingType.Default with encryption."
+        )
+    ids = [message.get(_SEQUENCE_ID, 0) for message in messages]
+    return StoredEntry(entry.sequence_id, tuple(one for one in ids if isinstance(one, int)))
+
+
+def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
+    """Give a topic's entries, the newest first."""
+    for ledger in reversed(stats.ledgers):
+        is_open = ledger is stats.ledgers[-1]
+        for entry_id in reversed(range(stats.current_ledger_entries if is_open else ledger.entries)):
+            try:
+                yield admin.entry(topic, ledger.ledger_id, entry_id, payload=payload)
+            except AdminNotFound:
+                return  # trimmed, as all before it
+
+
+def open_surely(
+    open_producer: Callable[[], Any], close: Callable[[Any], None], opening: Opening
+) -> tuple[Any, Sequence]:
+    """Open a producer so that its name's number is sure; close it again if it cannot be effectively once.
+
+    Args:
+        open_producer: opens an official producer of the name.
+        close: closes one.
+        opening: what to find out.
+
+    Raises:
+        DeduplicationDisabled, ProducerForgotten, AdminError: as told; it is closed, and nothing was sent.
+    """
+    # The first one takes the name over, so that no other producer pushes under it any more.
+    producer = open_producer()
+    try:
+        opening.prove()
+        opening.settle()
+    finally:
+        close(producer)
+    producer = open_producer()
+    try:
+        return producer, opening.sequence(producer.last_sequence_id())
+    except BaseException:
+        close(producer)
+        raise
