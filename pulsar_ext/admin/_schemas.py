@@ -1,15 +1,15 @@
 """Operations on schemas; mirrors `org.apache.pulsar.client.admin.Schemas`."""
 
-# ruff: noqa: D417  # the session is not the caller's to give, so no docstring lists it
-
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.admin._core import Request, Session
 from pulsar_ext.topics import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["SchemaInfo", "schema"]
 

@@ -23,6 +23,7 @@ from pulsar_ext.key_forms import KeyForm, KeyForms, bytes_of_base64
 from pulsar_ext.keys import KeyHashRanges, key_slot, key_slots
 from pulsar_ext.message_id import is_chunked
 from pulsar_ext.positions import Position
+from pulsar_ext.spark.id_columns import id_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,7 +117,8 @@ class Block:
                 setattr(taken, name, [value[index] for index in indexes])
         if "positions" in vars(self):
             at = np.asarray(indexes, np.int64)
-            taken.positions = tuple(column[at] for column in self.positions)
+            ledger, entry, batch = self.positions
+            taken.positions = (ledger[at], entry[at], batch[at])
         return taken
 
     # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
@@ -132,14 +134,9 @@ class Block:
         return list(map(InnerMessageId.serialize, self.ids))
 
     @cached_property
-    def positions(self) -> tuple[Any, ...]:
+    def positions(self) -> tuple[Any, Any, Any]:
         """Ledgers, entries and batch indexes, as numpy arrays."""
-        count = len(self.inners)
-        return (
-            np.fromiter(map(InnerMessageId.ledger_id, self.ids), np.int64, count),
-            np.fromiter(map(InnerMessageId.entry_id, self.ids), np.int64, count),
-            np.fromiter(map(InnerMessageId.batch_index, self.ids), np.int32, count),
-        )
+        return id_columns(self.id_bytes)
 
     @cached_property
     def firsts(self) -> dict[int, Position]:

@@ -1,0 +1,36 @@
+"""The numbers of many ids at once are those of each id."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext import ChunkMessageId, MessageId
+from pulsar_ext._wire import decode
+from pulsar_ext.spark.id_columns import id_columns
+
+LONGS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
+INTS = st.integers(-1, 2**31 - 1) | st.integers(-1, 200)
+IDS = st.builds(MessageId, INTS, LONGS, LONGS, INTS) | st.builds(
+    lambda partition, ledger, first, more: ChunkMessageId(
+        MessageId(partition, ledger, first), MessageId(partition, ledger, first + more)
+    ),
+    INTS,
+    LONGS,
+    st.integers(0, 2**40),
+    st.integers(1, 100),
+)
+
+
+@given(st.lists(IDS, min_size=1, max_size=20))
+def test_numbers_are_those_of_each_id(ids):
+    """Whatever an id carries, and whichever ids stand next to each other."""
+    data = [one.serialize() for one in ids]
+    found = list(zip(*(column.tolist() for column in id_columns(data)), strict=True))
+    assert found == [(one.ledger_id, one.entry_id, one.batch_index) for one in map(decode, data)]
+
+
+def test_foreign_bytes_are_refused():
+    """What is no id of the C++ client is not read as one."""
+    for data in (b"\x10\x01\x08\x01", b"\x08\x01"):
+        with pytest.raises(ValueError, match="message id"):
+            id_columns([data])
