@@ -14,9 +14,9 @@ from ._wire import MessageIdData, encode
 from .chunks import AskEntry, find_chunks
 from .cuts import Backlog, Batch, Piece
 from .errors import IncompleteChunkedMessage, InvalidMessageId, InvalidUse, MessageIdNotFound
-from .inquiry import Inquiry, check_count, entry_bytes, is_single
+from .inquiry import Inquiry, check_count, is_single
 from .message_id import MessageId
-from .positions import Ledgers, Position, ledger_sizes
+from .positions import Ledgers, Position, entry_bytes, ledger_sizes
 from .proofs import Counter
 from .resolver import entry_topic
 from .skip_plan import BIG_ENTRY_BYTES, Strategy, read_facts

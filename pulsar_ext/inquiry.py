@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .chunks import AskEntry, AskLedgers
 from .errors import AdminNotFound, AdminUnauthorized, InvalidUse
 from .positions import Position, ledger_sizes
 from .progress import Progress
+from .proofs import AskEntries
 from .scan import Scan
-from .skip_plan import AskIndex, AskSplits
+from .singles import only_singles
+from .skip_plan import AskFacts, AskIndex, AskSingles, AskSplits
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .cuts import Backlog
 
-__all__ = ["Inquiry", "check_count", "entry_bytes", "is_fresh", "is_single"]
+__all__ = ["Inquiry", "check_count", "is_fresh", "is_single"]
 
 _MAX_LONG = 2**63 - 1
 _BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
@@ -55,29 +58,23 @@ class Inquiry:
             try:
                 while True:
                     ask = steps.send(answer)
-                    if isinstance(ask, AskEntry):
-                        answer = self._entry(ask.position)
-                    elif isinstance(ask, AskIndex):
-                        answer = self._index(ask.index)
-                    elif isinstance(ask, AskSplits):
-                        answer = bool(self.keeps_batch_indexes())
-                    elif isinstance(ask, AskLedgers):
-                        answer = ledger_sizes(self._admin.internal_stats(self._topic))
-                    else:
-                        if scan is None or scan.at != ask.first:
-                            if scan is not None:
-                                scan.close()
-                            scan = Scan(
-                                self._client,
-                                self._admin,
-                                self._topic,
-                                self._subscription,
-                                backlog,
-                                ask.strategy,
-                                ask.first,
-                            )
-                        answer = scan.next()
-                        progress.at(scan.at)
+                    if not isinstance(ask, AskFacts):
+                        answer = self._answer(ask, backlog, progress)
+                        continue
+                    if scan is None or scan.at != ask.first:
+                        if scan is not None:
+                            scan.close()
+                        scan = Scan(
+                            self._client,
+                            self._admin,
+                            self._topic,
+                            self._subscription,
+                            backlog,
+                            ask.strategy,
+                            ask.first,
+                        )
+                    answer = scan.next()
+                    progress.at(scan.at)
             except StopIteration as done:
                 return done.value
             finally:
@@ -90,6 +87,22 @@ class Inquiry:
             return self._admin.broker_configuration().get(_BATCH_INDEX_SETTING) == "true"
         except AdminUnauthorized:
             return None
+
+    def _answer(self, ask: object, backlog: Backlog, progress: Progress) -> object:
+        if isinstance(ask, AskEntry):
+            return self._entry(ask.position)
+        if isinstance(ask, AskEntries):
+            with ThreadPoolExecutor(len(ask.positions) or 1) as pool:
+                return list(pool.map(self._entry, ask.positions))
+        if isinstance(ask, AskIndex):
+            return self._index(ask.index)
+        if isinstance(ask, AskSingles):
+            span = (backlog.ledgers, ask.first, ask.last)
+            return only_singles(self._admin, self._topic, self._subscription, *span, progress.at)
+        if isinstance(ask, AskSplits):
+            return bool(self.keeps_batch_indexes())
+        assert isinstance(ask, AskLedgers)  # noqa: S101  # there are no other questions
+        return ledger_sizes(self._admin.internal_stats(self._topic))
 
     def _entry(self, at: Position) -> object:
         try:
@@ -133,8 +146,3 @@ def is_single(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> b
     )
     added: int = internal.raw["entriesAddedCounter"]
     return is_fresh(internal, backlog) and stats.messages_in == added and not marked
-
-
-def entry_bytes(internal: InternalStats) -> float:
-    """Give the average size of an entry."""
-    return internal.total_size / max(internal.number_of_entries, 1)

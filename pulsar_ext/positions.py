@@ -18,7 +18,7 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats
 
-__all__ = ["Ledgers", "Position", "PositionRange", "ledger_sizes", "position_after"]
+__all__ = ["Ledgers", "Position", "PositionRange", "entry_bytes", "ledger_sizes", "position_after"]
 
 _POSITION = re.compile(r"(-?[0-9]+):(-?[0-9]+)", re.ASCII)
 _RANGE = re.compile(r"([(\[])(-?[0-9]+:-?[0-9]+)(?:\.\.|‥)(-?[0-9]+:-?[0-9]+)([)\]])", re.ASCII)
@@ -132,6 +132,11 @@ def ledger_sizes(stats: InternalStats) -> list[tuple[int, int]]:
     if stats.ledgers:
         sizes[stats.ledgers[-1].ledger_id] = max(stats.current_ledger_entries, stats.ledgers[-1].entries)
     return list(sizes.items())
+
+
+def entry_bytes(stats: InternalStats) -> float:
+    """Give the average size of an entry."""
+    return stats.total_size / max(stats.number_of_entries, 1)
 
 
 def position_after(ledgers: InternalStats | Iterable[tuple[int, int]], start: Position, count: int) -> Position:

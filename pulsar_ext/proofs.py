@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from .admin import EntryMetadata
     from .cuts import Backlog, Unit
 
-__all__ = ["AskIndex", "Counted", "Counter"]
+__all__ = ["AskEntries", "AskIndex", "AskSingles", "Counted", "Counter", "prove_single"]
+
+_SAMPLES = 8
+"""How many entries are looked at before the broker is asked to count all of them."""
 
 _MAX_HEADERS = 96
 """How many headers a proof may ask for, about 0.1 s of requests: reading the topic soon costs less."""
@@ -37,8 +40,23 @@ class AskIndex:
     index: int
 
 
+@dataclass(frozen=True, slots=True)
+class AskEntries:
+    """The search needs the headers of several entries; send a list, with None where there is no entry."""
+
+    positions: tuple[Position, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskSingles:
+    """The search needs to know whether every entry from `first` to `last` is one message or one chunk; send a bool."""
+
+    first: Position
+    last: Position
+
+
 T = TypeVar("T")
-Steps = Generator[AskEntry | AskIndex, object, T]
+Steps = Generator[AskEntry | AskEntries | AskIndex, object, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,7 @@ class Counter:
         self._backlog, self._single = backlog, single
         self._left = _MAX_HEADERS
         self._known: dict[Position, EntryMetadata] = {}
+        self._looked: dict[Position, EntryMetadata | None] = {}
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> Search:
@@ -137,6 +156,7 @@ class Counter:
             at = answer if isinstance(answer, Position) else self._entry(nth)
             if at.ledger_id < 0:  # the broker's answer for an index inside the topic's first batch
                 at = ledgers.number(1) or begin.position
+        yield from self._look_at(at, ledgers.next(at))
         found = yield from self._headers(at)
         if fixed is None and answer is not None and not _first_index(found) <= goal <= _last_index(found):
             raise _UnprovedError
@@ -167,13 +187,19 @@ class Counter:
         # A batch carries the sequence id of its first message.
         return step == _first_index(end) - _first_index(begin)
 
+    def _look_at(self, *positions: Position | None) -> Steps[None]:
+        """Ask for the headers of several entries at once, all of which will be needed."""
+        wanted = tuple(at for at in positions if at is not None and at not in self._known)
+        answers = yield AskEntries(wanted)
+        self._looked.update(zip(wanted, answers, strict=True))  # type: ignore[call-overload]  # the answer to AskEntries
+
     def _headers(self, position: Position) -> Steps[EntryMetadata]:
         if position in self._known:
             return self._known[position]
         self._left -= 1
         if self._left < 0:
             raise _UnprovedError
-        answer = yield AskEntry(position)
+        answer = self._looked.pop(position, None) or (yield AskEntry(position))
         if answer is None or isinstance(answer, Position):
             raise _UnprovedError
         headers: EntryMetadata = answer  # type: ignore[assignment]  # the answer to AskEntry
@@ -189,3 +215,20 @@ def _last_index(headers: EntryMetadata) -> int:
 
 def _first_index(headers: EntryMetadata) -> int:
     return _last_index(headers) - headers.message_count + 1
+
+
+def prove_single(backlog: Backlog, count: int) -> Generator[AskEntry | AskSingles, object, bool]:
+    """Find out whether each of the next `count` entries of a backlog is one message or one chunk.
+
+    The broker counts faster than a client reads, and several stretches at a time, but it counts chunks as messages.
+    """
+    first, last = backlog.entry(1), backlog.entry(count) or backlog.ledgers.last
+    if first is None or last is None:
+        return False
+    entries = backlog.ledgers.between(first, last)
+    for sample in range(_SAMPLES + 1):
+        at = backlog.ledgers.number(backlog.ledgers.up_to(first) + entries * sample // _SAMPLES)
+        headers: EntryMetadata | None = (yield AskEntry(at)) if at is not None else None  # type: ignore[assignment]
+        if headers is None or headers.message_count != 1 or headers.marker_type is not None:
+            return False
+    return bool((yield AskSingles(first, last)))

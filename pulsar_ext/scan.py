@@ -18,7 +18,7 @@ from ._wire import decode
 from .cuts import Batch, Piece, Run, fact_of
 from .errors import AdminNotFound
 from .message_id import MessageId, Origin
-from .positions import Position
+from .positions import Position, entry_bytes
 from .skip_plan import Strategy
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ _SUBSCRIPTION_PATIENCE = 50
 
 _HEADERS_AT_ONCE = 100
 _LONGEST_RUN = 5_000
-_QUEUE = 5_000
+_LEAST_QUEUE, _MOST_QUEUE = 5_000, 100_000
+_QUEUE_BYTES = 256 * 1024 * 1024
+"""A long queue keeps a reader busy; so much of the topic may wait in it."""
+
 _MAX_PENDING_CHUNKED = 1_000
 _FIRST_CHUNK_TAG = 0x3A
 
@@ -118,7 +121,7 @@ class Scan:
         start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
         reader = self._client.create_reader(
-            self._topic, start, receiver_queue_size=_QUEUE, start_message_id_inclusive=True
+            self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
         )
         try:
             yield from self._delivered(polling(reader.inner.read_next), every_index=True)
@@ -126,13 +129,20 @@ class Scan:
             with contextlib.suppress(pulsar.PulsarException):
                 reader.close()
 
+    def _queue(self) -> int:
+        """Give the longest queue whose messages stay within bounds, however many of them an entry holds."""
+        internal = self._admin.internal_stats(self._topic)
+        if internal.total_size <= _QUEUE_BYTES:
+            return _MOST_QUEUE
+        return int(min(max(_QUEUE_BYTES / max(entry_bytes(internal), 1), _LEAST_QUEUE), _MOST_QUEUE))
+
     def _by_subscription(self) -> Generator[Fact, None, None]:
         # Exclusive, so that nobody else gets what this one is to see. It acknowledges nothing.
         consumer = self._client.subscribe(
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,
-            receiver_queue_size=_QUEUE,
+            receiver_queue_size=_LEAST_QUEUE,
             max_pending_chunked_message=_MAX_PENDING_CHUNKED,
         )
         try:

@@ -8,6 +8,7 @@ happens in between, nothing behind it is skipped. `docs/skip.md` says what is gu
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,14 @@ from .errors import (
     InvalidUse,
     SkipUnconfirmed,
 )
-from .inquiry import Inquiry, check_count, entry_bytes, is_fresh, is_single
+from .inquiry import Inquiry, check_count, is_fresh, is_single
+from .positions import entry_bytes
 from .skip_plan import Plan, Situation, plan_skip
 from .topics import TopicName
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .admin import PulsarAdmin
     from .client import Client
     from .cuts import Unit
@@ -36,7 +40,8 @@ __all__ = ["SkipResult", "Skipper"]
 
 _CONFIRM_SECONDS = 30.0
 _WAIT_SECONDS = 1.0
-_POLL_SECONDS = 0.01
+_FIRST_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.02
 _RECEIVE_MILLIS = 5_000
 
 
@@ -131,6 +136,12 @@ class Skipper:
         return plan
 
     def _look(self, *, idle: bool = True) -> Situation:
+        with ThreadPoolExecutor(1) as pool:
+            # Asked at once, because it mostly matters; an error only if it does.
+            keeping = pool.submit(self._inquiry.keeps_batch_indexes)
+            return self._look_with(keeping, idle=idle)
+
+    def _look_with(self, keeping: Future[bool | None], *, idle: bool) -> Situation:
         internal = self._admin.internal_stats(self._topic)
         if self._subscription not in internal.cursors:
             raise AdminNotFound(
@@ -150,7 +161,7 @@ class Skipper:
         stored = internal.cursors[self._subscription].state != "NoLedger"
         untouched = is_fresh(internal, backlog) and not stored and not own.raw["lastAckedTimestamp"]
         clear = single or untouched
-        keeps_indexes = None if clear else self._inquiry.keeps_batch_indexes()
+        keeps_indexes = None if clear else keeping.result()
         return Situation(
             backlog=backlog,
             single=single,
@@ -185,10 +196,12 @@ class Skipper:
 
     def _refuse_if_moved(self, plan: Plan) -> None:
         expected = plan.situation.backlog
-        internal = self._admin.internal_stats(self._topic)
-        found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-        # The broker does not show acknowledgements inside batches, but when the last one came.
-        acked = 0 if found is None or plan.situation.single else self._last_ack_ms()
+        with ThreadPoolExecutor(1) as pool:
+            # The broker does not show acknowledgements inside batches, but when the last one came.
+            acking = pool.submit(self._last_ack_ms)
+            internal = self._admin.internal_stats(self._topic)
+            found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
+            acked = 0 if found is None or plan.situation.single else acking.result()
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
@@ -240,15 +253,16 @@ class Skipper:
 
     def _watch(self, last: Position, before: Backlog) -> Backlog:
         """Wait a while until the cursor moves; the broker works in the background and tells nobody if that fails."""
-        deadline = time.monotonic() + _WAIT_SECONDS
+        deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL_SECONDS)
             try:
                 backlog = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)
             except (AdminUnavailable, KeyError) as error:
                 raise self._unconfirmed(last, None, f"the cursor cannot be seen: {error}") from error
             if backlog.entry(1) != before.entry(1) or time.monotonic() > deadline:
                 return backlog
-            time.sleep(_POLL_SECONDS)
 
     def _reset(self, batch: Position, index: int) -> None:
         try:

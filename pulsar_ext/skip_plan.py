@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .cuts import Batch, Cut, CutFinder, Piece
 from .errors import SkipInsideMessage
 from .positions import Position
-from .proofs import AskIndex, Counted, Counter
+from .proofs import AskEntries, AskIndex, AskSingles, Counted, Counter, prove_single
 
 if TYPE_CHECKING:
     from .chunks import AskEntry
@@ -25,6 +25,7 @@ __all__ = [
     "BIG_ENTRY_BYTES",
     "AskFacts",
     "AskIndex",
+    "AskSingles",
     "AskSplits",
     "Plan",
     "Situation",
@@ -122,7 +123,7 @@ class Plan:
         return self.cut.entries > 0 or self.cut.batch_index is not None
 
 
-Steps = Generator["AskEntry | AskIndex | AskFacts | AskSplits", object, Plan]
+Steps = Generator["AskEntry | AskEntries | AskIndex | AskFacts | AskSingles | AskSplits", object, Plan]
 
 
 def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
@@ -135,12 +136,14 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
     first = situation.backlog.entry(1)
     if finder.exact or first is None:
         return Plan(situation, finder.cut, Strategy.ARITHMETIC, exact=finder.exact)
-    if not situation.chunked and not (situation.acks_hide and situation.idle):
-        counter = Counter(situation.backlog, single=situation.single)
+    single = not situation.chunked and (yield from _is_single(situation, count))
+    if not situation.chunked and (single or not (situation.acks_hide and situation.idle)):
+        counter = Counter(situation.backlog, single=single)
         found = yield from counter.find(count, unit)
         if found is not None:
             strategy = Strategy.INDEX if counter.indexed else Strategy.ARITHMETIC
-            return (yield from _from_count(situation, found, count, unit, strategy))
+            counted = replace(situation, acks_hide=situation.acks_hide and not single)
+            return (yield from _from_count(counted, found, count, unit, strategy))
     if situation.splits is None and unit == "message":
         situation = replace(situation, splits=bool((yield AskSplits())))
     strategy = scan_strategy(situation, count)
@@ -157,6 +160,15 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
         raise _inside(finder.cut, finder.beyond, count, unit, finder.unfinished)
     hidden = situation.acks_hide and strategy is not Strategy.SUBSCRIPTION and finder.batches
     return Plan(situation, finder.cut, strategy, exact=finder.exact and not hidden)
+
+
+def _is_single(situation: Situation, count: int) -> Generator[AskEntry | AskSingles, object, bool]:
+    """Whether no entry that the skip can reach is a batch, asked only where reading them would cost more."""
+    backlog, last = situation.backlog, situation.backlog.ledgers.last
+    if situation.single or last is None:
+        return situation.single
+    count = min(count, backlog.entries(last))
+    return count > _FEW_ENTRIES and (yield from prove_single(backlog, count))
 
 
 def scan_strategy(situation: Situation, count: int) -> Strategy:

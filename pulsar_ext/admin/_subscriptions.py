@@ -238,10 +238,17 @@ async def peek(
     return await send_entry(session, name, path, {}, payload=payload)
 
 
-async def analyze_backlog(session: Session, topic: Topic, subscription: str) -> BacklogAnalysis:
+async def analyze_backlog(
+    session: Session, topic: Topic, subscription: str, start: Position | None = None
+) -> BacklogAnalysis:
     """Have the broker read the backlog and count entries and messages: `POST S/analyzeBacklog`.
 
     It reads everything, so allow it time; it stops at `subscriptionBacklogScanMaxEntries` or `…MaxTimeMs`.
+
+    Args:
+        topic: not a partitioned parent.
+        subscription: must exist.
+        start: the entry to begin at; by default the first that is not acknowledged.
 
     Raises:
         AdminNotAllowed: the topic is a partitioned parent, or not persistent.
@@ -253,6 +260,7 @@ async def analyze_backlog(session: Session, topic: Topic, subscription: str) -> 
             "POST",
             f"{subscription_path(name, subscription)}/analyzeBacklog",
             lambda answer: BacklogAnalysis.from_json(answer.json()),
+            body=None if start is None else cursor_body(start, excluded=False),
             idempotent=True,
         )
     )

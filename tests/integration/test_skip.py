@@ -41,7 +41,11 @@ _BATCH_ACKS = Profile(
 _INDEXED = Profile(
     "skip-indexed", "the same, entries numbered", {**_SMALL_LEDGERS, **get_profile("entry-index").settings}
 )
-_ONE_LEDGER = Profile("skip-one-ledger", "small chunks, one ledger", {"maxMessageSize": "102400"})
+_ONE_LEDGER = Profile(
+    "skip-one-ledger",
+    "small chunks, one ledger, counting 100 entries at a time",
+    {"maxMessageSize": "102400", "subscriptionBacklogScanMaxEntries": "100"},
+)
 
 _KINDS = ("plain", "batched", "key-batched", "chunked", "mixed")
 _COUNT = 24
@@ -227,6 +231,25 @@ def test_where_the_brokers_own_skip_goes(bench):
             count = choose.randrange(9)
             bench.admin.skip_entries(topic, "s", count)
             assert bench.mark_delete(topic) == position_after(stats, start, count)
+
+
+@_on(_ONE_LEDGER)
+@pytest.mark.parametrize("odd", ["none", "holes", "batch", "chunks"])
+def test_long_stretch_that_was_unloaded(bench, odd):
+    """Where the broker's counters were lost, it counts again, and takes batches and chunks for what they are."""
+    topic = bench.topic()
+    bench.fill(topic, "plain", 450)
+    if odd in ("batch", "chunks"):
+        bench.fill(topic, {"batch": "batched", "chunks": "chunked"}[odd], 4, begin=450)
+    stored = [label for label, _ in bench.fill(topic, "plain", 450, begin=460)]
+    gone = set(stored[100:340]) | {stored[500]} if odd == "holes" else set()
+    bench.acknowledge(topic, gone)
+    bench.admin.unload(topic)
+    left = [label for label in stored if label not in gone]
+    result = bench.client.skip_messages(topic, "s", 600)
+    assert (result.skipped_messages, result.exact) == (600, True)
+    assert result.strategy == ("arithmetic" if odd in ("none", "holes") else "reader")
+    assert bench.drain(topic) == left[600:]
 
 
 @_on(_PLAIN)

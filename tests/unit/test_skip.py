@@ -13,7 +13,8 @@ from pulsar_ext.cuts import Backlog, Batch, CutFinder, Piece, Run, fact_of
 from pulsar_ext.errors import SkipInsideMessage
 from pulsar_ext.id_after import Found, find_after
 from pulsar_ext.positions import Ledgers, Position, PositionRange
-from pulsar_ext.skip_plan import AskFacts, AskIndex, AskSplits, Situation, Strategy, plan_skip
+from pulsar_ext.proofs import AskEntries
+from pulsar_ext.skip_plan import AskFacts, AskIndex, AskSingles, AskSplits, Situation, Strategy, plan_skip
 
 _OLD, _NOW = 1_000_000, 2_000_000
 
@@ -132,10 +133,14 @@ class Topic:
             self.asked += 1
             if isinstance(ask, AskEntry):
                 answer = self.headers.get(ask.position)
+            elif isinstance(ask, AskEntries):
+                answer = [self.headers.get(at) for at in ask.positions]
             elif isinstance(ask, AskIndex):
                 answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
                 if answer == self.at[0] and self.headers[answer].index > ask.index:
                     answer = Position(-1, -1)  # as the broker does inside the first batch
+            elif isinstance(ask, AskSingles):
+                answer = all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
             elif isinstance(ask, AskSplits):
                 answer = True
             elif isinstance(ask, AskFacts):
@@ -304,6 +309,36 @@ def test_hidden_acknowledgements(idle, strategy, exact):
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
     plan = topic.run(plan_skip(topic.situation(acks_hide=True, idle=idle), 4, "message"))
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
+
+
+def _long_topic(**odd):
+    entries = [Entry(0)] * 400
+    for number, entry in odd.items():
+        entries[int(number[1:])] = entry
+    return Topic(entries, {3: 150, 5: 250})
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_counted_by_the_broker(hide):
+    """Where the broker counts as many messages as entries, a long stretch is skipped by arithmetic, in few requests."""
+    topic = _long_topic()
+    plan = topic.run(plan_skip(topic.situation(acks_hide=hide), 300, "message"))
+    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
+    assert topic.asked < 20
+
+
+def test_batch_in_a_long_stretch():
+    """One batch among hundreds of single messages is counted as what it is."""
+    topic = _long_topic(n123=Entry(0, 3))
+    plan = topic.run(plan_skip(topic.situation(), 300, "message"))
+    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 147), Strategy.READER, True)
+
+
+def test_chunks_in_a_long_stretch():
+    """A count by the broker, which takes chunks for messages, does not hide a chunked message."""
+    topic = _long_topic(n123=Entry(0, 1, 0, 2, 9), n124=Entry(0, 1, 1, 2, 9))
+    plan = topic.run(plan_skip(topic.situation(), 300, "message"))
+    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 150), Strategy.READER, True)
 
 
 def test_partly_acknowledged_batch():
