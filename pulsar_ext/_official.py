@@ -48,9 +48,9 @@ __all__ = [
     "Timeout",
     "adopt",
     "alias_submodules",
+    "batch_message",
     "closed",
     "consumers_of",
-    "create_with_configuration",
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
@@ -59,7 +59,6 @@ __all__ = [
     "polling",
     "raise_result",
     "reader_heard",
-    "rebuilt_message",
     "refuse_after_fork",
     "shaped_like",
     "standing_for",
@@ -320,51 +319,17 @@ for _door, _private in (
     setattr(_door, _private, _door.__dict__["inner"])
 
 
-class _Keeping:
-    """Stands before a C++ client for one call of the official `create_producer`, and keeps the configuration."""
+def batch_message(payload: bytes, messages: int) -> Any:
+    """Make one C++ message that is a whole batch.
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.configuration: Any = None
-
-    def create_producer(self, topic: str, configuration: Any) -> Any:
-        self.configuration = configuration
-        return self._inner.create_producer(topic, configuration)
-
-
-class _Standing:
-    """Stands for a client whose `_client` is `_Keeping`."""
-
-    def __init__(self, client: _Keeping) -> None:
-        self._client = client
-
-
-def create_with_configuration(client: ClientDoor, named: dict[str, Any]) -> tuple[pulsar.Producer, Any]:
-    """Create an official producer, and give its C++ configuration, which the C++ producer goes on reading."""
-    keeping = _Keeping(client.inner)
-    official = pulsar.Client.create_producer(_Standing(keeping), **named)
-    return official, keeping.configuration
-
-
-def open_limits(configuration: Any) -> None:
-    """Let a C++ producer's batches grow until `limit_batch` says where one ends."""
-    configuration.batching_max_messages(_NO_LIMIT)
-    configuration.batching_max_allowed_size_in_bytes(_NO_LIMIT)
-
-
-def limit_batch(configuration: Any, messages: int) -> None:
-    """Have the C++ producer end its batch at so many messages, counted from its beginning.
-
-    The producer reads its configuration at each message. It takes no limit of one message, but one of no bytes.
+    Args:
+        payload: a batch payload whose first message's own payload is the batch, and `messages - 1` empty ones behind
+            it, which only make the C++ client count so many.
+        messages: how many the batch has.
     """
-    if messages == 1:
-        configuration.batching_max_allowed_size_in_bytes(0)
-    else:
-        configuration.batching_max_allowed_size_in_bytes(_NO_LIMIT)
-        configuration.batching_max_messages(messages)
-
-
-_NO_LIMIT = (1 << 31) - 1
+    batch = _pulsar.MessageBatch()
+    batch.parse_from(payload, messages)
+    return batch.messages()[0]
 
 
 def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
@@ -373,35 +338,6 @@ def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
     official._producer = inner
     official._schema = schema
     return official
-
-
-def rebuilt_message(message: Any, options: dict[str, Any], sequence_id: int | None) -> Any:
-    """Build a C++ message again, with another sequence id: one that was pushed once cannot be pushed again.
-
-    Args:
-        message: what was built with these options, and not delayed.
-        options: the official arguments besides the content.
-        sequence_id: the new one, None for the client's own choice.
-    """
-    builder = _pulsar.MessageBuilder()
-    if message.has_null_value():
-        builder.set_null_value()
-    else:
-        builder.content(message.data())
-    for name, value in (options.get("properties") or {}).items():
-        builder.property(name, value)
-    for name in ("partition_key", "ordering_key"):
-        if options.get(name) is not None:
-            getattr(builder, name)(options[name])
-    if options.get("event_timestamp"):
-        builder.event_timestamp(options["event_timestamp"])
-    if options.get("replication_clusters"):
-        builder.replication_clusters(options["replication_clusters"])
-    if options.get("disable_replication"):
-        builder.disable_replication(True)  # noqa: FBT003  # the C++ builder's only form
-    if sequence_id is not None:
-        builder.sequence_id(sequence_id)
-    return builder.build()
 
 
 _HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader"}

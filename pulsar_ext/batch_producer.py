@@ -1,97 +1,102 @@
-"""A batched producer that cuts its batches itself, so that one native callback tells the outcome of a whole batch.
+"""A batched producer that makes its batches itself, so that one native callback tells the outcome of a whole batch.
 
-A batch is one entry, persisted whole or not at all. The official client crosses the interpreter lock for each message's
-callback, which is nine tenths of what a send costs; here only a batch's last message has a native callback. The id that
-it gets tells at which index of a batch of which size it is, and so whether the batch was cut where it was meant to be.
-
-Messages wait in Python until their batch is full, its delay is over, or something flushes; then they are handed to the
-C++ producer, whose own limit is set to just that many messages. Nothing of it is timed there.
+A batch is one entry, persisted whole or not at all. The official client crosses the interpreter lock for each message
+and again for its callback, which is nearly all that a send costs. Here messages wait in Python until their batch is
+full, its delay is over, or something flushes; the batch's payload is written in Python, and is handed to a C++ producer
+without batching as one message that says how many it holds. No message is handed over alone, and nobody else can cut
+the batch. A batch carries the highest sequence id of its messages, and each message keeps its own.
 """
 
 from __future__ import annotations
 
-import logging
+import operator
+import sys
 import threading
 import time
 from collections import deque
 from functools import partial
-from itertools import chain, islice, repeat
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pulsar.schema
 
-from ._official import (
-    InnerMessageBuilder,
-    limit_batch,
-    open_limits,
-    raise_result,
-    rebuilt_message,
-    shaped_like,
-)
-from ._wire import decode
+from ._official import batch_message, raise_result, shaped_like
+from .batch_wire import NULL_VALUE, key_fields, option_fields
 from .batches import Batch, Group
 from .bulk import Bulk, SentMany, columns_of
 from .callbacks import DUPLICATE_MESSAGE, SENDING, SendCallback, refuse_in_callback
 from .message_id import MessageId, from_inner, id_in_batch
 from .producer import Producer
-from .sending import Settings, Waiter, call_back, deliver_each, in_partition, key_of, named_options
+from .sending import (
+    Counter,
+    Place,
+    Settings,
+    Waiter,
+    call_back,
+    deliver_each,
+    in_partition,
+    key_of,
+    named_options,
+    stands_alone,
+)
 from .ticker import ticker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from .batches import Item
+    from .dedup import Sequence as Numbers
 
 __all__ = ["BatchingProducer"]
 
-_OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
-_FULL, _CLOSED, _UNKNOWN = (
-    pulsar.Result.ProducerQueueIsFull,
-    pulsar.Result.AlreadyClosed,
-    pulsar.Result.UnknownError,
-)
+_OK, _TOO_BIG, _UNKNOWN = pulsar.Result.Ok, pulsar.Result.MessageTooBig, pulsar.Result.UnknownError
+_FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
 _NO_OPTIONS: dict[str, Any] = {}
-_log = logging.getLogger("pulsar_ext")
 
 
 class BatchingProducer(Producer):
     """A `Producer` with batches of its own, on a topic without partitions or on one partition.
 
-    The lock `_lock` orders what is sent; nothing waits while it holds it. Completions only ever take `_done`.
+    The lock `_lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `_done`. A Ctrl-C can
+    come between any two steps here: what is half done then is finished by the next that sends, flushes or ticks.
     """
 
     __slots__ = (
         "_abandoned",
         "_accepted",
         "_completed",
-        "_configuration",
+        "_cutting",
         "_done",
         "_failure",
         "_group",
-        "_interrupted",
+        "_groups",
         "_lock",
-        "_pushing",
+        "_most",
+        "_numbers",
+        "_opened",
+        "_plain",
         "_released",
         "_settings",
         "_ticker",
         "_waiting",
-        "opened",
     )
 
-    def open(self, settings: Settings, configuration: Any) -> None:
+    def open(self, settings: Settings) -> None:
         """Begin: the factory's second step."""
         self._settings = settings
-        self._configuration = configuration
-        self._group = Group(settings.bounds)
+        self._group = Group(settings.bounds, by_key=settings.by_key)
+        self._groups: deque[Group] = deque()
+        self._cutting = self._abandoned = False
         self._lock = threading.RLock()
         self._done = threading.Condition(threading.Lock())
         self._accepted = self._released = self._completed = self._waiting = 0
-        self._pushing: Batch | None = None
         self._failure: Any = None
-        self._interrupted: BaseException | None = None
-        self._abandoned = False
+        self._opened = 0.0
+        self._numbers: Numbers | Counter = Counter(int(self.inner.last_sequence_id()))
+        self._most = settings.limit or sys.maxsize
+        self._plain = type(self._schema) is pulsar.schema.BytesSchema
         self._ticker = ticker()
-        if settings.batched:
-            open_limits(configuration)
 
     # Sending
 
@@ -119,6 +124,24 @@ class BatchingProducer(Producer):
         The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
         further; a send, flush or close that would wait for that same thread is refused there.
         """
+        if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
+            with self._lock:  # what nearly every message is: it joins a batch that it does not fill
+                group, numbers = self._group, self._numbers
+                left = group.left - len(content)
+                if (
+                    group.only is not None
+                    and group.free > 1
+                    and left > 0
+                    and numbers.steady
+                    and self._accepted - self._released < self._most
+                ):
+                    number = numbers.last + 1
+                    group.only.append((content, callback, number, b"", b""))
+                    numbers.last = number
+                    group.free -= 1
+                    group.left = left
+                    self._accepted += 1
+                    return
         if callback is not None and not callable(callback):
             raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")
         if self._barred:
@@ -187,66 +210,59 @@ class BatchingProducer(Producer):
             options: the official arguments, by name.
             patient: whether to wait for room in any case.
         """
-        if options:
+        if options and stands_alone(options):
             message = self.build(content, **options)
-            size = message.length()
-        elif type(data := self._schema.encode(content) if content is not None else None) is bytes:
-            builder = InnerMessageBuilder()
-            builder.content(data)
-            message = builder.build()
-            size = len(data)
-        else:
-            message = self.build(content)
-            size = message.length()
-        self.join(message, size, callback, options, patient=patient)
-
-    def join(
-        self, message: Any, size: int, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
-    ) -> None:
-        """Put a built message into its batch; the arguments are those of `post`."""
+            with self._lock:
+                if self._has_room() or self._make_room(callback, patient=patient):
+                    self._push_alone(message, callback, ())
+            return
+        data, fields, keys = (
+            self.encode(content, options)
+            if options or content is None
+            else (
+                self._schema.encode(content),
+                b"",
+                b"",
+            )
+        )
+        if type(data) is not bytes:
+            self.build(content)  # raises what the official client raises
         with self._lock:
             if not self._has_room() and not self._make_room(callback, patient=patient):
                 return
-            if options and (options.get("deliver_at") or options.get("deliver_after")):
-                self._push_alone(message, size, callback, None)
-                return
-            group = self._group
-            if group.count and group.size + size > self._settings.bounds.size:
-                self._cut()
-            self._add(group, message, size, callback, options, None)
+            given = options.get("sequence_id")
+            sequence_id = self._numbers.last + 1 if given is None else given
+            self._join(key_of(options), (data, callback, sequence_id, fields, keys))
+            self._numbers.last = max(self._numbers.last, sequence_id)
 
-    def _add(
-        self,
-        group: Group,
-        message: Any,
-        size: int,
-        callback: SendCallback | None,
-        options: dict[str, Any],
-        sequence_id: int | None,
-    ) -> None:
-        batch = group.batch(key_of(options) if self._settings.by_key else None)
-        messages = batch.messages
-        if options:
-            batch.options[len(messages)] = options
-        messages.append(message)
-        batch.callbacks.append(callback)
-        batch.size += size
-        if sequence_id is not None:
-            batch.ids.append(sequence_id)
+    def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+        """Write a message's payload, what it has besides, and its keys.
+
+        Raises:
+            TypeError: as officially, for an argument that the official client does not take.
+        """
+        if not self._settings.takes(options):
+            self.build(content, **options)
+        if content is None:
+            return b"", NULL_VALUE + option_fields(options), key_fields(options)
+        return self._schema.encode(content), option_fields(options), key_fields(options)
+
+    def _join(self, key: str, item: Item) -> None:
+        """Put a message into the open batch of its key; the lock is held."""
+        group = self._group
+        if not group.has_room(len(item[0])):
+            self._cut()
+            group = self._group
+        full = group.join(key, item)
         self._accepted += 1
-        if group.joined(size):
+        if full:
             self._cut()
         elif group.count == 1:
-            self._opened()
-
-    def _opened(self) -> None:
-        """Begin the delay of the first message of a group."""
-        self.opened = time.monotonic()
-        self._ticker.watch(self, self.opened + self._settings.delay)
+            self._opened = time.monotonic()
+            self._ticker.watch(self, self._opened + self._settings.delay)
 
     def _has_room(self, count: int = 1) -> bool:
-        limit = self._settings.limit
-        return not self._barred and (not limit or self._accepted - self._released + count <= limit)
+        return not self._barred and self._accepted - self._released + count <= self._most
 
     def _make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
         """Wait for room, or tell that there is none; the lock is held once."""
@@ -290,83 +306,89 @@ class BatchingProducer(Producer):
         with self._lock:
             if not self._group.count:
                 return None
-            due: float = self.opened + self._settings.delay
+            due: float = self._opened + self._settings.delay
             if due > now:
                 return due
             self._cut()
             return None
 
     def _cut(self) -> None:
-        batches = self._group.take()
-        if batches:
-            self._push_all(batches)
-            self._reraise()
+        if self._group.batches:
+            if not self._groups or self._groups[-1] is not self._group:
+                self._groups.append(self._group)
+            self._group = Group(self._settings.bounds, by_key=self._settings.by_key)
+        self._push_groups()
 
-    def _push_alone(self, message: Any, size: int, callback: SendCallback | None, sequence_id: int | None) -> None:
-        """Push a delayed message, which the client sends as an entry of its own, behind what came before it."""
-        self._cut()
-        batch = Batch(single=True)
-        batch.messages.append(message)
-        batch.callbacks.append(callback)
-        batch.size = size
-        if sequence_id is not None:
-            batch.ids.append(sequence_id)
-        self._accepted += 1
-        self._push_all([batch])
-        self._reraise()
+    def _push_alone(self, message: Any, callback: SendCallback | None, ids: Sequence[int]) -> None:
+        """Push a C++ message as an entry of its own, behind what came before it."""
+        batch = Batch(message)
+        batch.callbacks, batch.ids, batch.count = (callback,), ids, 1
+        self._push_whole(batch)
 
-    def _push_all(self, batches: Iterable[Batch]) -> None:
-        """Push batches in this order; one that is too big for the broker, in two halves."""
-        waiting = deque(batches)
-        while waiting:
-            batch = waiting.popleft()
-            if not self._push(batch):
-                waiting.extendleft(reversed(self._parted(batch)))
+    def _push_whole(self, batch: Batch) -> None:
+        """Push a batch that is made, behind what came before it."""
+        group = Group(self._settings.bounds, by_key=self._settings.by_key)
+        group.batches[""] = batch
+        if self._group.batches:
+            self._groups.append(self._group)
+            self._group = Group(self._settings.bounds, by_key=self._settings.by_key)
+        self._groups.append(group)
+        self._accepted += batch.count
+        self._push_groups()
 
-    def _parted(self, batch: Batch) -> list[Batch]:
-        """Part a batch that was too big, of which nothing was sent; a single message has failed then."""
-        if batch.count == 1:
-            self._ticker.run(partial(self._deliver, batch, _TOO_BIG, None))
-            return []
-        halves = list(batch.halves())
-        for half in halves:
-            half.messages = [
-                rebuilt_message(message, options, half.ids[index] if half.ids else options.get("sequence_id"))
-                for index, message in enumerate(half.messages)
-                for options in (half.options.get(index, _NO_OPTIONS),)
-            ]
-        return halves
-
-    def _push(self, batch: Batch) -> bool:
-        """Hand a batch to the C++ producer, which cuts it there and nowhere else; give whether it took it."""
-        count = batch.count = len(batch.messages)
-        if self._settings.batched and not batch.single:
-            limit_batch(self._configuration, count)
-        _unsettled[self] = None
-        self._pushing = batch
-        messages = iter(batch.messages)
-        callbacks = chain(repeat(None, count - 1), (partial(self._told, batch),))
-        send = self.inner.send_async
-        while True:
-            try:
-                # Iterated from C. A signal's handler may raise only after a message was handed over: go on behind it.
-                deque(map(send, messages, callbacks), 0)
-            except BaseException as error:  # noqa: BLE001  # a batch pushed in part would never be cut
-                self._interrupted = error
-            else:
-                break
-        if self._pushing is None:
-            return False
-        self._pushing = None
-        batch.messages = []  # the C++ producer holds them
-        batch.options = {}
-        return True
-
-    def _reraise(self) -> None:
-        """Raise what interrupted the push, now that it is whole."""
-        interrupted, self._interrupted = self._interrupted, None
+    def _push_groups(self) -> None:
+        """Push what is closed, in order."""
+        if self._cutting:
+            return  # a signal's handler sends: the push that it interrupted goes on with this
+        interrupted: BaseException | None = None
+        self._cutting = True
+        try:
+            while self._groups:
+                group = self._groups[0]
+                if group.sealed is None:
+                    group.sealed = self._seal(group)
+                while group.sealed:
+                    try:
+                        self._push(group.sealed[0])
+                    except BaseException as error:
+                        if operator.length_hint(group.sealed[0].feed or (None,)):
+                            raise  # it is still to be pushed
+                        interrupted = error  # a signal's handler raised behind it
+                    if group.sealed[0].refused:
+                        self._part(group)
+                    else:
+                        group.sealed.popleft()
+                self._groups.popleft()
+        finally:
+            self._cutting = False
         if interrupted is not None:
             raise interrupted
+
+    def _seal(self, group: Group) -> deque[Batch]:
+        """Decide in which order a group's batches are pushed."""
+        return deque(group.close())
+
+    def _push(self, batch: Batch) -> None:
+        """Hand a batch to the C++ producer."""
+        if batch.feed is None:
+            message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
+            batch.began = time.monotonic()
+            _unsettled[self] = None
+            batch.feed = iter((message,))
+        # In C from end to end: either the batch is handed over and the feed is empty, or neither.
+        deque(map(self.inner.send_async, batch.feed, (partial(self._told, batch),)), 0)
+
+    def _part(self, group: Group) -> None:
+        """Part a batch that is larger than the broker allows, and of which nothing was sent."""
+        assert group.sealed is not None  # noqa: S101  # it is being pushed
+        batch = group.sealed.popleft()
+        if batch.count == 1:
+            self._ticker.run(partial(self._deliver, batch, _TOO_BIG, None))
+            return
+        halves = batch.halves()
+        for half in halves:
+            half.close()
+        group.sealed.extendleft(reversed(halves))
 
     # Outcomes
 
@@ -374,44 +396,27 @@ class BatchingProducer(Producer):
         """Hear the outcome of a batch: the native callback."""
         if result == _OK:
             self._settled(batch, inner)
-        elif result == _TOO_BIG and self._pushing is batch:
-            self._pushing = None  # told before the push returns; nothing else is told there
+        elif result == _TOO_BIG:
+            batch.refused = True  # told while it is pushed, by the thread that pushes it
         else:
             self._ticker.run(partial(self._failed, batch, result))
 
     def _settled(self, batch: Batch, inner: Any) -> None:
         """Hear that a batch is persisted."""
-        place = self._place(batch, inner)
-        if place is None:
-            self._failed(batch, _UNKNOWN)
-        else:
-            self._deliver(batch, _OK, place)
+        self._deliver(batch, _OK, self._place(batch, inner))
 
-    def _place(self, batch: Batch, inner: Any) -> tuple[int, int, int] | list[MessageId] | None:
-        """Give where a batch is persisted, or its single message's id; None, and an error, if it was cut elsewhere."""
-        if batch.single or not self._settings.batched:
-            return [
-                from_inner(inner if self._settings.partition < 0 else in_partition(inner, self._settings.partition))
-            ]
-        found = decode(inner.serialize())
-        if (found.batch_index, found.batch_size) == (batch.count - 1, batch.count):
-            return found.ledger_id, found.entry_id, self._partition_of(found.partition)
-        _log.error(
-            "The producer %s on %s pushed a batch of %d messages, and its last one is persisted as number %d of %d at "
-            "%s: the batch was cut elsewhere. All its messages are told UnknownError.",
-            *(self.producer_name(), self.topic(), batch.count, found.batch_index + 1, found.batch_size, inner),
-        )
-        return None
-
-    def _partition_of(self, partition: int) -> int:
+    def _place(self, batch: Batch, inner: Any) -> Place:
+        """Give where a batch is persisted, or the id of an entry that is no batch."""
         own = self._settings.partition
-        return partition if own < 0 else own
+        if batch.message is not None:
+            return from_inner(inner if own < 0 else in_partition(inner, own))
+        return inner.ledger_id(), inner.entry_id(), inner.partition() if own < 0 else own
 
     def _failed(self, batch: Batch, result: Any) -> None:
         """Hear that a batch has failed; never on a C++ thread that holds the producer's lock."""
         self._deliver(batch, result, None)
 
-    def _deliver(self, batch: Batch, result: Any, place: tuple[int, int, int] | list[MessageId] | None) -> None:
+    def _deliver(self, batch: Batch, result: Any, place: Place | None) -> None:
         """Tell each message of a batch its outcome; `place` is where it is persisted, or the ids themselves."""
         _client = self._client  # by this name the guard against waiting in a callback knows the client
         count = batch.count
@@ -420,23 +425,17 @@ class BatchingProducer(Producer):
             if self._waiting:
                 self._done.notify_all()
         if batch.bulk is not None:
-            last = (
-                None
-                if place is None
-                else place[0]
-                if isinstance(place, list)
-                else id_in_batch((*place, count - 1), count)
-            )
+            last = id_in_batch((*place, count - 1), count) if isinstance(place, tuple) else place
             batch.bulk.many(result, count, last)
         else:
-            deliver_each(batch.callbacks, result, place, _client)
+            deliver_each(batch.callbacks, result, place, count, _client)
         if result != _OK and result is not DUPLICATE_MESSAGE:
             self._failure = self._failure or result
         with self._done:
             self._completed += count
             if self._waiting:
                 self._done.notify_all()
-            if self._completed == self._accepted:
+            if self._completed >= self._accepted:
                 _unsettled.pop(self, None)
 
     def await_all(self) -> None:
@@ -467,12 +466,9 @@ class BatchingProducer(Producer):
             if numbers is not None and len(numbers) != len(part):
                 raise ValueError(f"There are fewer sequence_ids than contents: {taken + len(numbers)}.")
             data: list[Any] = [encode(content) if content is not None else None for content in part]
-            swift = not self._settings.by_key and all(type(one) is bytes for one in data)
-            if (
-                not swift
-                or sum(map(len, data)) > self._settings.bounds.size
-                or not self._bulk_push(data, numbers, bulk)
-            ):
+            whole = not self._settings.by_key and all(type(one) is bytes for one in data)
+            whole = whole and sum(map(len, data)) <= self._settings.bounds.size
+            if not whole or not self._bulk_push(data, numbers, bulk):
                 for index, content in enumerate(part):
                     options = {} if numbers is None else {"sequence_id": numbers[index]}
                     self.post(content, bulk.one, options, patient=True)
@@ -485,24 +481,12 @@ class BatchingProducer(Producer):
         """Push a batch of its own at once; False if that is not possible, and nothing was done."""
         if numbers is not None:
             return False
-        messages = []
-        for one in data:
-            builder = InnerMessageBuilder()
-            builder.content(one)
-            messages.append(builder.build())
         with self._lock:
-            self._wait_for_bulk(len(messages))
-            self._enter_bulk(messages, bulk, [])
+            self._wait_for_bulk(len(data))
+            first = self._numbers.last + 1
+            self._numbers.last += len(data)
+            self._push_whole(Batch.of(data, range(first, first + len(data)), bulk))
         return True
-
-    def _enter_bulk(self, messages: list[Any], bulk: Bulk, ids: Sequence[int]) -> None:
-        self._cut()
-        batch = Batch()
-        batch.messages, batch.ids, batch.bulk = messages, ids, bulk
-        batch.callbacks = [None] * len(messages)
-        self._accepted += len(messages)
-        self._push_all([batch])
-        self._reraise()
 
     def _wait_for_bulk(self, count: int) -> None:
         """Wait for room for so many; the lock is held once."""

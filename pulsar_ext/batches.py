@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from .batch_wire import batch_parts, whole_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections import deque
+    from collections.abc import Iterator, Sequence
 
     from .bulk import Bulk
     from .dedup import InFlight
 
-__all__ = ["Batch", "Bounds", "Group"]
+__all__ = ["Batch", "Bounds", "Group", "Item"]
 
 
 class Bounds:
@@ -28,55 +31,85 @@ class Bounds:
         self.size = size
 
 
+Item = tuple[bytes, Any, int, bytes, bytes]
+"""A message in an open batch: its payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
+
+
 class Batch:
-    """One entry to be: its messages, each with its callback or None, and their sequence ids where they count."""
+    """One entry to be: its messages, each with its sequence id and its callback or None.
+
+    Args:
+        message: the C++ message of an entry that is no batch: a delayed one, a chunked one, one without batching.
+        items: the messages.
+    """
 
     __slots__ = (
         "began",
         "bulk",
         "callbacks",
         "carried",
+        "contents",
         "count",
+        "feed",
+        "fields",
         "flight",
         "ids",
-        "messages",
-        "options",
-        "single",
-        "size",
+        "items",
+        "keys",
+        "message",
+        "refused",
     )
 
-    def __init__(self, *, single: bool = False) -> None:
-        self.messages: list[Any] = []
-        self.callbacks: list[Any] = []
-        self.ids: Any = []
-        self.options: dict[int, dict[str, Any]] = {}
-        """What a message was built with besides its content, by its index."""
-        self.size = 0
+    def __init__(self, message: Any = None, items: Sequence[Item] = ()) -> None:
+        self.message = message
+        self.items: list[Item] = list(items)
+        """What joined; a tuple each, so that nothing can come between."""
+        self.contents: Sequence[bytes] = ()
+        self.callbacks: Sequence[Any] = ()
+        self.ids: Sequence[int] = ()
+        self.fields: Sequence[bytes] | None = None
+        self.keys = b""
+        """The first message's keys, by which the entry goes."""
         self.count = 0
-        """How many messages it had when it was pushed."""
-        self.single = single
-        """Whether the client sends it as a plain message, not as a batch."""
         self.carried: int | None = None
-        """The sequence id that its entry carries, None for the client's own choice."""
+        """The sequence id that its entry carries, if not the highest one."""
         self.flight: InFlight | None = None
         self.bulk: Bulk | None = None
+        self.feed: Iterator[Any] | None = None
+        """Gives the C++ message once."""
+        self.refused = False
+        """Whether it was too big for the broker."""
         self.began = 0.0
 
-    def halves(self) -> Iterator[Batch]:
+    @classmethod
+    def of(cls, contents: Sequence[bytes], ids: Sequence[int], bulk: Bulk) -> Self:
+        """Give a whole batch of messages without callbacks or options."""
+        batch = cls()
+        batch.contents, batch.ids, batch.bulk, batch.count = contents, ids, bulk, len(contents)
+        return batch
+
+    def close(self) -> None:
+        """Take its messages apart, now that no more join."""
+        if self.items and not self.count:
+            self.contents, self.callbacks, self.ids, fields, keys = zip(*self.items, strict=True)
+            self.fields = fields if any(fields) else None
+            self.keys = keys[0]
+            self.count = len(self.contents)
+
+    def payload(self) -> bytes:
+        """Write what becomes one C++ message; see `batch_wire.whole_batch`."""
+        carried = max(self.ids) if self.carried is None else self.carried
+        return whole_batch(batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys)
+
+    def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
-        middle = len(self.messages) // 2
-        for part in (slice(None, middle), slice(middle, None)):
-            half = Batch()
-            half.messages, half.callbacks, half.ids = self.messages[part], self.callbacks[part], self.ids[part]
-            start = part.start or 0
-            half.options = {
-                index - start: options
-                for index, options in self.options.items()
-                if start <= index < start + len(half.messages)
-            }
-            half.size = sum(message.length() for message in half.messages)
-            half.bulk = self.bulk
-            yield half
+        middle = self.count // 2
+        if self.bulk is not None:
+            return [
+                Batch.of(self.contents[part], self.ids[part], self.bulk)
+                for part in (slice(None, middle), slice(middle, None))
+            ]
+        return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
 
 
 class Group:
@@ -84,36 +117,51 @@ class Group:
 
     Args:
         bounds: of all of them together, as the C++ client's `BatchMessageKeyBasedContainer`.
+        by_key: whether there is one for each key.
     """
 
-    __slots__ = ("_bounds", "batches", "count", "size")
+    __slots__ = ("_by_key", "_most", "batches", "flight", "free", "left", "only", "sealed")
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-        self.batches: dict[str | None, Batch] = {}
-        self.count = 0
-        self.size = 0
+    def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
+        self._by_key = by_key
+        self._most = bounds.messages
+        self.batches: dict[str, Batch] = {}
+        self.free = bounds.messages
+        """How many messages more may join, and fill it."""
+        self.left = bounds.size
+        """How many bytes more may join, and fill it."""
+        self.only: list[Item] | None = None
+        """The messages of the only batch, once there is one and if it is the only one: who has room may append."""
+        self.sealed: deque[Batch] | None = None
+        """Its batches in the order to push, once it is closed."""
+        self.flight: InFlight | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages it has."""
+        return self._most - self.free
 
     def has_room(self, size: int) -> bool:
         """Whether a message of that many bytes may join."""
-        return not self.count or self.size + size <= self._bounds.size
+        return size <= self.left or not self.batches
 
-    def batch(self, key: str | None) -> Batch:
-        """Give the open batch of a key."""
+    def join(self, key: str, item: Item) -> bool:
+        """Take a message in; give whether the batches are full."""
+        if not self._by_key:
+            key = ""
         batch = self.batches.get(key)
         if batch is None:
             batch = self.batches[key] = Batch()
-        return batch
+            if not self._by_key:
+                self.only = batch.items
+        batch.items.append(item)
+        self.free -= 1
+        self.left -= len(item[0])
+        return self.free <= 0 or self.left <= 0
 
-    def joined(self, size: int) -> bool:
-        """Count a message that joined; give whether the batches are full."""
-        self.count += 1
-        self.size += size
-        return self.count >= self._bounds.messages or self.size >= self._bounds.size
-
-    def take(self) -> list[Batch]:
-        """Close the batches and give them, in the order of their first messages."""
+    def close(self) -> list[Batch]:
+        """Give its batches, closed, in the order of their first messages."""
         batches = list(self.batches.values())
-        self.batches = {}
-        self.count = self.size = 0
+        for batch in batches:
+            batch.close()
         return batches

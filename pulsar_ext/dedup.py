@@ -74,7 +74,18 @@ class Sequence:
         first: where automatic ids begin at the earliest.
     """
 
-    __slots__ = ("_above", "_explicit", "_flying", "_next", "_refused", "broken", "last", "published", "pushed")
+    __slots__ = (
+        "_above",
+        "_explicit",
+        "_flying",
+        "_next",
+        "_refused",
+        "broken",
+        "last",
+        "published",
+        "pushed",
+        "steady",
+    )
 
     def __init__(self, published: int, above: Collection[int] = (), *, first: int = 0) -> None:
         self.published = published
@@ -84,6 +95,8 @@ class Sequence:
         """The highest id that a message has, pushed or in an open batch."""
         self.broken: str | None = None
         """Why nothing may be sent any more: it is not known whether something pushed is persisted."""
+        self.steady = False
+        """Whether ids are automatic and the next one is `last + 1`, so that the sender may take it by itself."""
         self._above = set(above)
         self._refused: set[int] = set()
         self._flying: deque[InFlight] = deque()
@@ -111,6 +124,7 @@ class Sequence:
         if sequence_id is None:
             self._use(explicit=False)
             self.last = upcoming = self.upcoming
+            self.steady = self.broken is None
             return upcoming, Standing.NEW
         check_sequence_id(sequence_id)
         if self._explicit is not True:
@@ -194,6 +208,7 @@ class Sequence:
         """Note that the outcome of something pushed is not known, so that nothing may follow it."""
         if self.broken is None:
             self.broken = why
+            self.steady = False
 
     def _backwards(self, sequence_id: int, why: str) -> SequenceIdRejected:
         return SequenceIdRejected(

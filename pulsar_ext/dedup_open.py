@@ -47,6 +47,8 @@ def check_deduplication_arguments(named: dict[str, Any]) -> None:
             "deduplication=True needs a producer_name, the same one after each restart: the broker remembers sequence "
             "ids by it. Nothing was opened."
         )
+    if named["batching_enabled"] and named["chunking_enabled"]:
+        raise InvalidUse("Batching and chunking of messages can't be enabled together.")
     if isinstance(named["topic"], str) and TopicName.parse(named["topic"]).domain != "persistent":
         raise InvalidUse(f"{named['topic']} is not persistent, so nothing on it can be deduplicated.")
     first = named["initial_sequence_id"]

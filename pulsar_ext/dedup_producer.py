@@ -15,22 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from ._official import InnerMessageBuilder, rebuilt_message
-from .batch_producer import _NO_OPTIONS, _OK, _TOO_BIG, BatchingProducer
+from .batch_producer import BatchingProducer
 from .batches import Batch
 from .callbacks import DUPLICATE_MESSAGE, SendCallback
 from .dedup import Standing, check_sequence_id, seal
 from .errors import ProducerBroken
+from .sending import key_of, stands_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .batches import Group
     from .bulk import Bulk
     from .dedup import InFlight, Sequence
-    from .message_id import MessageId
+    from .sending import Place
 
 __all__ = ["DedupProducer"]
 
+_OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _TIMEOUT, _CLOSED = pulsar.Result.Timeout, pulsar.Result.AlreadyClosed
 
 
@@ -41,7 +43,7 @@ class DedupProducer(BatchingProducer):
 
     def begin(self, sequence: Sequence, timeout_seconds: float) -> None:
         """Begin: the factory's third step."""
-        self._sequence = sequence
+        self._sequence = self._numbers = sequence
         self._timeout = timeout_seconds
         self._timed_out = False
         self._flying: deque[Batch] = deque()
@@ -61,8 +63,6 @@ class DedupProducer(BatchingProducer):
 
     # Sending
 
-    _swift = frozenset({"sequence_id"})
-
     def post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
     ) -> None:
@@ -71,31 +71,27 @@ class DedupProducer(BatchingProducer):
         given = options.get("sequence_id")
         if given is not None:
             check_sequence_id(given)
+        alone = not self._settings.batched or stands_alone(options)
+        data, fields, keys = (b"", b"", b"") if alone else self.encode(content, options)
+        if type(data) is not bytes:
+            self.build(content)  # raises what the official client raises
         with self._lock:
             if not self._has_room() and not self._make_room(callback, patient=True):
                 return
             self._check_whole()
-            sequence = self._sequence
-            sequence_id = sequence.upcoming if given is None else given
-            if not options and type(data := self._schema.encode(content) if content is not None else None) is bytes:
-                builder = InnerMessageBuilder()
-                builder.content(data)
-                builder.sequence_id(sequence_id)
-                message, size = builder.build(), len(data)
-            else:
-                message = self.build(content, **{**options, "sequence_id": sequence_id})
-                size = message.length()
-            sequence_id, standing = sequence.admit(given)
-            if standing is Standing.NEW:
-                if options and (options.get("deliver_at") or options.get("deliver_after")):
-                    self._push_alone(message, size, callback, sequence_id)
-                    return
-                group = self._group
-                if group.count and group.size + size > self._settings.bounds.size:
-                    self._cut()
-                self._add(group, message, size, callback, options, sequence_id)
-            elif standing is Standing.DUPLICATE or not self._suspect(sequence_id, callback):
+            message = None
+            if alone:
+                number = self._sequence.upcoming if given is None else given
+                message = self.build(content, **{**options, "sequence_id": number})
+            sequence_id, standing = self._sequence.admit(given)
+            if standing is Standing.DUPLICATE or (
+                standing is Standing.POSSIBLE and not self._suspect(sequence_id, callback)
+            ):
                 self._refuse(callback, DUPLICATE_MESSAGE)
+            elif standing is Standing.NEW and alone:
+                self._push_alone(message, callback, (sequence_id,))
+            elif standing is Standing.NEW:
+                self._join(key_of(options), (data, callback, sequence_id, fields, keys))
 
     def _check_whole(self) -> None:
         if self._sequence.broken is not None:
@@ -118,38 +114,45 @@ class DedupProducer(BatchingProducer):
 
     # Batches
 
-    def _push_all(self, batches: Iterable[Batch]) -> None:
-        waiting = list(batches)
-        flight = self._sequence.push([batch.ids for batch in waiting])
-        order = seal([batch.ids for batch in waiting])
-        while order:
-            index, carried = order.pop(0) if len(order) > 1 else (order.pop()[0], flight.highest)
-            batch = waiting[index]
-            batch.flight = flight
-            if carried != batch.ids[0]:
-                batch.messages[0] = rebuilt_message(batch.messages[0], batch.options.get(0, _NO_OPTIONS), carried)
-            if self._push(batch):
-                self._sequence.pushed = max(self._sequence.pushed, carried)
-                continue
-            waiting, halves = [waiting[index] for index, _ in order], self._parted(batch)
-            if halves:
-                self._sequence.part(flight)
-            else:
-                self._sequence.refuse(flight, batch.ids[0])
-            waiting += halves
-            order = seal([batch.ids for batch in waiting]) if waiting else []
+    def _seal(self, group: Group) -> deque[Batch]:
+        batches = group.close()
+        group.flight = self._sequence.push([batch.ids for batch in batches])
+        return self._ordered(group, batches)
 
-    def _push(self, batch: Batch) -> bool:
-        batch.began = time.monotonic()
-        self._flying.append(batch)
-        if self._timeout:
-            self._ticker.watch(self, batch.began + self._timeout)
-        if super()._push(batch):
-            return True
-        if batch.count > 1:
+    @staticmethod
+    def _ordered(group: Group, batches: list[Batch]) -> deque[Batch]:
+        """Give a group's batches in the order to push, each with the id that it carries."""
+        ordered: deque[Batch] = deque()
+        assert group.flight is not None  # noqa: S101  # sealed
+        for index, carried in seal([batch.ids for batch in batches]) if batches else ():
+            batch = batches[index]
+            batch.carried, batch.flight = carried, group.flight
+            ordered.append(batch)
+        if ordered:
+            ordered[-1].carried = group.flight.highest  # of what was pushed before as well
+        return ordered
+
+    def _push(self, batch: Batch) -> None:
+        if batch.feed is None:
+            self._flying.append(batch)
+            if self._timeout:
+                self._ticker.watch(self, time.monotonic() + self._timeout)
+        super()._push(batch)
+        if not batch.refused and batch.carried is not None:
+            self._sequence.pushed = max(self._sequence.pushed, batch.carried)
+
+    def _part(self, group: Group) -> None:
+        assert group.sealed is not None  # noqa: S101  # it is being pushed
+        assert group.flight is not None  # noqa: S101
+        batch = group.sealed[0]
+        if batch.count == 1:
+            self._sequence.refuse(group.flight, batch.ids[0])
+        else:
+            self._sequence.part(group.flight)
             with self._done, contextlib.suppress(ValueError):
                 self._flying.remove(batch)
-        return False
+        super()._part(group)
+        group.sealed = self._ordered(group, list(group.sealed))
 
     def tick(self, now: float) -> float | None:
         """Push what waited long enough, and give up on what was pushed too long ago; the ticker's call."""
@@ -178,13 +181,10 @@ class DedupProducer(BatchingProducer):
     # Outcomes
 
     def _settled(self, batch: Batch, inner: Any) -> None:
-        place = self._place(batch, inner)
-        if place is None:
-            self._failed(batch, pulsar.Result.UnknownError)
-        elif inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time
+        if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time
             self._deliver(batch, DUPLICATE_MESSAGE, None)
         else:
-            self._deliver(batch, _OK, place)
+            super()._settled(batch, inner)
 
     def _failed(self, batch: Batch, result: Any) -> None:
         if self._timed_out and result == _CLOSED:
@@ -192,7 +192,7 @@ class DedupProducer(BatchingProducer):
         self._sequence.fail(f"a message failed with {result.name}, so that it is not known whether it is persisted")
         self._deliver(batch, result, None)
 
-    def _deliver(self, batch: Batch, result: Any, place: tuple[int, int, int] | list[MessageId] | None) -> None:
+    def _deliver(self, batch: Batch, result: Any, place: Place | None) -> None:
         suspects: list[SendCallback | None] = []
         with self._done:
             with contextlib.suppress(ValueError):
@@ -205,13 +205,15 @@ class DedupProducer(BatchingProducer):
             self._deliver_suspects(suspects, known)
 
     def _deliver_suspects(self, callbacks: list[SendCallback | None], result: Any) -> None:
-        batch = Batch(single=True)
+        batch = Batch()
         batch.callbacks, batch.count = callbacks, len(callbacks)
         super()._deliver(batch, result, None)
 
     # Bulk
 
     def _bulk_push(self, data: list[bytes], numbers: list[Any] | None, bulk: Bulk) -> bool:
+        if not self._settings.batched:
+            return False
         with self._lock:
             self._wait_for_bulk(len(data))
             self._check_whole()
@@ -222,13 +224,7 @@ class DedupProducer(BatchingProducer):
                 ids = numbers
             else:
                 return False
-            messages = []
-            for one, sequence_id in zip(data, ids, strict=True):
-                builder = InnerMessageBuilder()
-                builder.content(one)
-                builder.sequence_id(sequence_id)
-                messages.append(builder.build())
-            self._enter_bulk(messages, bulk, ids)
+            self._push_whole(Batch.of(data, ids, bulk))
         return True
 
     def bulk_post(self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, bulk: Bulk) -> int:

@@ -20,9 +20,18 @@ from ._wire import MessageIdData, decode, encode
 from .errors import InvalidMessageId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["ChunkMessageId", "MessageId", "Origin", "from_inner", "id_in_batch", "is_chunked", "plain_from_inner"]
+__all__ = [
+    "ChunkMessageId",
+    "MessageId",
+    "Origin",
+    "from_inner",
+    "id_in_batch",
+    "ids_in_batch",
+    "is_chunked",
+    "plain_from_inner",
+]
 
 _MAX_POSITION = (1 << 63) - 1
 _MAX_INDEX = (1 << 31) - 1
@@ -316,6 +325,16 @@ def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
     message_id._order = order  # noqa: SLF001  # this module's own class
     message_id._batch_size = batch_size  # noqa: SLF001
     return message_id
+
+
+def ids_in_batch(place: tuple[int, int, int], batch_size: int) -> Iterator[MessageId]:
+    """Make the ids of a batch's messages, one after the other, from its ledger, entry and partition."""
+    ledger_id, entry_id, partition = place
+    for index in range(batch_size):
+        message_id = _create(MessageId)  # as id_in_batch, written out: this runs for every message that is sent
+        message_id._order = (ledger_id, entry_id, partition, index)  # noqa: SLF001
+        message_id._batch_size = batch_size  # noqa: SLF001
+        yield message_id
 
 
 def is_chunked(data: bytes) -> bool:

@@ -26,7 +26,7 @@ def _warn(producer: Producer) -> None:
         "consumers and key-range readers of other clients get messages of other slots. Use batching_type="
         "BatchingType.KeyBased, or ignore MixedKeyBatchWarning if nobody shares this topic by key.",
         MixedKeyBatchWarning,
-        stacklevel=5 if hasattr(producer, "open") else 4,  # behind `post`, which only some have
+        stacklevel=6 if hasattr(producer, "open") else 5,  # behind `post`, which only some have
     )
 
 
@@ -47,11 +47,19 @@ def _mixing(base: type[Producer]) -> type[Producer]:
             **kwargs: Any,
         ) -> Any:
             """Make the C++ message."""
-            if partition_key is not None or ordering_key is not None:
-                object.__setattr__(self, "__class__", base)  # from here on, sending costs nothing extra
-                _warn(self)
+            self._look(partition_key, ordering_key)
             # By name, because the object is no longer of this class.
             return base.build(self, content, properties, partition_key, ordering_key, *args, **kwargs)
+
+        def encode(self, content: Any, options: dict[str, Any]) -> Any:
+            """Write a message of a batch."""
+            self._look(options.get("partition_key"), options.get("ordering_key"))
+            return base.encode(self, content, options)
+
+        def _look(self, *keys: str | None) -> None:
+            if any(key is not None for key in keys):
+                object.__setattr__(self, "__class__", base)  # from here on, sending costs nothing extra
+                _warn(self)
 
     Mixing.__name__ = Mixing.__qualname__ = base.__name__
     return Mixing

@@ -16,11 +16,10 @@ import pulsar
 from ._official import shaped_like
 from .bulk import Bulk, SentMany, columns_of
 from .callbacks import SENDING, SendCallback, refuse_in_callback
-from .dedup_producer import DedupProducer
 from .message_id import MessageId
 from .producer import Producer
 from .routing import RoundRobin, SinglePartition, key_hash
-from .sending import Waiter, call_back, named_options
+from .sending import Waiter, call_back, named_options, stands_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -164,21 +163,27 @@ class PartitionedProducer(Producer):
     def _post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
     ) -> BatchingProducer | None:
-        message = self.build(content, **options)
+        routing = self._routing
+        if routing.router is not None or stands_alone(options):
+            message = self.build(content, **options)
+            size = message.length()
+        else:
+            message = None
+            size = len(self.encode(content, options)[0])
         with self._lock:
             self._look_for_more()
-            size = message.length()
-            index = self._routing.choose(message, size, options, len(self.parts))
+            index = routing.choose(message, size, options, len(self.parts))
         if not 0 <= index < len(self.parts):
             if callback is not None:
                 call_back(callback, pulsar.Result.UnknownError, MessageId(), self._client)
             return None
         part = self.parts[index]
-        if isinstance(part, DedupProducer):
-            part.post(content, callback, options, patient=patient)
-        else:
-            part.join(message, size, callback, options, patient=patient)
+        part.post(content, callback, options, patient=patient)
         return part
+
+    def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
+        """Write a message's payload, what it has besides, and its keys, as every partition's producer does."""
+        return self.parts[0].encode(content, options)
 
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from ._official import create_with_configuration, standing_for, truthy
+from ._official import standing_for, truthy
 from .batch_producer import BatchingProducer
 from .callbacks import guard_router
 from .dedup_open import Opening, check_deduplication_arguments, open_surely
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .client import Client
 
 __all__ = ["make_producer"]
-
-_NEVER_MS = (1 << 31) - 1
 
 
 def make_producer(
@@ -151,26 +149,18 @@ def _single(
     inner = {
         **named,
         "topic": topic,
+        "batching_enabled": False,
         "message_router": None,
         "max_pending_messages": 0,
         "block_if_queue_full": False,
-        "batching_max_publish_delay_ms": _NEVER_MS,
-        "batching_type": pulsar.BatchingType.Default,
         "lazy_start_partitioned_producers": False,
         "initial_sequence_id": truthy(named["initial_sequence_id"]),
     }
-    configurations = []
-
-    def open_inner() -> pulsar.Producer:
-        official, configuration = create_with_configuration(client, inner)
-        configurations.append(configuration)
-        return official
-
     base: type[BatchingProducer] = DedupProducer if deduplication else BatchingProducer
     kind = producer_class(base, named) if partition < 0 else base
     if not deduplication:
-        producer = kind._of(open_inner(), client, None)  # noqa: SLF001
-        producer.open(settings, configurations[-1])
+        producer = kind._of(pulsar.Client.create_producer(client, **inner), client, None)  # noqa: SLF001
+        producer.open(settings)
         return producer
     # The broker's number, not an application's: it is read from a producer that was given none.
     inner |= {"send_timeout_millis": 0, "initial_sequence_id": None}
@@ -181,9 +171,11 @@ def _single(
         named["initial_sequence_id"],
         settings.bounds.messages if settings.by_key else 0,
     )
-    official, sequence = open_surely(open_inner, lambda one: one.close(), opening)
+    official, sequence = open_surely(
+        lambda: pulsar.Client.create_producer(client, **inner), lambda one: one.close(), opening
+    )
     dedup = kind._of(official, client, None)  # noqa: SLF001
-    dedup.open(settings, configurations[-1])
+    dedup.open(settings)
     assert isinstance(dedup, DedupProducer)  # noqa: S101  # as asked for
     dedup.begin(sequence, named["send_timeout_millis"] / 1000)
     return dedup

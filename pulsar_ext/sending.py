@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -15,14 +14,24 @@ from ._wire import decode, encode
 from .batches import Bounds
 from .callbacks import DUPLICATE_MESSAGE, GUARDING, SendCallback
 from .errors import DuplicateMessage
-from .message_id import MessageId, id_in_batch
+from .message_id import MessageId, ids_in_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .client import Client
 
-__all__ = ["Settings", "Waiter", "call_back", "deliver_each", "in_partition", "key_of", "named_options"]
+__all__ = [
+    "Place",
+    "Settings",
+    "Waiter",
+    "call_back",
+    "deliver_each",
+    "in_partition",
+    "key_of",
+    "named_options",
+    "stands_alone",
+]
 
 _OK = pulsar.Result.Ok
 _OPTIONS = (
@@ -41,6 +50,13 @@ _OPTIONS = (
 _log = logging.getLogger("pulsar_ext")
 
 
+Place = tuple[int, int, int] | MessageId
+"""Ledger, entry and partition of a batch; or the id of an entry that is no batch."""
+
+_PLAIN = {"partition_key": str, "ordering_key": str, "sequence_id": int, "event_timestamp": int}
+_MAX_NUMBER = (1 << 63) - 1
+
+
 class Settings:
     """What a producer that cuts its own batches needs to know of the arguments it was created with."""
 
@@ -55,6 +71,29 @@ class Settings:
         self.limit: int = named["max_pending_messages"] if limit is None else limit
         self.blocks: bool = named["block_if_queue_full"]
         self.partition = -1
+
+    @staticmethod
+    def takes(options: dict[str, Any]) -> bool:
+        """Whether the arguments of a send are of the plain types that need no check by the official client."""
+        for name, value in options.items():
+            if value is None:
+                continue
+            if name == "properties":
+                if type(value) is not dict or not all(type(k) is str and type(v) is str for k, v in value.items()):
+                    return False
+            elif type(value) is not _PLAIN.get(name) or (type(value) is int and not 0 <= value <= _MAX_NUMBER):
+                return False
+        return True
+
+
+class Counter:
+    """The sequence ids of a producer without deduplication; an explicit one moves the automatic ones behind it."""
+
+    __slots__ = ("last", "steady")
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.steady = True
 
 
 class Waiter:
@@ -93,24 +132,23 @@ class Waiter:
 
 
 def deliver_each(
-    callbacks: list[SendCallback | None],
+    callbacks: Iterable[SendCallback | None],
     result: Any,
-    place: tuple[int, int, int] | list[MessageId] | None,
+    place: Place | None,
+    size: int,
     _client: Client | None,
 ) -> None:
     """Call the callbacks of a batch. What one raises is logged, and the next one is called."""
-    if type(place) is tuple:
-        ledger_id, entry_id, partition = place
-        size = len(callbacks)
-        for index, callback in enumerate(callbacks):
+    if isinstance(place, tuple):
+        for callback, message_id in zip(callbacks, ids_in_batch(place, size), strict=True):
             if callback is not None:
                 try:
-                    callback(result, id_in_batch((ledger_id, entry_id, partition, index), size))
+                    callback(result, message_id)
                 except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
                     _log.exception("A send callback raised; the result of its message was %s", result)
         return
-    ids: Iterable[MessageId] = repeat(MessageId()) if place is None else place  # type: ignore[assignment]
-    for callback, message_id in zip(callbacks, ids, strict=False):
+    message_id = place if isinstance(place, MessageId) else MessageId()
+    for callback in callbacks:
         if callback is not None:
             call_back(callback, result, message_id, _client)
 
@@ -140,6 +178,16 @@ def in_partition(inner: Any, partition: int) -> Any:
     found = decode(inner.serialize())
     first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
     return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))
+
+
+def stands_alone(options: dict[str, Any]) -> bool:
+    """Whether a message goes as an entry of its own: a delayed one, and one whose replication is its own."""
+    return bool(
+        options.get("deliver_at")
+        or options.get("deliver_after")
+        or options.get("replication_clusters")
+        or options.get("disable_replication")
+    )
 
 
 def key_of(options: dict[str, Any]) -> str:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pulsar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pulsar_ext._official import batch_message
+from pulsar_ext.batch_wire import batch_parts, key_fields, option_fields, whole_batch
 from pulsar_ext.batches import Batch, Bounds, Group
 from pulsar_ext.dedup import MAX_SEQUENCE_ID, Sequence, Standing, StoredEntry, persisted_above, seal
 from pulsar_ext.errors import SequenceIdRejected
+from pulsar_ext.key_forms import batch_metadata
 
 
 @dataclass
 class Entry:
-    """What one push carries: the entry's id, its messages' real ids, and what each message stores as its id."""
+    """What one push carries: the id of the entry, and those of its messages."""
 
     carried: int
     ids: list[int]
@@ -24,7 +28,7 @@ class Entry:
 
     @property
     def stored(self) -> StoredEntry:
-        return StoredEntry(self.carried, (self.carried, *self.ids[1:]))
+        return StoredEntry(self.carried, tuple(self.ids))
 
 
 @dataclass
@@ -66,25 +70,23 @@ class Client:
         above = persisted_above(broker.pushed, (one.stored for one in reversed(broker.topic)), group_messages)
         self.sequence = Sequence(broker.pushed, above)
         self.pending: list[tuple[Entry, object]] = []
-        self.group = Group(Bounds(group_messages, 1 << 30))
+        self.bounds = Bounds(group_messages, 1 << 30)
+        self.group = Group(self.bounds, by_key=True)
 
     def send(self, sequence_id: int, key: object) -> Standing:
         sequence_id, standing = self.sequence.admit(sequence_id)
-        if standing is Standing.NEW:
-            self.group.batch(key).ids.append(sequence_id)
-            if self.group.joined(1):
-                self.cut()
+        if standing is Standing.NEW and self.group.join(key, (b"x", None, sequence_id, b"", b"")):
+            self.cut()
         return standing
 
     def cut(self) -> None:
-        batches = list(self.group.batches.items())
-        self.group.take()
+        keys, batches = list(self.group.batches), self.group.close()
+        self.group = Group(self.bounds, by_key=True)
         if not batches:
             return
-        flight = self.sequence.push([batch.ids for _, batch in batches])
-        for index, carried in seal([batch.ids for _, batch in batches]):
-            key, batch = batches[index]
-            entry = Entry(carried, batch.ids, key)
+        flight = self.sequence.push([batch.ids for batch in batches])
+        for index, carried in seal([batch.ids for batch in batches]):
+            entry = Entry(carried, list(batches[index].ids), keys[index])
             self.pending.append((entry, flight))
             self.broker.publish(entry)
 
@@ -317,34 +319,68 @@ def test_many_ids_at_once_are_taken_only_if_all_are_new_and_go_up():
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=30), st.integers(1, 10), st.integers(1, 100))
 def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
     """No group is above either bound, but for a single message above the bytes; every message is in one, in order."""
-    group, taken = Group(Bounds(most, most_bytes)), []
+    bounds = Bounds(most, most_bytes)
+    group, taken = Group(bounds, by_key=False), []
     for number, size in enumerate(sizes):
         if not group.has_room(size):
-            taken += group.take()
-        batch = group.batch(None)
-        batch.ids.append(number)
-        batch.size += size
-        if group.joined(size):
-            taken += group.take()
-    taken += group.take()
+            taken += group.close()
+            group = Group(bounds, by_key=False)
+        if group.join("", (b"x" * size, None, number, b"", b"")):
+            taken += group.close()
+            group = Group(bounds, by_key=False)
+    taken += group.close()
     assert [number for batch in taken for number in batch.ids] == list(range(len(sizes)))
     for batch in taken:
-        assert len(batch.ids) <= most
-        assert batch.size <= most_bytes or len(batch.ids) == 1
+        assert batch.count == len(batch.ids) <= most
+        assert sum(map(len, batch.contents)) <= most_bytes or batch.count == 1
 
 
 def test_a_batch_parts_in_two_with_everything_that_belongs_to_each_message():
-    """Callbacks, ids and options stay with their messages."""
+    """Payloads, callbacks, ids, options and the entry's keys stay with their messages."""
+    batch = Batch(items=[(b"%d" % n, n, n + 10, b"f%d" % n, b"k%d" % n) for n in range(5)])
+    batch.close()
+    halves = batch.halves()
+    for half in halves:
+        half.close()
+    one, two = halves
+    assert (one.contents, one.callbacks, one.ids, one.fields, one.keys, one.count) == (
+        *((b"0", b"1"), (0, 1), (10, 11), (b"f0", b"f1")),
+        *(b"k0", 2),
+    )
+    assert (two.contents, two.ids, two.keys, two.count) == ((b"2", b"3", b"4"), (12, 13, 14), b"k2", 3)
 
-    class Message:
-        def length(self) -> int:
-            return 10
 
-    batch = Batch()
-    batch.messages = [Message() for _ in range(5)]
-    batch.callbacks = list("abcde")
-    batch.ids = [1, 2, 3, 4, 5]
-    batch.options = {1: {"x": 1}, 3: {"y": 2}}
-    one, two = batch.halves()
-    assert (one.callbacks, one.ids, one.options, one.size) == (["a", "b"], [1, 2], {1: {"x": 1}}, 20)
-    assert (two.callbacks, two.ids, two.options, two.size) == (["c", "d", "e"], [3, 4, 5], {1: {"y": 2}}, 30)
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+MESSAGES = st.tuples(
+    st.binary(max_size=300),
+    st.integers(0, MAX_SEQUENCE_ID),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "partition_key": TEXT,
+            "ordering_key": TEXT,
+            "properties": st.dictionaries(TEXT, TEXT, max_size=3),
+            "event_timestamp": st.integers(1, (1 << 63) - 1),
+        },
+    ),
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=6))
+def test_a_batch_is_written_as_the_client_reads_it(messages):
+    """The C++ client reads every message of a batch back, with all that it has; so does our own reader."""
+    contents, ids, options = zip(*messages, strict=True)
+    parts = batch_parts(contents, ids, [option_fields(one) for one in options])
+    batch = pulsar.MessageBatch().parse_from(b"".join(parts), len(messages))
+    for read, content, option in zip(batch, contents, options, strict=True):
+        assert read.data() == content
+        assert read.properties() == option.get("properties", {})
+        assert read.partition_key() == option.get("partition_key", "")
+        assert read.ordering_key() == option.get("ordering_key", "")
+        assert read.event_timestamp() == option.get("event_timestamp", 0)
+    found = batch_metadata(b"".join(parts), len(messages))
+    assert [one[8] for one in found] == list(ids)
+    whole = whole_batch(parts, len(messages), ids[-1], key_fields(options[0]))
+    message = batch_message(whole, len(messages))
+    assert message.data() == b"".join(parts)
+    assert message.partition_key() == options[0].get("partition_key", "")
