@@ -49,11 +49,13 @@ __all__ = [
     "adopt",
     "alias_submodules",
     "batch_message",
+    "build_plain",
     "closed",
     "consumers_of",
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
+    "inner_producer_of",
     "made_up_batch",
     "named_arguments",
     "polling",
@@ -333,6 +335,16 @@ def batch_message(payload: bytes, messages: int) -> Any:
 
 
 def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
+def inner_producer_of(official: pulsar.Producer) -> Any:
+    """Give the C++ producer inside an official one."""
+    return official._producer
+
+
+def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
+    """Make a C++ message of a payload that is encoded, None for a message without a value."""
+    return _plain.build(data, **options)
+
+
     """Give an official producer that has `inner` where its C++ producer would be."""
     official: Any = pulsar.Producer()
     official._producer = inner
@@ -375,6 +387,10 @@ def deserialize_inner(data: bytes) -> Any:
 
 
 def made_up_batch(base: Any, size: int) -> list[Any]:
+_plain: Any = ProducerDoor()
+_plain._schema = pulsar.schema.BytesSchema()
+
+
     """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
     batch = _pulsar.MessageBatch()
     batch.with_message_id(base)

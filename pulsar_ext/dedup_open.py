@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from .dedup import Sequence, StoredEntry, persisted_above
 from .errors import (
+    AdminError,
     AdminNotFound,
     DeduplicationDisabled,
     InvalidUse,
+    MessageIdUnresolved,
     ProducerBroken,
     ProducerForgotten,
 )
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
     from .admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["Opening", "check_deduplication_arguments", "open_surely", "same_name", "stored_entry", "tail"]
+__all__ = ["Opening", "check_deduplication_arguments", "is_whole", "open_surely", "same_name", "stored_entry", "tail"]
 
 _SEQUENCE_ID = 8
 _LOOKED_AT = 256
+_MOST_ENTRIES = 10_000
 _PATIENCE_SECONDS = 20.0
 _PAUSE_SECONDS = 0.05
 
@@ -65,14 +68,20 @@ class Opening:
         name: the producer's name.
         initial: as `initial_sequence_id`.
         group: how many messages a group of batches by key may have, 0 where batches are not by key.
+        chunked: whether messages are sent in chunks.
     """
 
-    def __init__(self, admin: PulsarAdmin, topic: str, name: str, initial: int | None, group: int) -> None:
+    def __init__(
+        self, admin: PulsarAdmin, topic: str, name: str, initial: int | None, group: int, *, chunked: bool
+    ) -> None:
         self._admin = admin
         self._topic = topic
         self._name = name
         self._initial = -1 if initial is None else initial
         self._group = group
+        self._chunked = chunked
+        self.half: int | None = None
+        """The id of a message in chunks that is half written, so that the broker takes it for persisted."""
 
     def prove(self) -> None:
         """Find out that the broker deduplicates the topic.
@@ -126,7 +135,17 @@ class Opening:
             self._check_fresh()
         elif self._group:
             above = persisted_above(published, self._own(), self._group)
+        elif self._chunked and not is_whole(self._admin, self._topic, self._name, published):
+            self.half = published
+            published -= 1
         return Sequence(max(published, -1), above, first=self._initial + 1)
+
+    def chunk_bytes(self) -> int:
+        """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not tell."""
+        try:
+            return int(self._admin.broker_configuration().get("maxMessageSize", 0))
+        except (AdminError, ValueError):
+            return 0
 
     def _own(self) -> Iterator[StoredEntry]:
         stats = self._admin.internal_stats(self._topic)
@@ -139,7 +158,8 @@ class Opening:
         stats = self._admin.internal_stats(self._topic)
         looked = 0
         for entry in tail(self._admin, self._topic, stats):
-            if same_name(entry.producer_name, self._name):
+            half = self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1
+            if same_name(entry.producer_name, self._name) and not half:
                 raise self._forgotten(
                     f"{self._topic} holds a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
@@ -171,7 +191,39 @@ _COMING = ("Initialized", "Recovering", "Enabling")
 
 def same_name(shown: str, name: str) -> bool:
     """Whether an entry's producer name, as the admin API shows it, is this one: it shows `?` beyond Latin-1."""
-    return shown == name.encode("latin-1", "replace").decode("latin-1")
+    return shown == _shown(name)
+
+
+def _is_of(entry: EntryMetadata, name: str) -> bool:
+    return same_name(entry.producer_name, name) or entry.producer_name.startswith(f"{_shown(name)}~")
+
+
+def _shown(name: str) -> str:
+    return name.encode("latin-1", "replace").decode("latin-1")
+
+
+def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int) -> bool:
+    """Find out whether the topic holds a message, whole: its last chunk, or the message itself if it has none.
+
+    It is the last that this name, or one derived from it, has sent.
+
+    Raises:
+        MessageIdUnresolved: it is not among the last 10,000 entries.
+        AdminError: the admin API refused or did not answer.
+    """
+    for looked, entry in enumerate(tail(admin, topic, admin.internal_stats(topic))):
+        if _is_of(entry, name):
+            if entry.sequence_id != sequence_id:
+                return False
+            if not entry.is_chunk or entry.chunk_id == (entry.num_chunks or 0) - 1:
+                return True
+        if looked >= _MOST_ENTRIES:
+            raise MessageIdUnresolved(
+                f"{topic} has so many entries of other producers that it was not found out whether the message of "
+                f"{name} with sequence id {sequence_id} is there whole.",
+                position=None,
+            )
+    return False
 
 
 def stored_entry(entry: EntryMetadata) -> StoredEntry:

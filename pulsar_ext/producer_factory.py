@@ -14,6 +14,7 @@ import pulsar
 from ._official import standing_for, truthy
 from .batch_producer import BatchingProducer
 from .callbacks import guard_router
+from .chunk_dedup import ChunkedDedupProducer, Redo
 from .dedup_open import Opening, check_deduplication_arguments, open_surely
 from .dedup_producer import DedupProducer
 from .errors import InvalidUse
@@ -156,7 +157,9 @@ def _single(
         "lazy_start_partitioned_producers": False,
         "initial_sequence_id": truthy(named["initial_sequence_id"]),
     }
-    base: type[BatchingProducer] = DedupProducer if deduplication else BatchingProducer
+    base: type[BatchingProducer] = BatchingProducer
+    if deduplication:
+        base = ChunkedDedupProducer if named["chunking_enabled"] else DedupProducer
     kind = producer_class(base, named) if partition < 0 else base
     if not deduplication:
         producer = kind._of(pulsar.Client.create_producer(client, **inner), client, None)  # noqa: SLF001
@@ -170,14 +173,29 @@ def _single(
         named["producer_name"],
         named["initial_sequence_id"],
         settings.bounds.messages if settings.by_key else 0,
+        chunked=named["chunking_enabled"],
     )
-    official, sequence = open_surely(
-        lambda: pulsar.Client.create_producer(client, **inner), lambda one: one.close(), opening
-    )
+
+    def open_as(name: str) -> pulsar.Producer:
+        return pulsar.Client.create_producer(client, **{**inner, "producer_name": name})
+
+    official, sequence = open_surely(lambda: open_as(named["producer_name"]), lambda one: one.close(), opening)
     dedup = kind._of(official, client, None)  # noqa: SLF001
     dedup.open(settings)
     assert isinstance(dedup, DedupProducer)  # noqa: S101  # as asked for
     dedup.begin(sequence, named["send_timeout_millis"] / 1000)
+    if isinstance(dedup, ChunkedDedupProducer):
+        dedup.prepare(
+            Redo(
+                open_as,
+                admin(),
+                opening.settle,
+                topic,
+                named["producer_name"],
+                opening.chunk_bytes(),
+                opening.half,
+            )
+        )
     return dedup
 
 
