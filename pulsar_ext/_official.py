@@ -65,6 +65,7 @@ __all__ = [
     "shaped_like",
     "standing_for",
     "truthy",
+    "unlimited_producer",
     "wrap_batch",
 ]
 
@@ -334,7 +335,6 @@ def batch_message(payload: bytes, messages: int) -> Any:
     return batch.messages()[0]
 
 
-def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
 def inner_producer_of(official: pulsar.Producer) -> Any:
     """Give the C++ producer inside an official one."""
     return official._producer
@@ -345,6 +345,7 @@ def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
     return _plain.build(data, **options)
 
 
+def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
     """Give an official producer that has `inner` where its C++ producer would be."""
     official: Any = pulsar.Producer()
     official._producer = inner
@@ -386,16 +387,22 @@ def deserialize_inner(data: bytes) -> Any:
         raise InvalidMessageId(f"The C++ client cannot read {data.hex()}: {error}.") from None
 
 
-def made_up_batch(base: Any, size: int) -> list[Any]:
 _plain: Any = ProducerDoor()
 _plain._schema = pulsar.schema.BytesSchema()
 
 
+def made_up_batch(base: Any, size: int) -> list[Any]:
     """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
     batch = _pulsar.MessageBatch()
     batch.with_message_id(base)
     batch.parse_from(_EMPTY_MESSAGE * size, size)
     return [message.message_id() for message in batch.messages()]
+
+
+def unlimited_producer(client: pulsar.Client, topic: str, schema: Any) -> Any:
+    """Create a C++ producer that sends messages of any size, one by one."""
+    create = pulsar.Client.create_producer
+    return create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)._producer
 
 
 def polling(call: Callable[[int], Any]) -> Iterator[Any]:
