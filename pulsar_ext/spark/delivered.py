@@ -102,20 +102,32 @@ class Deliveries:
         return self._kept(count, ids, firsts)
 
     def missing(self) -> Iterator[Position]:
-        """Give the entries of the segment that have passed by without being delivered, as far as it was read."""
+        """Give the entries of the segment that have passed by without being delivered, and are not settled yet."""
         for first, last in self._gaps:
-            at: Position | None = first
-            while at is not None and at <= last:
-                if at not in self._known:
-                    yield at
-                at = self._ledgers.next(at)
+            yield from self._open(first, last)
 
     def rest(self) -> Iterator[Position]:
-        """Give the entries of the segment behind the last delivery."""
-        if self.reached:
-            return
-        at = self._ledgers.next(self.last)
-        while at is not None and at <= self._end:
+        """Give the entries of the segment behind the last delivery that are not settled yet."""
+        first = None if self.reached else self._ledgers.next(self.last)
+        if first is not None:
+            yield from self._open(first, self._end)
+
+    def settled(self) -> None:
+        """Count everything that passed by as accounted for."""
+        self._gaps.clear()
+
+    def keep(self) -> tuple[Any, ...]:
+        """Give what `restore` needs to forget the deliveries that come now; call it with nothing missing."""
+        return self.last, self._last_key, self.reached
+
+    def restore(self, kept: tuple[Any, ...]) -> None:
+        """Forget the deliveries since `keep`."""
+        self.last, self._last_key, self.reached = kept
+        self._gaps.clear()
+
+    def _open(self, first: Position, last: Position) -> Iterator[Position]:
+        at: Position | None = first
+        while at is not None and at <= last:
             if at not in self._known:
                 yield at
             at = self._ledgers.next(at)

@@ -37,8 +37,8 @@ _READS = (READ, STREAM)
 _WRITES = (WRITE, SINK)
 _ALL = (*_READS, *_WRITES)
 _HIDDEN = frozenset({"token"})
-_SPARKS_OWN = frozenset({"path", "__datasource_checkpoint_location__"})
-"""What Spark itself may add to the options: `load(path)`, and the queries' own."""
+_SPARKS_OWN = frozenset({"path", "checkpointlocation"})
+"""What Spark itself puts among the options: `load(path)`, and where a streaming write keeps its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from pulsar_ext.spark.errors import DataLoss, NotDelivered
 from pulsar_ext.topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
     from pulsar_ext.keys import KeyHashRanges
@@ -39,6 +39,8 @@ _NEXT_MILLIS = 10
 """How long the first message of a block may take, and each further one: what came before is not held back."""
 _SILENT_SECONDS = 0.5
 _LOOK_AGAIN_SECONDS = 2.0
+_OVERDUE_SECONDS = 5.0
+_REOPENED_AT_MOST = 5
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
 _FOLLOWED_ENTRIES = 1000
@@ -98,88 +100,152 @@ class SegmentReader:
         self._compacted = bool(settings["readCompacted"])
         self._waited_for: set[Position] = set()
         self._gone: set[int] = set()
+        self._horizon = (-1, -1)
+        self._again_from: Position | None = None
+        self._reopened = 0
+        self._reader: Any = None
 
     def blocks(self) -> Iterator[Block]:
-        """Read; see `read_segments`."""
+        """Read; see `read_segments`. The order is the same each time: that of the (last) entries."""
         first = self._segment.ledgers.next(self._segment.after.position)
         if first is None or first > self._segment.until.last_entry:
             return
-        reader = self._open(first)
+        self._reader = self._open(first)
         try:
-            yield from self._read(reader)
+            yield from self._read()
         finally:
-            reader.close()
+            self._reader.close()
 
-    def _read(self, reader: Any) -> Iterator[Block]:
+    def _read(self) -> Iterator[Block]:
         deliveries = self._deliveries
-        take = _Taking(reader, self._settings["maxBatchRows"], self._settings["maxBatchBytes"])
-        progress = time.monotonic()
-        look_at = 0.0
-        while True:
-            inners = take()
-            waited_for = len(self._waited_for)
-            if inners:
-                block = self._account(Block(inners, self._segment.topic, self._name.partition_index, self._keys))
-                if block is not None or not deliveries.reached:
-                    progress = time.monotonic()
-                if block is not None:
-                    take.learn(block)
-                    yield block
+        take = _Taking(self._settings["maxBatchRows"], self._settings["maxBatchBytes"])
+        patience = self._settings["pollTimeoutMs"] / 1000
+        progress, look_at = time.monotonic(), 0.0
+        while not deliveries.reached or self._waited_for:
+            inners = take(self._reader.inner.read_next)
+            block = self._next_block(inners) if inners else None
+            if block is not None:
+                take.learn(block)
+                yield block
+            if block is not None or (inners and not deliveries.reached):
+                progress = time.monotonic()
             now = time.monotonic()
-            if len(self._waited_for) < waited_for:
-                look_at = now
-            if now >= look_at and (deliveries.reached or self._is_quiet(reader, now - progress)):
+            if now >= look_at and (deliveries.reached or self._is_quiet(now - progress)):
                 look_at = now + _LOOK_AGAIN_SECONDS
-                again = self._unaccounted(now - progress)
-                if again is not None:
-                    for position in again:
-                        yield from self._read_again(position)
+                if self._look_at_rest(now - progress):
                     return
-            if now - progress > self._settings["pollTimeoutMs"] / 1000:
-                yield from self._give_up()
+            if now - progress > patience:
+                self._give_up(patience)
                 return
 
-    def _is_quiet(self, reader: Any, seconds: float) -> bool:
+    def _next_block(self, inners: list[Any]) -> Block | None:
+        """Give what is this segment's of the messages; none if one before them was passed over."""
+        kept, waited_for = self._deliveries.keep(), set(self._waited_for)
+        block = self._account(self._block(inners))
+        if self._again_from is None:
+            return block
+        # Nothing of this block is out yet, so it is taken once more behind what is missing.
+        self._deliveries.restore(kept)
+        self._waited_for |= waited_for
+        self._reopen()
+        return None
+
+    def _is_quiet(self, seconds: float) -> bool:
         """Whether nothing more may come of what is there: then headers have to tell."""
         if seconds < _SILENT_SECONDS:
             return False
-        return seconds > _LOOK_AGAIN_SECONDS or not reader.inner.has_message_available()
+        return seconds > _LOOK_AGAIN_SECONDS or not self._reader.inner.has_message_available()
 
     def _account(self, block: Block) -> Block | None:
-        kept = self._deliveries.feed(Ids(block), firsts=block.firsts, sizes=Sizes(block), columns=block.positions)
+        """Take note of deliveries and of what did not come before them; give those of this segment."""
+        deliveries = self._deliveries
+        kept = deliveries.feed(Ids(block), firsts=block.firsts, sizes=Sizes(block), columns=block.positions)
         self._waited_for.difference_update(block.firsts.values())
-        if kept is None:
+        if not self._compacted:
+            for position in deliveries.missing():
+                verdict, end = self._look(position)
+                if verdict == "whole" and end <= deliveries.last:
+                    self._again_from = min(position, self._again_from or position)
+                elif verdict != "nothing":
+                    self._waited_for.add(position)
+        deliveries.settled()
+        found = block if kept is None else block.take(kept) if kept else None
+        return found if found is None or not self._compacted else self._without_compacted(found)
+
+    def _look_at_rest(self, silent: float) -> bool:
+        """Find out about what has not come yet; True if nothing of it ever will."""
+        deliveries = self._deliveries
+        if self._compacted:
+            return True
+        overdue = silent > _OVERDUE_SECONDS
+        for position in sorted(self._waited_for):
+            verdict, _ = self._look(position)
+            if verdict == "nothing":
+                self._waited_for.discard(position)
+            elif verdict == "whole" and overdue:
+                self._again_from = min(position, self._again_from or position)
+        to_come = False
+        for position in deliveries.rest():
+            verdict, _ = self._look(position)
+            if verdict == "nothing":
+                deliveries.settle(position)
+            elif verdict == "unfinished":
+                self._waited_for.add(position)
+                deliveries.settle(position)
+            else:
+                to_come = True
+                break  # readers deliver in order: what is behind it comes later
+        if self._again_from is not None:
+            self._reopen()
+        return not to_come and not self._waited_for
+
+    def _reopen(self) -> None:
+        """Read again from the first message that was passed over; what was delivered already is known."""
+        following = self._segment.ledgers.next(self._deliveries.last)
+        begin = min(one for one in (self._again_from, following, *self._waited_for) if one is not None)
+        self._again_from = None
+        self._reopened += 1
+        if self._reopened > _REOPENED_AT_MOST:
+            raise NotDelivered(
+                f"The message at {begin} on {self._segment.topic} is whole, and no reader gets it. Run the job again; "
+                "if it fails again, `pulsar-ext spark audit` shows what is there.",
+                topic=self._segment.topic,
+                position=begin,
+            )
+        _log.warning("%s is read again from %s: a message was passed over", self._segment.topic, begin)
+        self._reader.close()
+        self._reader = self._open(begin)
+
+    def _block(self, inners: list[Any]) -> Block:
+        return Block(inners, self._segment.topic, self._name.partition_index, self._keys)
+
+    def _without_compacted(self, block: Block) -> Block | None:
+        """Leave out the messages of a batch that were compacted away: the C++ client hands out empty ones for them.
+
+        Compaction leaves no message without a key, and reaches as far as its own cursor.
+        """
+        batch = block.positions[2]
+        empty = [
+            index
+            for index, text in enumerate(block.texts)
+            if not text and not block.data[index] and batch[index] >= 0 and not block.ordering[index]
+        ]
+        if not empty:
             return block
+        ids = Ids(block)
+        if ids[empty[-1]][:2] > self._horizon:
+            cursor = admin_of(self._settings).internal_stats(self._segment.topic).cursors.get("__compaction")
+            if cursor is not None:
+                at = cursor.mark_delete_position
+                self._horizon = at.ledger_id, at.entry_id
+        gone = {index for index in empty if ids[index][:2] <= self._horizon}
+        kept = [index for index in range(len(block)) if index not in gone]
         return block.take(kept) if kept else None
 
-    def _unaccounted(self, silent: float) -> list[Position] | None:
-        """Find out about the entries that did not come.
-
-        Returns:
-            Where messages begin that have to be read again, in order; None while something is still to come.
-        """
-        if self._compacted:
-            return []
-        deliveries = self._deliveries
-        again: list[Position] = []
-        complete = True
-        for position, behind in [*((p, False) for p in deliveries.missing()), *((p, True) for p in deliveries.rest())]:
-            verdict = self._look(position)
-            # What is behind the last delivery may still be on its way.
-            if verdict == "unfinished" or (verdict == "whole" and behind and silent < 2 * _LOOK_AGAIN_SECONDS):
-                complete = False
-                if verdict == "unfinished":
-                    self._waited_for.add(position)
-            elif verdict == "whole":
-                again.append(position)
-            else:
-                deliveries.settle(position)
-        return again if complete else None
-
-    def _look(self, position: Position) -> str:
-        """Say what an entry is that did not come: "nothing" to wait for, "whole", or "unfinished"."""
+    def _look(self, position: Position) -> tuple[str, Position]:
+        """Say what an entry is that did not come: "nothing" to wait for, "whole", "unfinished"; and its end."""
         if position.ledger_id in self._gone:
-            return "nothing"
+            return "nothing", position
         admin = admin_of(self._settings)
         try:
             entry = admin.entry(self._segment.topic, position.ledger_id, position.entry_id)
@@ -187,86 +253,41 @@ class SegmentReader:
             listed = {ledger.ledger_id for ledger in admin.internal_stats(self._segment.topic).ledgers}
             self._gone.update({ledger for ledger, _ in self._segment.sizes} - listed)
             self._report_loss(position)
-            return "nothing"
+            return "nothing", position
         # A chunk goes with its first one; a marker goes nowhere.
         others = entry.is_chunk and (entry.chunk_id or not self._deliveries.owns(position))
         if others or entry.marker_type is not None or entry.txn_aborted:
-            return "nothing"
+            return "nothing", position
         if not entry.is_chunk:
-            return "whole"
+            return "whole", position
         try:
-            resolve_chunks(admin, self._segment.topic, position)
+            return "whole", resolve_chunks(admin, self._segment.topic, position).positions[-1]
         except (IncompleteChunkedMessage, MessageIdUnresolved):
-            return "nothing" if _is_abandoned(admin, self._segment.topic, position, entry) else "unfinished"
-        return "whole"
+            abandoned = _is_abandoned(admin, self._segment.topic, position, entry)
+            return "nothing" if abandoned else "unfinished", position
 
-    def _read_again(self, position: Position) -> Iterator[Block]:
-        """Read the one message, or batch, that begins at an entry, with a reader of its own."""
-        _log.warning("%s %s was not delivered at first, and is read again", self._segment.topic, position)
-        reader = self._open(position)
-        deadline = time.monotonic() + self._settings["pollTimeoutMs"] / 1000
-        found: list[Any] = []
-        try:
-            while time.monotonic() < deadline:
-                try:
-                    inner = reader.inner.read_next(_FIRST_MILLIS)
-                except Timeout:
-                    if found:
-                        break
-                    continue
-                block = Block([inner], self._segment.topic, self._name.partition_index, self._keys)
-                ledger, entry, batch = Ids(block)[0]
-                owner = block.firsts.get(0, Position(ledger, entry))
-                if owner == position:
-                    found.append(inner)
-                    if batch < 0 or batch + 1 >= Sizes(block)[0]:
-                        break
-                elif Position(ledger, entry) > position and found:
-                    break
-        finally:
-            reader.close()
-        if not found:
-            raise NotDelivered(
-                f"The message at {position} on {self._segment.topic} is whole, and no reader gets it. Run the job "
-                "again; if it fails again, `pulsar-ext spark audit` shows what is there.",
-                topic=self._segment.topic,
-                position=position,
-            )
-        block = Block(found, self._segment.topic, self._name.partition_index, self._keys)
-        kept = [i for i in range(len(found)) if self._deliveries.is_kept(Ids(block)[i], block.firsts.get(i))]
-        if kept:
-            yield block.take(kept)
-
-    def _give_up(self) -> Iterator[Block]:
+    def _give_up(self, seconds: float) -> None:
         """Nothing came for too long."""
-        seconds = self._settings["pollTimeoutMs"] / 1000
-        if self._waited_for:
-            unfinished = sorted(self._waited_for)
-            said = ", ".join(map(str, unfinished[:5]))
-            message = (
-                f"{len(unfinished)} chunked message(s) on {self._segment.topic} begin at {said} and have not been "
-                f"finished for {seconds:.0f} s"
+        if not self._waited_for:
+            raise NotDelivered(
+                f"No message came for {seconds:.0f} s from {self._segment.topic}, which has entries behind "
+                f"{self._deliveries.last} up to {self._segment.until}. Is the broker reachable? Option pollTimeoutMs "
+                "sets the patience.",
+                topic=self._segment.topic,
+                position=self._deliveries.last,
             )
-            if self._settings["incompleteChunks"] == "fail":
-                raise IncompleteChunkedMessage(
-                    f"{message}. If their producer is gone for good, option incompleteChunks=skip leaves them out; if "
-                    "it is slow, raise pollTimeoutMs.",
-                    position=unfinished[0],
-                )
-            _log.warning("%s; left out", message)
-            for position in unfinished:
-                self._deliveries.settle(position)
-            again = self._unaccounted(seconds)
-            for position in again or ():
-                yield from self._read_again(position)
-            return
-        raise NotDelivered(
-            f"No message came for {seconds:.0f} s from {self._segment.topic}, which has entries behind "
-            f"{self._deliveries.last} up to {self._segment.until}. Is the broker reachable? Option pollTimeoutMs sets "
-            "the patience.",
-            topic=self._segment.topic,
-            position=self._deliveries.last,
+        unfinished = sorted(self._waited_for)
+        message = (
+            f"{len(unfinished)} chunked message(s) on {self._segment.topic} begin at "
+            f"{', '.join(map(str, unfinished[:5]))} and have not been finished for {seconds:.0f} s"
         )
+        if self._settings["incompleteChunks"] == "fail":
+            raise IncompleteChunkedMessage(
+                f"{message}. If their producer is gone for good, option incompleteChunks=skip leaves them out; if it "
+                "is slow, raise pollTimeoutMs.",
+                position=unfinished[0],
+            )
+        _log.warning("%s; left out", message)
 
     def _report_loss(self, position: Position) -> None:
         message = (
@@ -299,18 +320,17 @@ class SegmentReader:
 class _Taking:
     """Takes messages from a reader, as many at once as bounds allow."""
 
-    def __init__(self, reader: Any, rows: int, size: int) -> None:
-        self._read_next = reader.inner.read_next
+    def __init__(self, rows: int, size: int) -> None:
         self._rows, self._bytes = rows, size
         self._at_once = min(rows, 64)
 
-    def __call__(self) -> list[Any]:
+    def __call__(self, read_next: Callable[[int], Any]) -> list[Any]:
         """Give up to a block of messages; none if nothing came within 200 ms."""
         inners: list[Any] = []
         try:
-            inners.append(self._read_next(_FIRST_MILLIS))
+            inners.append(read_next(_FIRST_MILLIS))
             # Straight into the list: a wait that ends in a timeout loses nothing of what came before.
-            inners.extend(islice(map(self._read_next, repeat(_NEXT_MILLIS)), self._at_once - 1))
+            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._at_once - 1))
         except Timeout:
             pass
         return inners
@@ -319,7 +339,7 @@ class _Taking:
         """Let the next block be as large as the bounds allow by what this one weighed."""
         weight = sum(map(len, block.data)) // len(block) or 1
         fits = max(self._bytes // weight, 1)
-        # It at most doubles: one light block says little about the next.
+        # Not much more at once: one light block says little about the next.
         self._at_once = min(self._rows, fits, self._at_once * 4)
 
 

@@ -17,13 +17,14 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
 
 from pulsar_ext.keys import SLOTS, KeyHashRange, KeyHashRanges
 from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.options import READ, STREAM, parse_options
+from pulsar_ext.spark.options import READ, SINK, STREAM, WRITE, parse_options
 from pulsar_ext.spark.planning import batch_segments
 from pulsar_ext.spark.reading import read_segments
 from pulsar_ext.spark.schema import BatchMaker, check_schema, full_schema
@@ -35,13 +36,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pulsar_ext.spark.options import Settings
+    from pulsar_ext.spark.sink import PulsarStreamWriter, PulsarWriter
     from pulsar_ext.spark.stream import PulsarStreamReader
 
 __all__ = ["PulsarBatchReader", "PulsarDataSource", "PulsarPartition", "read_split", "wanted_ranges"]
 
 
 class PulsarDataSource(DataSource):
-    """Reads Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
+    """Reads and writes Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -70,6 +72,18 @@ class PulsarDataSource(DataSource):
         settings = parse_options(self.options, STREAM)
         check_schema(schema, settings)
         return PulsarStreamReader(settings, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
+        """Make a batch write."""
+        from pulsar_ext.spark.sink import PulsarWriter  # noqa: PLC0415  # only for those who write
+
+        return PulsarWriter(parse_options(self.options, WRITE), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # likewise
+        """Make a streaming write."""
+        from pulsar_ext.spark.sink import PulsarStreamWriter  # noqa: PLC0415  # only for those who write
+
+        return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
 
     def _reading(self) -> str:
         """Say which kind of read has these options; Spark asks both for their schema in the same way."""
@@ -147,31 +161,25 @@ def _slots_of(one: Filter) -> KeyHashRanges | None:
     """Give the slots that a filter lets pass; None if it is about something else."""
     if getattr(one, "attribute", None) != ("__keySlot",):
         return None
-    if isinstance(one, In):
-        return _these(one.value)
-    value = getattr(one, "value", None)
-    if not isinstance(value, int):
+    if isinstance(one, IsNotNull):  # each message has a slot
+        return KeyHashRanges.full()
+    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    if not all(isinstance(value, int) for value in values):
         return None
-    if isinstance(one, EqualTo | EqualNullSafe):
-        return _these((value,))
+    return _these(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _compared(one, values[0])
+
+
+def _compared(one: Filter, value: int) -> KeyHashRanges | None:
     low, high = 0, SLOTS - 1
-    if isinstance(one, GreaterThan):
-        low = value + 1
-    elif isinstance(one, GreaterThanOrEqual):
-        low = value
-    elif isinstance(one, LessThan):
-        high = value - 1
-    elif isinstance(one, LessThanOrEqual):
-        high = value
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        low = max(low, value + isinstance(one, GreaterThan))
+    elif isinstance(one, LessThan | LessThanOrEqual):
+        high = min(high, value - isinstance(one, LessThan))
     else:
         return None
-    low, high = max(low, 0), min(high, SLOTS - 1)
     return KeyHashRanges([KeyHashRange(low, high)]) if low <= high else KeyHashRanges.empty()
 
 
-def _these(slots: Iterable[Any]) -> KeyHashRanges | None:
-    found = set(slots)
-    if not all(isinstance(slot, int) for slot in found):
-        return None
-    kept = sorted(slot for slot in found if 0 <= slot < SLOTS)
+def _these(slots: Iterable[int]) -> KeyHashRanges:
+    kept = sorted(slot for slot in set(slots) if 0 <= slot < SLOTS)
     return KeyHashRanges([KeyHashRange(slot, slot) for slot in kept]) if kept else KeyHashRanges.empty()

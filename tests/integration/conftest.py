@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -27,3 +29,15 @@ def topic(pulsar_topic_factory, broker):
 def admin(client):
     """The client's own admin API."""
     return client._admin_api()
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """The run's one Spark session: two cores of this machine, and nothing that is heard from outside."""
+    pytest.importorskip("pyspark")
+    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # not everybody has Spark
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = spark_session("tests", master="local[2]", config={"spark.log.level": "ERROR"})
+    yield session
+    session.stop()

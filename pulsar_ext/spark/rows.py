@@ -1,0 +1,132 @@
+"""Rows to be written: Arrow batches taken apart into what a producer takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pulsar_ext.errors import InvalidUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext.spark.options import Settings
+
+__all__ = ["RowColumns", "Rows"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one lane, in order: a list for each of their parts, None where the batch has no such column."""
+
+    topics: list[str] | str
+    values: list[bytes]
+    keys: list[str | None] | None
+    ordering_keys: list[str | None] | None
+    properties: list[dict[str, str] | None] | None
+    event_times: list[int | None] | None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class RowColumns:
+    """Takes batches apart.
+
+    Args:
+        settings: the options.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._topic = settings["topic"]
+        self._lane = settings["laneBy"]
+
+    def by_lane(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
+        """Give the rows of each lane that a batch has rows of.
+
+        Args:
+            batch: an Arrow record batch.
+            task: the lane of all rows, where no column says.
+
+        Raises:
+            InvalidUse: a value, a topic or a lane is null, or a key is no text.
+        """
+        if not batch.num_rows:
+            return
+        if self._lane is None:
+            yield task, self._rows(batch)
+            return
+        lanes = batch.column(self._lane).cast(pa.string())
+        if lanes.null_count:
+            raise InvalidUse(f"Column {self._lane} is null in {lanes.null_count} rows: each row needs a lane.")
+        for lane in pc.unique(lanes).to_pylist():
+            yield lane, self._rows(batch.filter(pc.equal(lanes, lane)))
+
+    def _rows(self, batch: Any) -> Rows:
+        values = batch.column("value")
+        if values.null_count:
+            raise InvalidUse(
+                f"{values.null_count} values are null, which the client cannot send. Leave those rows out, or put "
+                "something in their place: COALESCE(value, '')."
+            )
+        return Rows(
+            topics=self._topics(batch),
+            values=values.cast(pa.binary()).to_pylist(),
+            keys=_texts(batch, "__key"),
+            ordering_keys=_texts(batch, "__orderingKey"),
+            properties=_properties(batch),
+            event_times=_times(batch),
+        )
+
+    def _topics(self, batch: Any) -> list[str] | str:
+        if self._topic is not None:
+            return str(self._topic)
+        topics = batch.column("__topic")
+        if topics.null_count:
+            raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not given.")
+        unique = pc.unique(topics).to_pylist()
+        found: list[str] | str = unique[0] if len(unique) == 1 else topics.to_pylist()
+        return found
+
+
+def _column(batch: Any, name: str) -> Any:
+    """Give a column that says something, or None."""
+    if name not in batch.schema.names:
+        return None
+    column = batch.column(name)
+    return None if column.null_count == len(column) else column
+
+
+def _texts(batch: Any, name: str) -> list[str | None] | None:
+    column = _column(batch, name)
+    if column is None:
+        return None
+    try:
+        texts: list[str | None] = column.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid as error:
+        raise InvalidUse(
+            f"Column {name} holds bytes that are no UTF-8 text, which the client cannot send: {error}"
+        ) from None
+    return texts
+
+
+def _properties(batch: Any) -> list[dict[str, str] | None] | None:
+    column = _column(batch, "__messageProperties")
+    if column is None or not len(column.keys):
+        return None
+    if column.items.null_count:
+        raise InvalidUse("A property's value is null: leave that property out.")
+    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]
+
+
+def _times(batch: Any) -> list[int | None] | None:
+    column = _column(batch, "__eventTime")
+    if column is None:
+        return None
+    # Rounded down to what Pulsar keeps.
+    millis = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    times: list[int | None] = millis.to_pylist()
+    return times

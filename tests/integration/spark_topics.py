@@ -1,0 +1,123 @@
+"""What the tests of Spark share: one session for the run, topics of every kind of message, and how rows are told."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+import warnings
+
+import pulsar
+
+from pulsar_ext.admin import Retention
+
+CHUNKED_BYTES = 230_000
+KINDS = {
+    "plain": {},
+    "batched": {"batching_enabled": True, "batching_max_messages": 10, "batching_max_publish_delay_ms": 60_000},
+    "key-batched": {
+        "batching_enabled": True,
+        "batching_type": pulsar.BatchingType.KeyBased,
+        "batching_max_publish_delay_ms": 60_000,
+    },
+    "chunked": {"chunking_enabled": True},
+}
+
+
+def keep_everything(admin, topic):
+    """Let the topic's namespace keep what nobody subscribes to."""
+    admin.set_retention("/".join(topic.removeprefix("persistent://").split("/")[:2]), Retention(-1, -1))
+
+
+def fill(client, topic, count=60, *, kinds=tuple(KINDS), start=0):
+    """Send `count` messages of each kind, whose values begin with their numbers; give the next number."""
+    number = start
+    for kind in kinds:
+        producer = client.create_producer(topic, block_if_queue_full=True, **KINDS[kind])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # batches that mix keys are what is to be read
+            for index in range(count):
+                size = CHUNKED_BYTES if kind == "chunked" and index % 3 == 0 else 0
+                producer.send_async(
+                    str(number).encode().ljust(size),
+                    None,
+                    partition_key=f"key-{index % 17}" if index % 5 else None,
+                    ordering_key="order" if index % 11 == 3 else None,
+                    properties={"number": str(number)} if index % 2 else None,
+                    event_timestamp=1_000_000 + index if index % 3 else None,
+                )
+                number += 1
+        producer.flush()
+        producer.close()
+    return number
+
+
+def roll_over(admin, topic):
+    """Close the topic's ledger, so that the next message opens another."""
+    admin.unload(topic)
+
+
+def numbers(rows):
+    """The numbers of rows, sorted."""
+    return sorted(int(bytes(row.value).strip()) for row in rows)
+
+
+def options_of(broker, topic, **more):
+    """The options of a read or a write."""
+    return {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **more}
+
+
+@contextlib.contextmanager
+def running(query, seconds=60):
+    """End a streaming query whatever happens."""
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def archive_once(spark, source, path, checkpoint, **more):
+    """Run a query from the source to Parquet until it has read what is there now; give its progress reports."""
+    frame = spark.readStream.format("pulsar").options(**source, **more).load()
+    query = (
+        frame.select("value", "__messageId")
+        .writeStream.format("parquet")
+        .option("path", str(path))
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(90)
+    return query.recentProgress
+
+
+_SEND_LARGE = """
+import sys, pulsar
+client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+producer = client.create_producer(sys.argv[2], producer_name="half", chunking_enabled=True)
+producer.send_async(b"x" * 60_000_000, lambda *_: None)
+print("sending", flush=True)
+sys.stdin.read()
+"""
+
+
+def send_half(broker, admin, topic):
+    """Have a producer named "half" send a message of 600 chunks, and kill it in the middle."""
+    before = admin.internal_stats(topic).number_of_entries
+    command = [sys.executable, "-c", _SEND_LARGE, broker.service_url, topic]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            deadline = time.monotonic() + 20
+            while admin.internal_stats(topic).number_of_entries <= before:
+                assert time.monotonic() < deadline, "no chunk was written"
+        finally:
+            process.kill()
+    assert admin.examine(topic, 1).chunk_id + 1 < 600, "all chunks were written before the kill"
+
+
+def drop_last_commit(checkpoint):
+    """Delete the newest entry of a query's commit log: its last batch runs again at the next start."""
+    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (checkpoint / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""Reading topics with Spark: each message once, however the work is shared; columns as they were sent."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pulsar
+import pytest
+from chunked import eventually
+from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over, send_half
+
+import pulsar_ext.spark
+from pulsar_ext import MessageId, key_slot
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.keys import KeyHashRanges
+
+PySparkException = pytest.importorskip("pyspark.errors").PySparkException
+
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("default"),
+]
+
+
+@pytest.fixture
+def mixed(client, admin, topic):
+    """A topic of every kind of message over several ledgers; gives how many."""
+    keep_everything(admin, topic)
+    count = 0
+    for kinds in (("plain", "chunked"), ("batched",), ("key-batched", "chunked")):
+        count = fill(client, topic, 40, kinds=kinds, start=count)
+        roll_over(admin, topic)
+    return count
+
+
+def read(spark, broker, topic, **more):
+    return spark.read.format("pulsar").options(**options_of(broker, topic, **more))
+
+
+def test_every_split_reads_each_message_once(spark, broker, topic, mixed):
+    """Rows are messages, each once: plain, batched, key-batched and chunked, over ledgers, for every splitBy."""
+    wanted = list(range(mixed))
+    splits = [{}, {"splitBy": "partition"}]
+    splits += [{"splitBy": by, "minPartitions": str(n)} for by in ("entries", "keyHash") for n in (1, 2, 7)]
+    for split in splits:
+        frame = read(spark, broker, topic, **split).schema("value binary").load()
+        assert numbers(frame.collect()) == wanted, split
+        assert frame.rdd.getNumPartitions() == int(split.get("minPartitions", 1))
+
+
+def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
+    """Every column says what a reader of the client says."""
+    reader = client.create_reader(topic, MessageId.earliest)
+    rows = read(spark, broker, topic).load().collect()
+    slots = {}
+    for row in rows:
+        message = reader.read_next(5000)
+        message_id = message.message_id()
+        assert bytes(row.value) == message.data()
+        assert (row["__key"] and bytes(row["__key"]).decode()) == (message.partition_key() or None)
+        assert (row["__orderingKey"] and bytes(row["__orderingKey"]).decode()) == (message.ordering_key() or None)
+        assert row["__topic"] == topic
+        assert row["__partition"] == -1
+        assert MessageId.deserialize(bytes(row["__messageId"])) == message_id
+        assert row["__messageProperties"] == message.properties()
+        assert row["__producerName"] == message.producer_name()
+        assert row["__publishTime"].replace(tzinfo=UTC).timestamp() * 1000 == message.publish_timestamp()
+        sent = message.event_timestamp()
+        assert row["__eventTime"] == (datetime.fromtimestamp(sent / 1000, UTC).replace(tzinfo=None) if sent else None)
+        chunked = len(message.data()) == CHUNKED_BYTES
+        assert (row["__firstChunkId"] is not None) == chunked
+        if chunked:
+            first = MessageId.deserialize(bytes(row["__firstChunkId"]))
+            assert first == message_id.first_chunk_message_id()
+        sticky = message.ordering_key() or message.partition_key()
+        sticky = sticky or f"{message.producer_name()}-{row['__sequenceId']}"
+        assert row["__keySlot"] == key_slot(sticky)
+        slots.setdefault(row["__producerName"], []).append(row["__sequenceId"])
+    reader.close()
+    assert len(rows) == mixed
+    assert all(sorted(found) == list(range(len(found))) for found in slots.values())
+
+
+def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
+    """Ranges, keys and a pushed-down filter give just the rows that a filter in Spark gives."""
+    everything = read(spark, broker, topic).load().collect()
+    ranges = KeyHashRanges.parse("0-20000,40000-50000")
+    wanted = numbers(row for row in everything if ranges.contains(row["__keySlot"]))
+    assert 0 < len(wanted) < mixed
+    found = read(spark, broker, topic, keyHashRanges=str(ranges), splitBy="keyHash", minPartitions="3").load()
+    assert numbers(found.collect()) == wanted
+    pushed = read(spark, broker, topic, filterPushdown="true").load().filter("`__keySlot` <= 20000")
+    assert numbers(pushed.collect()) == numbers(row for row in everything if row["__keySlot"] <= 20000)
+    # What is pushed down is not left for Spark to do.
+    assert "20000" not in str(pushed._jdf.queryExecution().executedPlan().toString())
+    keys = read(spark, broker, topic, keys="key-3,key-4").load().collect()
+    slots = {key_slot("key-3"), key_slot("key-4")}
+    assert numbers(keys) == numbers(row for row in everything if row["__keySlot"] in slots)
+
+
+def test_offsets_by_id_and_time(spark, broker, topic, mixed):
+    """Starts and ends include the message they name: of a batch, of a chunked message by any chunk, by time."""
+    rows = read(spark, broker, topic).load().collect()
+    order = [int(bytes(row.value).strip()) for row in rows]
+    ids = [MessageId.deserialize(bytes(row["__messageId"])) for row in rows]
+    chunked = next(index for index, row in enumerate(rows) if row["__firstChunkId"] is not None and index > 5)
+    batched = next(index for index, one in enumerate(ids) if one.batch_index() == 4)
+    first = MessageId.deserialize(bytes(rows[chunked]["__firstChunkId"]))
+    last = f"{ids[chunked].ledger_id()}:{ids[chunked].entry_id()}"
+    for at, text in (
+        (chunked, ids[chunked].to_text()),
+        (chunked, first.to_text()),
+        (chunked, last),
+        (batched, ids[batched].to_text()),
+        (batched, ids[batched].serialize().hex()),
+    ):
+        started = read(spark, broker, topic, startingOffsets=text, splitBy="entries", minPartitions="3")
+        assert numbers(started.schema("value binary").load().collect()) == sorted(order[at:]), text
+        ended = read(spark, broker, topic, endingOffsets=text).schema("value binary").load()
+        assert numbers(ended.collect()) == sorted(order[: at + 1]), text
+    moment = rows[mixed // 2]["__publishTime"]
+    millis = int(moment.replace(tzinfo=UTC).timestamp() * 1000)
+    halves = [
+        numbers(read(spark, broker, topic, **{option: str(millis)}).schema("value binary").load().collect())
+        for option in ("startingTime", "endingTime")
+    ]
+    assert sorted(halves[0] + halves[1]) == sorted(order)
+    assert halves[0]
+    assert halves[1]
+
+
+def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_topic_factory):
+    """Several topics, partitioned or not, and a pattern of them, are read as one; rows say where they are from."""
+    parted = pulsar_topic_factory("orders-parted", partitions=2, broker=broker)
+    single = pulsar_topic_factory("orders-single", broker=broker)
+    keep_everything(admin, parted)
+    count = fill(client, parted, 30, kinds=("batched", "plain"))
+    count = fill(client, single, 10, kinds=("plain",), start=count)
+    namespace = "/".join(single.removeprefix("persistent://").split("/")[:2])
+    urls = {"service.url": broker.service_url, "admin.url": broker.admin_url}
+    for more in ({"topics": f"{parted},{single}"}, {"topicsPattern": f"{namespace}/orders-.*"}):
+        rows = spark.read.format("pulsar").options(**urls, **more).load().collect()
+        assert numbers(rows) == list(range(count))
+        assert {row["__topic"] for row in rows} == {f"{parted}-partition-0", f"{parted}-partition-1", single}
+        assert {row["__partition"] for row in rows} == {0, 1, -1}
+    begin = json.dumps({single: "latest"})
+    rows = spark.read.format("pulsar").options(**urls, topics=f"{parted},{single}", startingOffsets=begin).load()
+    assert rows.count() == 60
+
+
+def test_values_become_columns(spark, broker, client, admin, topic):
+    """JSON and Avro values by the topic's schema, text as text; a projection takes what it names."""
+    keep_everything(admin, topic)
+
+    class Order(pulsar.schema.Record):
+        name = pulsar.schema.String()
+        amount = pulsar.schema.Double()
+        count = pulsar.schema.Integer()
+        tags = pulsar.schema.Array(pulsar.schema.String())
+
+    for kind, schema in (("json", pulsar.schema.JsonSchema(Order)), ("avro", pulsar.schema.AvroSchema(Order))):
+        name = f"{topic}-{kind}"
+        with client.create_producer(name, schema=schema) as producer:
+            for index in range(5):
+                producer.send(Order(name=f"n{index}", amount=index / 2, count=index, tags=["a"] * index))
+        frame = read(spark, broker, name, valueFormat=kind).load()
+        assert frame.columns[:4] == ["name", "amount", "count", "tags"] or set(frame.columns[:4]) == {
+            "name",
+            "amount",
+            "count",
+            "tags",
+        }
+        rows = frame.select("name", "amount", "count", "tags").collect()
+        assert [tuple(row) for row in rows] == [(f"n{i}", i / 2, i, ["a"] * i) for i in range(5)]
+        some = read(spark, broker, name, valueFormat=kind).schema("count int, __topic string").load()
+        assert [tuple(row) for row in some.collect()] == [(index, name) for index in range(5)]
+    fill(client, topic, 5, kinds=("plain",))
+    texts = read(spark, broker, topic, valueFormat="string").load()
+    assert [row.value for row in texts.collect()] == ["0", "1", "2", "3", "4"]
+
+
+def test_wrong_use_is_told_at_load(spark, broker, topic, admin):
+    """A misspelt option, a missing topic, a column that is not there: an error that says what is allowed."""
+
+    def told(load, *words):
+        with pytest.raises(PySparkException) as caught:
+            load()
+        assert all(word in str(caught.value) for word in words), str(caught.value)
+
+    told(read(spark, broker, topic, startingOffset="earliest").load, "Did you mean startingOffsets")
+    told(read(spark, broker, topic, columns="value,__id").load, "no column '__id'", "__messageId")
+    told(read(spark, broker, topic).schema("value int").load().count, "binary or string, not int")
+    told(read(spark, broker, topic).load().count, "There is no topic")
+    admin.create_topic(topic)
+    told(read(spark, broker, topic, valueFormat="json").load, "valueSchema")
+    told(read(spark, broker, topic, startingOffsets="9999:3").load().count, "beyond the end")
+    assert read(spark, broker, topic).load().collect() == []
+
+
+def test_compacted_topic(spark, broker, client, admin, topic):
+    """The compacted view has the last message of each key, also where the last ones are of a batch."""
+    keep_everything(admin, topic)
+    with client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000) as producer:
+        for index in range(60):
+            producer.send_async(str(index).encode(), None, partition_key=f"k{index % 7}")
+    admin.compact(topic)
+    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+    rows = read(spark, broker, topic, readCompacted="true").load().collect()
+    assert numbers(rows) == list(range(53, 60))
+    assert numbers(read(spark, broker, topic).load().collect()) == list(range(60))
+
+
+def test_lost_entries_are_reported(spark, broker, client, admin, topic):
+    """An offset in what was trimmed fails the read, unless the reader says that it may go on."""
+    count = fill(client, topic, 20, kinds=("plain",))
+    first = admin.internal_stats(topic).ledgers[0].ledger_id
+    roll_over(admin, topic)
+    fill(client, topic, 5, kinds=("plain",), start=count)
+    admin.trim(topic)
+    assert eventually(lambda: admin.internal_stats(topic).ledgers[0].ledger_id != first)
+    begin = read(spark, broker, topic, startingOffsets=f"{first}:3")
+    with pytest.raises(Exception, match="was trimmed"):
+        begin.load().count()
+    going_on = read(spark, broker, topic, startingOffsets=f"{first}:3", failOnDataLoss="false").load()
+    assert numbers(going_on.collect()) == list(range(count, count + 5))
+
+
+def test_unfinished_chunks(spark, broker, client, admin, topic):
+    """Half a chunked message fails a read, is left out where that is asked for, and once its producer went on."""
+    keep_everything(admin, topic)
+    fill(client, topic, 5, kinds=("plain",))
+    send_half(broker, admin, topic)
+    with pytest.raises(Exception, match="incompleteChunks=skip"):
+        read(spark, broker, topic, pollTimeoutMs="3000").load().count()
+    assert read(spark, broker, topic, pollTimeoutMs="3000", incompleteChunks="skip").load().count() == 5
+    with client.create_producer(topic, producer_name="half") as producer:
+        producer.send(b"5")
+    rows = read(spark, broker, topic, minPartitions="3", pollTimeoutMs="3000").load().collect()
+    assert numbers(rows) == list(range(6))
+
+
+def test_options_are_checked_without_a_broker():
+    """What is wrong with the options is told by the data source itself."""
+    with pytest.raises(InvalidUse, match=r"service\.url"):
+        pulsar_ext.spark.PulsarDataSource({})

@@ -1,0 +1,134 @@
+"""Streaming with Spark: each message once over restarts, progress on a durable subscription, limits, reported loss."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from chunked import eventually
+from spark_topics import archive_once, drop_last_commit, fill, keep_everything, numbers, options_of, roll_over, running
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def places(tmp_path):
+    """Where a query writes, and where it keeps its checkpoint."""
+    return tmp_path / "out", tmp_path / "checkpoint"
+
+
+def backlog(admin, topic, subscription):
+    stats = admin.stats(topic, precise_backlog=True)
+    return stats.subscriptions[subscription].backlog_entries
+
+
+def test_restarts_lose_and_repeat_nothing(spark, broker, client, admin, pulsar_topic_factory, places):
+    """Over runs, a deleted commit and a new partition: each message once, and all acknowledged at the end."""
+    topic = pulsar_topic_factory(partitions=1, broker=broker)
+    keep_everything(admin, topic)
+    source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
+    count = fill(client, topic, 20)
+    archive_once(spark, source, *places, maxEntriesPerTrigger="40")
+    assert numbers(spark.read.parquet(str(places[0])).collect()) == list(range(count))
+    assert backlog(admin, f"{topic}-partition-0", "query") == 0
+    admin.update_partitions(topic, 2)
+    roll_over(admin, f"{topic}-partition-0")
+    count = fill(client, topic, 15, start=count)
+    drop_last_commit(places[1])
+    archive_once(spark, source, *places)
+    assert numbers(spark.read.parquet(str(places[0])).collect()) == list(range(count))
+    for index in range(2):
+        assert backlog(admin, f"{topic}-partition-{index}", "query") == 0
+    assert sum(report.numInputRows for report in archive_once(spark, source, *places)) == 0
+
+
+def test_first_batch_that_crashed(spark, broker, client, admin, topic, places):
+    """A batch 0 that was planned and never committed is done again from where it began, not from the new end."""
+    keep_everything(admin, topic)
+    fill(client, topic, 5, kinds=("plain",))
+    source = options_of(broker, topic)
+
+    def crash(_frame, _batch):
+        raise RuntimeError("crashed on purpose")
+
+    def query(sink):
+        frame = spark.readStream.format("pulsar").options(**source).load()
+        return (
+            sink(frame.writeStream)
+            .option("checkpointLocation", str(places[1]))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+
+    with running(query(lambda stream: stream.foreachBatch(crash))) as crashing:
+        assert eventually(lambda: admin.internal_stats(topic).cursors, 30)
+        fill(client, topic, 7, kinds=("plain",), start=100)
+        assert eventually(lambda: crashing.exception() is not None, 30)
+    fill(client, topic, 3, kinds=("plain",), start=200)
+    parquet = lambda stream: stream.format("parquet").option("path", str(places[0]))  # noqa: E731  # two uses alike
+    with running(query(parquet)) as again:
+        wanted = [*range(100, 107), *range(200, 203)]
+        assert eventually(lambda: again.exception() is not None or _read(spark, places[0]) == wanted, 40)
+        assert _read(spark, places[0]) == wanted
+
+
+def _read(spark, path):
+    return numbers(spark.read.parquet(str(path)).collect()) if list(path.glob("*.parquet")) else []
+
+
+def test_limits_and_lag(spark, broker, client, admin, topic, places):
+    """A batch has no more entries than asked for, waits for as many as asked for, and says what is left."""
+    keep_everything(admin, topic)
+    fill(client, topic, 50, kinds=("plain",))
+    source = options_of(broker, topic, startingOffsets="earliest")
+    reports = archive_once(spark, source, *places, maxEntriesPerTrigger="20")
+    assert [report.numInputRows for report in reports if report.numInputRows] == [20, 20, 10]
+    lags = [json.loads(report.sources[0].latestOffset)["entriesBehind"] for report in reports]
+    assert lags[0] > lags[-1]
+    frame = spark.readStream.format("pulsar").options(**source, minEntriesPerTrigger="10", maxTriggerDelay="2s").load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(places[1]) + "2")
+    with running(query.trigger(processingTime="100 milliseconds").start()) as waiting:
+        assert eventually(lambda: waiting.recentProgress and waiting.recentProgress[0].numInputRows == 50, 30)
+        fill(client, topic, 3, kinds=("plain",))
+        began = time.monotonic()
+        assert eventually(lambda: sum(report.numInputRows for report in waiting.recentProgress) == 53, 30)
+        assert time.monotonic() - began > 1.0, "three entries did not wait for ten"
+
+
+def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
+    """What expires before a batch has read it fails the query, unless it may go on without."""
+    source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
+    count = fill(client, topic, 10, kinds=("plain",))
+    client.subscribe(topic, "keeper").close()
+    keep = "/".join(topic.removeprefix("persistent://").split("/")[:2])
+    archive_once(spark, source, *places)
+    fill(client, topic, 10, kinds=("plain",), start=count)
+    first = admin.internal_stats(topic).ledgers[0].ledger_id
+    roll_over(admin, topic)
+    fill(client, topic, 4, kinds=("plain",), start=100)
+    admin.delete_subscription(topic, "keeper")
+    admin.expire_messages(topic, "query", admin.internal_stats(topic).last_confirmed_entry)
+    admin.set_retention(keep, None)
+
+    def trimmed():
+        admin.trim(topic)
+        return admin.internal_stats(topic).ledgers[0].ledger_id != first
+
+    assert eventually(trimmed, 30)
+    with pytest.raises(Exception, match="trimmed"):
+        archive_once(spark, source, *places)
+    archive_once(spark, source, *places, failOnDataLoss="false")
+    found = numbers(spark.read.parquet(str(places[0])).collect())
+    assert found == [*range(count), *range(100, 104)]
+
+
+def test_one_query_for_a_subscription(spark, broker, client, topic, places):
+    """A checkpoint belongs to its subscription, and starts nowhere under another name."""
+    fill(client, topic, 3, kinds=("plain",))
+    source = options_of(broker, topic, startingOffsets="earliest")
+    archive_once(spark, source, *places, predefinedSubscription="one")
+    with pytest.raises(Exception, match="belongs to the subscription 'one'"):
+        archive_once(spark, source, *places, predefinedSubscription="two")

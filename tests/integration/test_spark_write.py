@@ -1,0 +1,129 @@
+"""Writing with Spark: rows become messages as they are, exactly once where that is asked for, and failures fail."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from spark_topics import drop_last_commit, keep_everything, numbers, options_of
+
+pytest.importorskip("pyspark")
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+
+ROWS = (
+    "cast(id as string) value",
+    "concat('k', id % 7) __key",
+    "map('number', cast(id as string)) __messageProperties",
+    "timestamp_millis(id + 1) __eventTime",
+)
+
+
+@pytest.fixture
+def dedup(pulsar_broker_factory):
+    """A broker that deduplicates every topic."""
+    return pulsar_broker_factory("dedup")
+
+
+def write(frame, broker, topic, **more):
+    frame.write.format("pulsar").options(**options_of(broker, topic, **more)).mode("append").save()
+
+
+def read(spark, broker, topic):
+    frame = spark.read.format("pulsar").options(**options_of(broker, topic))
+    return frame.option("columns", "value,__key,__topic,__messageProperties,__eventTime,__messageId").load().collect()
+
+
+def test_rows_become_messages(spark, broker, client, admin, pulsar_topic_factory):
+    """Value, key, properties and event time arrive; a key keeps its order and its partition."""
+    topic = pulsar_topic_factory(partitions=2, broker=broker)
+    keep_everything(admin, topic)
+    frame = spark.range(300).selectExpr(*ROWS)
+    write(frame.coalesce(1), broker, topic, **{"pulsar.producer.compressionType": "ZSTD"})
+    rows = read(spark, broker, topic)
+    assert numbers(rows) == list(range(300))
+    by_key: dict[bytes, list[int]] = {}
+    for row in rows:
+        number = int(bytes(row.value))
+        assert bytes(row["__key"]).decode() == f"k{number % 7}"
+        assert row["__messageProperties"] == {"number": str(number)}
+        assert row["__eventTime"] == datetime.fromtimestamp((number + 1) / 1000, UTC).replace(tzinfo=None)
+        by_key.setdefault(bytes(row["__key"]), []).append(number)
+    assert all(found == sorted(found) for found in by_key.values())
+
+
+def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
+    """A column says where each row goes, where no option does."""
+    topics = [pulsar_topic_factory(f"row-{index}", broker=broker) for index in range(2)]
+    keep_everything(admin, topics[0])
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    frame = spark.range(40).selectExpr(
+        "cast(id as string) value", f"element_at(array({names}), cast(id % 2 + 1 as int)) __topic"
+    )
+    where = options_of(broker, None)
+    del where["topic"]
+    frame.write.format("pulsar").options(**where).mode("append").save()
+    for index, topic in enumerate(topics):
+        assert numbers(read(spark, broker, topic)) == list(range(index, 40, 2))
+
+
+@pytest.mark.parametrize("kind", ["batched", "chunked", "lanes"])
+def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, kind):
+    """The same write under the same name stores nothing twice: the broker knows names and numbers."""
+    topic = pulsar_topic_factory(partitions=2, broker=dedup)
+    admin = pulsar_client_factory(dedup)._admin_api()
+    keep_everything(admin, topic)
+    more = {"guarantee": "exactly-once", "producerName": "job"}
+    frame = spark.range(500).selectExpr(
+        "cast(id as string) value", "if(id % 3 = 0, concat('k', id), null) __key", "id % 3 lane"
+    )
+    if kind == "chunked":
+        more["pulsar.producer.chunkingEnabled"] = "true"
+    if kind == "lanes":
+        more["laneBy"] = "lane"
+        frame = frame.repartition(4, "lane").sortWithinPartitions("value")
+    else:
+        frame = frame.drop("lane")
+    for _ in range(2):
+        write(frame, dedup, topic, **more)
+    assert numbers(read(spark, dedup, topic)) == list(range(500))
+
+
+def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
+    """A streaming batch that runs again after a lost commit stores nothing twice."""
+    topic = pulsar_topic_factory(broker=dedup)
+    keep_everything(pulsar_client_factory(dedup)._admin_api(), topic)
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for turn in range(3):
+        numbers_of = spark.range(turn * 100, turn * 100 + 100).selectExpr("cast(id as string) value")
+        numbers_of.coalesce(2).write.mode("append").parquet(str(source))
+        frame = spark.readStream.schema("value string").parquet(str(source))
+        query = (
+            frame.writeStream.format("pulsar")
+            .options(**options_of(dedup, topic, guarantee="exactly-once"))
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        assert numbers(read(spark, dedup, topic)) == list(range(turn * 100 + 100))
+        drop_last_commit(checkpoint)
+
+
+def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
+    """A send that fails fails the job; rows that are no messages, and promises that cannot be kept, are refused."""
+    rows = spark.range(3).selectExpr("cast(id as string) value")
+
+    def told(job, *words):
+        with pytest.raises(Exception) as caught:  # Spark wraps what is raised
+            job()
+        assert all(word in str(caught.value) for word in words), str(caught.value)
+
+    told(lambda: write(rows, broker, "persistent://no-tenant/no-namespace/t"), "NotWritten", "no-tenant")
+    large = rows.selectExpr("repeat('x', 200000) value")
+    told(lambda: write(large, broker, topic), "NotWritten", "The task fails")
+    told(lambda: write(rows.selectExpr("value v"), broker, topic), "of which value is needed")
+    told(lambda: write(rows.selectExpr("nullif(value, '1') value"), broker, topic), "values are null")
+    told(lambda: write(rows, broker, topic, guarantee="exactly-once"), "producerName")
+    told(lambda: write(rows, broker, topic, guarantee="exactly-once", producerName="p"), "does not deduplicate")
+    told(lambda: rows.write.format("pulsar").options(**options_of(broker, topic)).mode("overwrite").save(), "append")
