@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
-    from .acknowledging import Acknowledger, Cursor
+    from .ack_cursor import Cursor
+    from .acknowledging import Acknowledger
     from .acks import Entry
     from .admin import CursorInfo
     from .client import Client

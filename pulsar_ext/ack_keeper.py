@@ -13,6 +13,8 @@ import time
 import weakref
 from typing import Any
 
+import pulsar
+
 __all__ = ["AckKeeper"]
 
 _log = logging.getLogger("pulsar_ext.acks")
@@ -64,6 +66,8 @@ class AckKeeper:
             self._watched.discard(one)
         try:
             wait: float | None = one.tick(time.monotonic())
+        except pulsar.AlreadyClosed:  # by unsubscribe(), or with its client
+            wait = None
         except Exception:  # noqa: BLE001  # the thread has to go on, for others too
             _log.exception("Acknowledgements could not be sent; they are kept")
             wait = _RETRY_SECONDS

@@ -18,100 +18,46 @@ import pulsar
 
 from ._official import InnerMessage, InnerMessageId
 from ._wire import decode
+from .ack_cursor import Cursor
 from .ack_ids import gather
-from .ack_wire import AckWire
-from .acks import AckTracker, Entry, Group, Leaving, SentAcks
-from .errors import AdminError, InvalidUse, MessageIdUnresolved
+from .acks import AckTracker, Group
+from .errors import AdminError, InvalidUse, MessageIdUnresolved, PulsarExtError
 from .message_id import ChunkMessageId, MessageId, Origin
 from .positions import Ledgers, Position, ledger_sizes
 from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .ack_keeper import AckKeeper
+    from .acks import Entry, Leaving
     from .admin import InternalStats
     from .client import Client
 
-__all__ = ["Acknowledger", "Cursor"]
+__all__ = ["Acknowledger"]
 
 _log = logging.getLogger("pulsar_ext.acks")
 
 _OFFICIAL_MILLIS = 100
 """How long the C++ client's own grouping holds what was handed over."""
 _SHORTEST_HOLD_MILLIS = 25
-_DOUBTFUL_SECONDS = 1.5
-"""What was handed over so shortly before a disconnection may not have arrived."""
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
 _SLEPT_SECONDS = 0.085
 """Two looks further apart may have a disconnection and a reconnection between them."""
 _LOOK_SECONDS = 2.0
+_LOOK_DEADLINE_SECONDS = 1.0
+"""The keeper's thread waits for it, and has other consumers to look after."""
+_LOOK_AGAIN_SECONDS = 30.0
+_AGAIN_SECONDS = (0.3, 1.0, 3.0)
+"""When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
+it has, before the broker knows its consumer again."""
 _SETTLE_SECONDS = 0.6
-_MAX_UNCONFIRMED = 20_000
+_LOOKS = 3
+"""How often a cursor is seen behind what was acknowledged before that is believed."""
 
 _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
-
-
-class Cursor:
-    """One topic, or one partition, that a consumer acknowledges on.
-
-    Args:
-        topic: its full name.
-        partition: its index, -1 if none.
-        named: whether the C++ consumer needs the topic with each id.
-        tracker: what has not left.
-    """
-
-    def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
-        self.topic, self.tracker = topic, tracker
-        self.wire = AckWire(topic if named else None, partition)
-        self.sent = SentAcks(_DOUBTFUL_SECONDS)
-        self.live: dict[Entry, Any] = {}
-        self.firsts: dict[Entry, Entry] = {}
-        self.unconfirmed: dict[Entry, tuple[int, int] | None] = {}
-        self.reached: Entry | None = None
-        self.looked = 0.0
-
-    def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
-        """Give what leaves to the C++ consumer, and keep it for a while."""
-        self.wire.send(inner, leaving, self.live)
-        self.sent.add(leaving, now)
-        if leaving.cumulative is not None:
-            self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
-            upto = leaving.cumulative
-            self.unconfirmed = {entry: part for entry, part in self.unconfirmed.items() if entry > upto}
-            self.unconfirmed[upto] = None
-        for entry in leaving.whole:
-            self.unconfirmed[entry] = None
-            if (first := self.firsts.pop(entry, None)) is not None:
-                self.unconfirmed[first] = None
-        for entry, size, bits in leaving.indexes:
-            self.unconfirmed[entry] = (size, bits)
-        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
-            del self.unconfirmed[next(iter(self.unconfirmed))]
-
-    def hand_over_again(self, inner: Any, now: float) -> None:
-        """Give it once more what may have been lost with a connection."""
-        again = self.sent.take()
-        if again:
-            self.hand_over(inner, again, now)
-
-    def expire(self, now: float) -> None:
-        """Forget what has surely arrived."""
-        self.sent.expire(now)
-        if not self.sent and not self.tracker.pending:
-            self.live.clear()
-            self.firsts.clear()
-
-    def forget(self) -> None:
-        """Forget everything: the cursor was moved elsewhere."""
-        self.tracker.clear()
-        self.wire.forget()
-        self.sent.take()
-        self.live.clear()
-        self.firsts.clear()
-        self.unconfirmed.clear()
-        self.reached = None
 
 
 class Acknowledger:
@@ -146,6 +92,7 @@ class Acknowledger:
         self.subscription = subscription
         self.limit = 1 if wanted == 0 else 1000 if max_size is None else max_size
         self.scheduled = False
+        self.on_chunked: Callable[[bytes], None] | None = None
         self._client, self._keeper, self._topics = client, keeper, topics
         # The C++ client's own grouping adds up to 100 ms; what may not wait so long has to be flushed out of it.
         self._forces = wanted < _OFFICIAL_MILLIS or (max_size is not None and max_size < 1000)  # noqa: PLR2004
@@ -159,6 +106,7 @@ class Acknowledger:
         self._inner: Any = None
         self._ticked: float | None = None
         self._down = False
+        self._again: list[float] = []
         self._settles: float | None = None
         self._closed = False
 
@@ -283,6 +231,21 @@ class Acknowledger:
                 cursor.hand_over(self._inner, missing, time.monotonic())
                 cursor.wire.flush(self._inner)
 
+    def leave_now(self) -> None:
+        """Hand over everything that waits, without flushing it out of the C++ client."""
+        with self._lock:
+            self._absorb()
+            if self._is_connected():
+                self._leave(time.monotonic(), force=False)
+
+    def is_duplicate(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged already."""
+        inner_id = inner.message_id()
+        with self._lock:
+            self._absorb()
+            cursor = self._cursor(inner.topic_name(), inner_id.partition())
+            return cursor.tracker.is_duplicate((inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index())
+
     def cursors(self) -> list[Cursor]:
         """Give every topic or partition that something was acknowledged on."""
         with self._lock:
@@ -337,18 +300,13 @@ class Acknowledger:
                 return _TICK_SECONDS
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self._is_connected()
-            slept = self._ticked is not None and now - self._ticked > _SLEPT_SECONDS
-            self._ticked = now
-            if not connected:
-                self._down = True
-            elif self._down or slept:
-                self._reconnected(now, surely=self._down)
+            self._watch_connection(now, connected=connected)
             self._absorb()
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
             if connected and self._group.is_due(pending, now):
                 self._leave(now, force=self._forces)
                 pending = 0
-            if not self._down:  # what left before the connection was lost is sent again after it
+            if not self._down and not self._again:  # what left before the connection was lost is sent again after it
                 for cursor in self._cursors.values():
                     cursor.expire(now)
             watching = pending or self._down or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
@@ -393,6 +351,8 @@ class Acknowledger:
             if size < 0:
                 to.live[entry] = inner_ids[at]
                 self._note_first(to, entry, ids[at])
+                if self.on_chunked is not None:
+                    self.on_chunked(ids[at])
             to.tracker.add_whole(entry)
 
     @staticmethod
@@ -440,7 +400,12 @@ class Acknowledger:
         for cursor in self._cursors.values():
             leaving = cursor.tracker.leave()
             if leaving:
-                cursor.hand_over(self._inner, leaving, now)
+                try:
+                    cursor.hand_over(self._inner, leaving, now)
+                except pulsar.AlreadyClosed:
+                    raise
+                except pulsar.PulsarException as error:  # as for a message of a topic that is not this consumer's
+                    _log.error("%d acknowledgements on %s were refused: %s", len(leaving), cursor.topic, error)
             if force and (leaving or cursor.sent):
                 cursor.wire.flush(self._inner)
         self._group.left()
@@ -450,13 +415,32 @@ class Acknowledger:
 
     # -- after a disconnection -----------------------------------------------------------------------------------------
 
+    def _watch_connection(self, now: float, *, connected: bool) -> None:
+        """Notice disconnections, and send again after them."""
+        if self._ticked is None:  # nobody has looked for a while: the connection may be as new as this
+            self._again = [now + _AGAIN_SECONDS[0]]
+        slept = self._ticked is not None and now - self._ticked > _SLEPT_SECONDS
+        self._ticked = now
+        if not connected:
+            self._down = True
+        elif self._down or slept:
+            self._reconnected(now, surely=self._down)
+        elif self._again and now >= self._again[0]:
+            del self._again[0]
+            self._hand_over_again(now)
+
     def _reconnected(self, now: float, *, surely: bool) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""
+        self._hand_over_again(now)
+        self._down = False
+        if surely:
+            self._again = [now + seconds for seconds in _AGAIN_SECONDS]
+        if surely or self._settles is None:
+            self._settles = max([now, *self._again]) + _SETTLE_SECONDS
+
+    def _hand_over_again(self, now: float) -> None:
         for cursor in self._cursors.values():
             cursor.hand_over_again(self._inner, now)
-        self._down = False
-        if surely or self._settles is None:
-            self._settles = now + _SETTLE_SECONDS
 
     def _look(self, now: float) -> None:
         """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection."""
@@ -469,12 +453,20 @@ class Acknowledger:
                 continue
             cursor.looked = now
             try:
-                stats = self._client._admin_api().internal_stats(cursor.topic)  # noqa: SLF001
-            except AdminError:
+                admin = self._client._admin_api().within(_LOOK_DEADLINE_SECONDS)  # noqa: SLF001  # the client's own
+                stats = admin.internal_stats(cursor.topic)
+            except PulsarExtError:  # none answers, or none is known: everything still leaves, one by one
+                cursor.looked = now + _LOOK_AGAIN_SECONDS
                 if behind:
                     self._settles = now + _LOOK_SECONDS
+                return
+            cursor.behind = cursor.behind + 1 if self._learn(cursor, stats, behind=behind) else 0
+            if not cursor.behind:
                 continue
-            if self._learn(cursor, stats, behind=behind):
+            if cursor.behind < _LOOKS:
+                self._settles = now + _SETTLE_SECONDS  # what was sent again may be on its way
+            else:
+                cursor.behind = 0
                 self._go_back(cursor, stats.cursors[self.subscription].mark_delete_position)
 
     def _learn(self, cursor: Cursor, stats: InternalStats, *, behind: bool) -> bool:

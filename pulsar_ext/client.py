@@ -22,6 +22,7 @@ from ._official import (
     ClientDoor,
     TableViewDoor,
     consumers_of,
+    inner_message_of,
     named_arguments,
     reader_heard,
     refuse_after_fork,
@@ -41,6 +42,7 @@ from .producer_factory import make_producer
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
 from .reader import Reader
+from .redelivery import take_over_redelivery
 from .resolver import Resolver
 from .skip import Skipper, SkipResult
 
@@ -182,7 +184,6 @@ class Client(ClientDoor):
         check_key_shared(named["key_shared_policy"], named["consumer_type"])
         messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
         splits = named["consumer_type"] in _SPLITTING
-        policy = named["dead_letter_policy"]
         acks = Acknowledger(
             self,
             self._keeper,
@@ -195,16 +196,22 @@ class Client(ClientDoor):
         )
         # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
         named["batch_index_ack_enabled"] = True
+        redelivery = take_over_redelivery(self, self._keeper, named, acks, splits=splits)
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
         if listener:
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
+                inner = inner_message_of(message)
+                if redelivery.screens and not redelivery.screen(inner):
+                    return
                 topic = official.topic()
                 heard = subscribed[topic]() if topic in subscribed else None
                 if heard is None:  # one of several topics: the C++ consumer of that topic alone
-                    heard = Consumer._of(official, self, messages, topic, splits=splits, acks=acks)  # noqa: SLF001
+                    heard = Consumer._of(  # noqa: SLF001
+                        official, self, messages, topic, splits=splits, acks=acks, redelivery=redelivery
+                    )
                 guard_listener(listener, heard, adopt_message(message, messages))
 
             named["message_listener"] = listen
@@ -216,10 +223,11 @@ class Client(ClientDoor):
             topic,
             splits=splits,
             acks=acks,
+            redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
-            max_redeliver_count=None if policy is None else policy.max_redeliver_count,
         )
         acks.attach(consumer.inner)
+        redelivery.attach(consumer.inner)
         subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
         return consumer

@@ -8,7 +8,6 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,11 +24,12 @@ from ._official import (
 )
 from .ack_flush import AckScope, Overheard, flush_acks
 from .callbacks import refuse_in_callback
-from .errors import InvalidUse
 from .message import Message
-from .message_id import ChunkMessageId, MessageId, Origin, from_inner, is_chunked
+from .message_id import MessageId, Origin, from_inner
 from .receiving import Receiving
-from .resolver import as_message_id, entry_topic, is_open, seek_target
+from .receiving_many import ReceivingMany
+from .redelivery import Screened
+from .resolver import as_message_id, seek_target
 
 if TYPE_CHECKING:
     import re
@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 
     from .acknowledging import Acknowledger
     from .client import Client
+    from .redelivery import Redelivery
 
 __all__ = ["Consumer"]
 
-_log = logging.getLogger("pulsar_ext")
 
-
-class Consumer(Receiving, ConsumerDoor):
+class Consumer(ReceivingMany, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (
@@ -52,9 +51,10 @@ class Consumer(Receiving, ConsumerDoor):
         "_client",
         "_closed",
         "_inbox",
-        "_max_redeliver_count",
+        "_many",
         "_message_class",
         "_receive_call",
+        "_redelivery",
         "_source",
         "_splits",
         "_topics",
@@ -65,9 +65,10 @@ class Consumer(Receiving, ConsumerDoor):
         self._client: Client = None  # type: ignore[assignment]  # never opened
         self._closed = False
         self._message_class = Message
+        self._many = {}
         self._source = self._receive_call = self._inbox = self._acks = self.inner
         self._splits = False
-        self._max_redeliver_count: int | None = None
+        self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}
 
     @classmethod
@@ -80,8 +81,8 @@ class Consumer(Receiving, ConsumerDoor):
         *,
         splits: bool,
         acks: Acknowledger,
+        redelivery: Redelivery,
         queued: bool = True,
-        max_redeliver_count: int | None = None,
     ) -> Self:
         """Take over an official consumer.
 
@@ -92,19 +93,22 @@ class Consumer(Receiving, ConsumerDoor):
             topics: what was subscribed to.
             splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
             acks: its acknowledgements.
+            redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
-            max_redeliver_count: that of the dead letter policy.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._message_class = message_class
         self._topics = topics
         self._splits = splits
-        self._max_redeliver_count = max_redeliver_count
         self._batches = {}
+        self._many = {}
         self._acks, self._inbox = acks, acks.inbox
         self._closed = False
+        self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
+        if redelivery.screens:
+            self._source = self._receive_call = Screened(self._source, self._receive_call, redelivery.screen)
         refuse_after_fork(self)
         return self
 
@@ -124,7 +128,10 @@ class Consumer(Receiving, ConsumerDoor):
             for batches[thread] in iter(self.inner.batch_receive, None):
                 break
         messages = []
+        screen = self._redelivery.screen if self._redelivery.screens else None
         for inner in self._batches[thread]:
+            if screen is not None and not screen(inner):
+                continue
             message = new()
             message.inner = inner
             messages.append(message)
@@ -232,37 +239,40 @@ class Consumer(Receiving, ConsumerDoor):
     def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
 
+        On an Exclusive or Failover subscription the broker then redelivers everything that is not acknowledged.
+
         Raises:
             TopicRequired: the consumer reads several topics and the id does not say which one.
+            pulsar.AlreadyClosed: it is closed.
         """
+        if self._closed:
+            raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
+        if isinstance(message, pulsar.Message):
+            message = inner_message_of(message)
         if isinstance(message, InnerMessage):
-            message = Message._wrap(message)  # noqa: SLF001  # our own class
-        if isinstance(message, MessageDoor) and not (
-            self._splits and is_chunked(message.inner.message_id().serialize())
-        ):
-            self.inner.negative_acknowledge(message.inner)
-        elif self._splits:
-            if not self._is_for_dead_letter(message):
-                for inner in self._to_redeliver(message):
-                    self.inner.negative_acknowledge(inner)
-        elif isinstance(message, MessageDoor):
-            self.inner.negative_acknowledge(message.inner)
-        elif isinstance(message, pulsar.Message):
-            super().negative_acknowledge(message)
-        else:
-            self.inner.negative_acknowledge(self._with_topic(as_message_id(message)))
+            self._redelivery.nack_message(message)
+            return
+        ours = as_message_id(message)
+        topic = self._acks.topic_of(ours)
+        if ours.origin is not Origin.LIVE or ours.topic_name() is None:
+            ours.topic_name(topic)
+        self._redelivery.nack(ours)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
         self._forget_answers()
+        self._forget_many()
+        self._batches.clear()
         self._acks.flush()
+        self._redelivery.forget()
         self.inner.redeliver_unacknowledged_messages()
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         refuse_in_callback(self._client, "unsubscribe")
-        self.inner.unsubscribe()
+        self._redelivery.forget()
         self._acks.forget()
+        self.inner.unsubscribe()
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds; see `Receiving.seek`.
@@ -273,13 +283,17 @@ class Consumer(Receiving, ConsumerDoor):
         target = seek_target(self._client.resolver, self._topics, messageid)
         self._acks.flush()
         self._forget_answers()
+        self._forget_many()
+        self._batches.clear()
         self.inner.seek(target)
         self._acks.forget()
+        self._redelivery.forget()
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
         if not self._closed:
             refuse_in_callback(self._client, "close")
+            self._redelivery.close()
             self._acks.close()
             self._inbox = closed("Consumer")
         super().close()
@@ -291,33 +305,6 @@ class Consumer(Receiving, ConsumerDoor):
         last.origin = Origin.NUMBERS
         return last
 
-    def _is_for_dead_letter(self, message: Any) -> bool:
-        """Whether one more redelivery would make the C++ client send a chunked message to the dead letter topic.
-
-        Its dead letter producer cannot send what needs chunks, and a dead letter that fails ends the process.
-        """
-        if self._max_redeliver_count is None:
-            return False
-        if not isinstance(message, pulsar.Message):
-            ours = as_message_id(message)
-            if is_open(ours) or isinstance(ours, ChunkMessageId):
-                raise InvalidUse(
-                    "With a dead letter policy, a chunked message is negatively acknowledged by the message, not by "
-                    "its id, which does not tell how often it was delivered."
-                )
-            return False
-        if not isinstance(message.message_id(), ChunkMessageId):
-            return False
-        if message.redelivery_count() < self._max_redeliver_count:
-            return False
-        _log.error(
-            "%r was redelivered %d times and stays unacknowledged: the official client's dead letter producer cannot "
-            "send a chunked message. Send it on with a producer of your own and acknowledge it.",
-            message.message_id(),
-            message.redelivery_count(),
-        )
-        return True
-
     def _overhear(self) -> Overheard:
         """Note what is received from now on."""
         heard = Overheard(self)
@@ -328,22 +315,3 @@ class Consumer(Receiving, ConsumerDoor):
         message = self._message_class()
         message.inner = inner
         return message
-
-    def _topic_of(self, message_id: MessageId) -> str:
-        return entry_topic(self._topics if isinstance(self._topics, str) else None, message_id)
-
-    def _with_topic(self, message_id: MessageId) -> Any:
-        """Give the C++ id; one that was stored names its topic, which consumers of several topics insist on."""
-        if message_id.origin is not Origin.LIVE:
-            message_id.inner.topic_name(self._topic_of(message_id))
-        return message_id.inner
-
-    def _to_redeliver(self, message: Any) -> list[Any]:
-        """Give the C++ ids whose redelivery brings the whole message."""
-        if isinstance(message, pulsar.Message):
-            ours = message.message_id() if isinstance(message, Message) else as_message_id(message.message_id())
-        else:
-            ours = as_message_id(message)
-        if not (isinstance(ours, ChunkMessageId) or is_open(ours)):
-            return [self._with_topic(ours)]
-        return self._client.resolver.to_redeliver(self._topic_of(ours), ours)

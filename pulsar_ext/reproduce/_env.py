@@ -70,12 +70,17 @@ class Env:
         """Name a topic that nobody else has."""
         return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
 
-    def client(self, pulsar: ModuleType) -> Any:
-        """Open a client; the caller closes it."""
+    @property
+    def service_url(self) -> str:
+        """Where clients connect."""
+        return self._place.service_url
+
+    def client(self, pulsar: ModuleType, service_url: str | None = None) -> Any:
+        """Open a client, perhaps through a proxy; the caller closes it."""
         options: dict[str, Any] = {} if pulsar is official else {"admin": self._place.admin_url}
         if self._place.token is not None:
             options["authentication"] = pulsar.AuthenticationToken(self._place.token)
-        return pulsar.Client(self._place.service_url, **options)
+        return pulsar.Client(service_url or self._place.service_url, **options)
 
     def chunked(self, label: str, chunks: int = 3) -> bytes:
         """Make a payload of that label that a producer with chunking sends in so many chunks."""

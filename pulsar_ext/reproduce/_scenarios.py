@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Final
 from pulsar_ext.errors import InvalidUse
 
 from . import (
+    ack_batch_index,
+    ack_disconnected,
+    ack_lost_on_crash,
+    ack_then_reset,
     batch_parse_garbage,
     callback_raises,
     chunk_ack_deserialized,
@@ -16,6 +20,7 @@ from . import (
     chunk_queue_full,
     chunk_reader_start,
     chunk_seek,
+    dead_letter_batch,
     exit_acknowledged,
     exit_pending,
     forked_client,
@@ -49,9 +54,14 @@ _MODULES = (
     interrupted_receive,
     exit_pending,
     exit_acknowledged,
+    ack_lost_on_crash,
+    ack_disconnected,
+    ack_then_reset,
+    dead_letter_batch,
     forked_client,
     callback_raises,
     batch_parse_garbage,
+    ack_batch_index,
 )
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(

@@ -1,0 +1,284 @@
+"""Measure acknowledging and receiving many: `python -m benchmarks.acks [--rounds N] [--json] [--save] [--url … …]`.
+
+Starts a broker of its own. Each path is compared with the official client's loop by turns, and the ratio is the median
+over the pairs. Then a proxy that reads the frames counts the acknowledgement commands that either client sends for
+1,000 messages. `--save` writes RESULTS-acks.md beside this program. Exits with 1 if a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime as dt
+import json
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+import uuid
+from dataclasses import asdict
+from itertools import repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import pulsar
+
+import pulsar_ext
+from benchmarks.cases import fill
+from benchmarks.measure import Case, Result, Side, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_CALLS: Final = 200_000
+_COUNTED: Final = 20_000
+_ACK: Final = 10
+"""`BaseCommand.Type.ACK` of the wire protocol."""
+_UNBATCHED: Final = "-unbatched"
+
+
+@contextlib.contextmanager
+def _subscribed(side: Side, suffix: str = "", **options: Any) -> Iterator[Any]:
+    if side.lib is pulsar:
+        options.pop("ack_group_time_ms", None)
+    consumer = side.client.subscribe(
+        side.topic + suffix,
+        f"bench-{side.lib.__name__}",
+        initial_position=side.lib.InitialPosition.Earliest,
+        receiver_queue_size=5000,
+        **options,
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.unsubscribe()
+        consumer.close()
+
+
+def _loop(consumer: Any, calls: int) -> None:
+    receive, acknowledge = consumer.receive, consumer.acknowledge
+    for _ in repeat(None, calls):
+        acknowledge(receive())
+
+
+def _receive_loop(consumer: Any, calls: int) -> None:
+    receive = consumer.receive
+    for _ in repeat(None, calls):
+        receive()
+
+
+def _many(consumer: Any, calls: int) -> None:
+    left = calls
+    while left > 0:
+        left -= len(consumer.receive_many(min(left, 1000)))
+
+
+def _iterate(consumer: Any, calls: int) -> None:
+    left = calls
+    for _ in consumer:
+        left -= 1
+        if not left:
+            break
+
+
+def _many_acknowledged(consumer: Any, calls: int) -> None:
+    left = calls
+    while left > 0:
+        messages = consumer.receive_many(min(left, 1000))
+        consumer.acknowledge_many(messages)
+        left -= len(messages)
+
+
+def _case(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
+    """Make a case; messages that come one an entry are slow to come, so that fewer of them do."""
+
+    @contextlib.contextmanager
+    def prepare(side: Side, calls: int) -> Iterator[Any]:
+        with _subscribed(side, suffix, **options) as consumer:
+            consumer.receive()
+            run = official if side.lib is pulsar else ours
+            yield lambda: run(consumer, calls)
+
+    # All threads count: groups are sent by a thread of their own.
+    return Case(name, _CALLS // 5 if suffix else _CALLS, prepare, goal, threads=True)
+
+
+_SHARED: Final = {"consumer_type": pulsar.ConsumerType.Shared}
+_GROUPED: Final = {"ack_group_time_ms": 100}
+CASES: Final = (
+    _case("receive(), acknowledge(message), Exclusive, grouped", _loop, _loop, 1.5, **_GROUPED),
+    _case("receive(), acknowledge(message), Exclusive, default", _loop, _loop, 1.5),
+    _case("receive(), acknowledge(message), Shared", _loop, _loop, 1.0, **_SHARED),
+    _case("receive(), acknowledge(message), Exclusive, grouped, unbatched", _loop, _loop, 1.0, _UNBATCHED, **_GROUPED),
+    _case("receive(), acknowledge(message), Shared, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_SHARED),
+    _case("receive_many(1000) / receive()", _receive_loop, _many, 1.8),
+    _case("for message in consumer / receive()", _receive_loop, _iterate, 1.8),
+    _case("receive_many, acknowledge_many / receive(), acknowledge(message)", _loop, _many_acknowledged, 1.8),
+)
+
+
+class _CountingProxy:
+    """Forwards to a broker and counts the acknowledgement commands on their way there."""
+
+    def __init__(self, service_url: str) -> None:
+        target = urlsplit(service_url)
+        self._target = (target.hostname or "localhost", target.port or 6650)
+        self._listener = socket.create_server(("localhost", 0))
+        self.service_url = f"pulsar://localhost:{self._listener.getsockname()[1]}"
+        self.commands = self.bytes = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                broker = socket.create_connection(self._target)
+                threading.Thread(target=self._forward, args=(broker, client), daemon=True).start()
+                threading.Thread(target=self._count, args=(client, broker), daemon=True).start()
+
+    @staticmethod
+    def _forward(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+
+    def _count(self, source: socket.socket, sink: socket.socket) -> None:
+        held = bytearray()
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+                held += data
+                # A frame: its size, the command's size, the command; a command begins with its type.
+                while len(held) >= 4 and len(held) >= (size := 4 + int.from_bytes(held[:4], "big")):
+                    if held[8] == 0x08 and held[9] == _ACK:
+                        self.commands += 1
+                        self.bytes += size
+                    del held[:size]
+
+
+def _count(lib: Any, url: str, admin_url: str, topic: str, **options: Any) -> tuple[float, float]:
+    """Count the commands, and their bytes, that a client sends for 1,000 messages."""
+    proxy = _CountingProxy(url)
+    admin = {} if lib is pulsar else {"admin": admin_url}
+    client = lib.Client(proxy.service_url, logger=_logger(), **admin)
+    side = Side(lib, client, topic, topic)
+    with _subscribed(side, "", **options) as consumer:
+        _loop(consumer, _COUNTED)
+        time.sleep(0.5)
+        counts = proxy.commands, proxy.bytes
+    client.close()
+    proxy.close()
+    return counts[0] / _COUNTED * 1000, counts[1] / _COUNTED * 1000
+
+
+def _logger() -> Any:
+    return pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def main() -> int:
+    """Measure, print, and save if asked to; return 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.acks", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="pairs of runs for each path (15)")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of tables")
+    parser.add_argument("--save", action="store_true", help="write RESULTS-acks.md beside this program")
+    parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
+    arguments = parser.parse_args()
+    with _broker(arguments.url) as (url, admin_url):
+        results, counts = _measure(url, admin_url, arguments.rounds)
+    page = _page(results, counts)
+    if arguments.as_json:
+        print(json.dumps({"results": [asdict(one) for one in results], "commands": counts}, indent=1))
+    else:
+        print(page)
+    if arguments.save:
+        Path(__file__).with_name("RESULTS-acks.md").write_text(page, encoding="utf-8")
+    return 0 if all(result.reached for result in results) else 1
+
+
+Counts = list[tuple[str, float, float, float, float]]
+
+
+def _measure(url: str, admin_url: str, rounds: int) -> tuple[list[Result], Counts]:
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    with contextlib.ExitStack() as clients:
+        sides = []
+        for lib, options in ((pulsar, {}), (pulsar_ext, {"admin": admin_url})):
+            client = lib.Client(url, logger=_logger(), **options)
+            clients.callback(client.close)
+            sides.append(Side(lib, client, topic, topic))
+        fill(sides[0].client, topic, _CALLS + _COUNTED)
+        producer = sides[0].client.create_producer(topic + _UNBATCHED, block_if_queue_full=True)
+        for _ in repeat(None, _CALLS // 2):
+            producer.send_async(b"x" * 100, None)
+        producer.flush()
+        results = [measure(case, (sides[0], sides[1]), rounds) for case in CASES]
+    counts: Counts = []
+    for name, suffix, options in (
+        ("Exclusive, batches of 500", "", _GROUPED),
+        ("Shared, batches of 500", "", _SHARED),
+        ("Exclusive, unbatched", _UNBATCHED, _GROUPED),
+        ("Shared, unbatched", _UNBATCHED, _SHARED),
+    ):
+        both = [_count(lib, url, admin_url, topic + suffix, **options) for lib in (pulsar, pulsar_ext)]
+        counts.append((name, both[0][0], both[1][0], both[0][1], both[1][1]))
+    return results, counts
+
+
+@contextlib.contextmanager
+def _broker(urls: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    if urls is not None:
+        yield urls[0], urls[1]
+        return
+    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
+
+    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
+    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
+        yield broker.service_url, broker.admin_url
+
+
+def _page(results: list[Result], counts: Counts) -> str:
+    lines = [
+        "| path | pulsar ns | pulsar_ext ns | ratio | quartiles | CPU ratio | goal | |",
+        "|---|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    lines += [
+        f"| {one.name} | {one.official_ns:,.0f} | {one.ours_ns:,.0f} | {one.ratio:.2f} | "
+        f"{one.low:.2f} to {one.high:.2f} | {one.cpu_ratio:.2f} | {one.goal:.2f} | {'' if one.reached else 'missed'} |"
+        for one in results
+    ]
+    sent = [
+        "| for 1,000 messages | pulsar: commands | pulsar_ext: commands | pulsar: bytes | pulsar_ext: bytes |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    sent += [f"| {name} | {a:.2f} | {b:.2f} | {c:,.0f} | {d:,.0f} |" for name, a, b, c, d in counts]
+    facts = f"{dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores ({platform.machine()}), shared with the broker"
+    return "\n".join(
+        [
+            "# Speed: acknowledging, and receiving many",
+            "",
+            f"{facts}, Python {platform.python_version()}. Messages of 100 bytes, {_CALLS:,} a run, in batches of 500",
+            "unless said otherwise; a receiver queue of 5,000 for both clients. Ratios are medians over pairs of runs;",
+            "the CPU ratio counts every thread of the process.",
+            "",
+            "Repeat: `python -m benchmarks.acks --save`, with the extra `bench`.",
+            "",
+            *lines,
+            "",
+            "Acknowledgement commands on the wire, counted by a proxy while messages are received and acknowledged one",
+            f"by one ({_COUNTED:,} messages, as fast as they come):",
+            "",
+            *sent,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Acknowledging one message of a batch by its stored id acknowledges the whole batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._env import END, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 10
+_RECEIVE_MILLIS = 20_000
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Receive a batch, acknowledge its first message by stored bytes, and receive the rest on a new connection."""
+    topic, client = env.topic(), env.client(pulsar)
+    sent = [f"message {number}" for number in range(_MESSAGES)]
+    try:
+        consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
+        for text in sent:
+            producer.send_async(text.encode(), None)
+        producer.flush()
+        first = consumer.receive(_RECEIVE_MILLIS).message_id()
+        consumer.acknowledge(pulsar.MessageId.deserialize(first.serialize()))
+        consumer.close()
+        client.create_producer(topic).send(END.encode())
+        consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
+        left = list(labels(consumer.receive))
+    finally:
+        client.close()
+    return Counts.of(sent[1:], left)
+
+
+SCENARIO = Scenario(
+    name="ack-batch-index",
+    claim="acknowledging one message of a batch by its stored id leaves the others",
+    reference="docs/acks.md#batches",
+    run=run,
+    profile="batch-index-acks",
+)

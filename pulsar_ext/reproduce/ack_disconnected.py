@@ -1,0 +1,54 @@
+"""Acknowledgements given while there is no connection are lost, although the client comes back."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pulsar_ext.testing import FaultProxy
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 20
+_RECEIVE_MILLIS = 20_000
+_DOWN_SECONDS, _BACK_SECONDS = 0.5, 5.0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Receive, lose the connection, acknowledge, get the connection back, and look at the broker's cursor."""
+    topic, direct = env.topic(), env.client(pulsar)
+    with FaultProxy.to(env.service_url) as proxy:
+        client = env.client(pulsar, proxy.service_url)
+        try:
+            consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+            producer = direct.create_producer(topic)
+            for number in range(_MESSAGES):
+                producer.send(f"message {number}".encode())
+            received = [consumer.receive(_RECEIVE_MILLIS) for _ in range(_MESSAGES)]
+            proxy.refuse()
+            proxy.cut()
+            for message in received:
+                consumer.acknowledge(message)
+            time.sleep(_DOWN_SECONDS)
+            proxy.accept()
+            time.sleep(_BACK_SECONDS)
+            left, _ = env.left_over(topic, "s")
+        finally:
+            client.close()
+            direct.close()
+    return Counts(_MESSAGES, _MESSAGES, duplicated=left)
+
+
+SCENARIO = Scenario(
+    name="ack-disconnected",
+    claim="what is acknowledged while the connection is down is acknowledged when it is back",
+    reference="docs/acks.md#disconnections",
+    run=run,
+)

@@ -1,0 +1,63 @@
+"""One refused message of a batch takes the whole batch to the dead letter topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._env import END, label, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 10
+_REFUSED = "message 3"
+_QUIET_MILLIS = 4_000
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Refuse the same message of a batch each time, acknowledge the others, and read the dead letter topic."""
+    topic, client = env.topic(), env.client(pulsar)
+    dead = f"{topic}-dead"
+    try:
+        consumer = client.subscribe(
+            topic,
+            "s",
+            consumer_type=pulsar.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, dead),
+        )
+        letters = client.subscribe(dead, "letters")
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
+        for number in range(_MESSAGES):
+            producer.send_async(f"message {number}".encode(), None)
+        producer.flush()
+        while True:
+            try:
+                message = consumer.receive(_QUIET_MILLIS)
+            except official.Timeout:
+                break
+            if label(message) == _REFUSED:
+                consumer.negative_acknowledge(message)
+            else:
+                consumer.acknowledge(message)
+        client.create_producer(dead).send(END.encode())
+        found = list(labels(letters.receive))
+    finally:
+        client.close()
+    # Whatever else is among the letters was acknowledged by the application, and is handled twice.
+    return Counts(sent=1, delivered=int(_REFUSED in found), lost=int(_REFUSED not in found), duplicated=len(found) - 1)
+
+
+SCENARIO = Scenario(
+    name="dead-letter-batch",
+    claim="a dead letter is the one message that was refused too often, not its batch",
+    reference="docs/acks.md#redelivery-and-dead-letters",
+    run=run,
+)
