@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import itertools
 import os
 import sys
 import weakref
@@ -58,6 +59,7 @@ __all__ = [
     "inner_producer_of",
     "made_up_batch",
     "named_arguments",
+    "official_message",
     "polling",
     "raise_result",
     "reader_heard",
@@ -187,6 +189,10 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
     inner: Any
     _window: Any
     _barred: bool
+    _highest = -1
+    """The highest sequence id that a message was given."""
+    _following: Iterator[int] | None = None
+    """The numbers behind it."""
 
     def __init__(self) -> None:
         self.inner = _never_opened("Producer", "Client.create_producer()")
@@ -205,7 +211,17 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> Any:
-        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id."""
+        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id.
+
+        Behind a message with a sequence id, one without any gets the next number: the C++ client's own would be lower,
+        and a broker that deduplicates would drop it.
+        """
+        if sequence_id is not None:
+            if type(sequence_id) is int and sequence_id > self._highest:
+                self._highest = sequence_id  # type: ignore[misc]  # lives in the official class's dict
+                self._following = itertools.count(sequence_id + 1)  # type: ignore[misc]
+        elif self._following is not None:
+            sequence_id = next(self._following)
         if (
             properties is None
             and ordering_key is None
@@ -444,6 +460,11 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     named = dict(bound.arguments)
     named.pop("self")
     return named
+
+
+def official_message(inner: Any) -> pulsar.Message:
+    """Wrap a C++ message as officially."""
+    return pulsar.Message._wrap(inner)
 
 
 def inner_message_of(official: Any) -> Any:

@@ -211,10 +211,12 @@ class BatchingProducer(Producer):
             patient: whether to wait for room in any case.
         """
         if options and stands_alone(options):
-            message = self.build(content, **options)
             with self._lock:
                 if self._has_room() or self._make_room(callback, patient=patient):
-                    self._push_alone(message, callback, ())
+                    number = self._number(options)
+                    message = self.build(content, **{**options, "sequence_id": number})
+                    self._push_alone(message, callback, (number,))
+                    self._numbers.last = max(self._numbers.last, number)
             return
         data, fields, keys = (
             self.encode(content, options)
@@ -230,10 +232,14 @@ class BatchingProducer(Producer):
         with self._lock:
             if not self._has_room() and not self._make_room(callback, patient=patient):
                 return
-            given = options.get("sequence_id")
-            sequence_id = self._numbers.last + 1 if given is None else given
+            sequence_id = self._number(options)
             self._join(key_of(options), (data, callback, sequence_id, fields, keys))
             self._numbers.last = max(self._numbers.last, sequence_id)
+
+    def _number(self, options: dict[str, Any]) -> int:
+        """Give a message's sequence id: an automatic one goes on behind explicit ones."""
+        given: int | None = options.get("sequence_id")
+        return self._numbers.last + 1 if given is None else given
 
     def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
         """Write a message's payload, what it has besides, and its keys.

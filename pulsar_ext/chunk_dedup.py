@@ -180,10 +180,12 @@ class ChunkedDedupProducer(DedupProducer):
     def _resolve(self, sequence_id: int, data: bytes | None, options: dict[str, Any]) -> tuple[Any, MessageId | None]:
         """Find out whether a message is whole on the topic, and send it under derived names until it is."""
         redo = self._redo
-        attempt = 0
+        name, attempt = redo.name, 0
         while True:
+            # Who takes the name over keeps what is still on an earlier connection's way from being written.
+            self._close(self._patiently(partial(redo.open_as, name)))
             self._patiently(redo.settle)
-            if self._patiently(lambda: is_whole(redo.admin, redo.topic, redo.name, sequence_id)):
+            if self._patiently(lambda: is_whole(redo.admin, redo.topic, redo.name, sequence_id, trimmed=False)):
                 return DUPLICATE_MESSAGE, None
             attempt += 1
             name = f"{redo.name}~{attempt}"
@@ -191,14 +193,17 @@ class ChunkedDedupProducer(DedupProducer):
             try:
                 if producer.last_sequence_id() >= sequence_id:
                     continue  # this name was tried before, and has not got it through either
-                inner = inner_producer_of(producer)
                 message = build_plain(data, {**options, "sequence_id": sequence_id})
-                result, message_id = self._send_watched(inner, message)
+                result, message_id = self._send_watched(inner_producer_of(producer), message)
             finally:
-                with contextlib.suppress(pulsar.PulsarException):
-                    producer.close()
+                self._close(producer)
             if result is not None:
                 return result, message_id
+
+    @staticmethod
+    def _close(producer: pulsar.Producer) -> None:
+        with contextlib.suppress(pulsar.PulsarException):
+            producer.close()
 
     def _reopened(self) -> Any:
         """Open a C++ producer of the own name again."""

@@ -429,7 +429,8 @@ class Client(ClientDoor):
                     with contextlib.suppress(pulsar.PulsarException):
                         producer.finish(deadline)
                 self._keeper.close()
-                self.inner.close()
+                with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
+                    self.inner.close()
             finally:
                 self._closed = True
                 self._close_admin()

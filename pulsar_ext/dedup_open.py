@@ -9,6 +9,7 @@ name that was idle for long is forgotten, while its messages are still there.
 from __future__ import annotations
 
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from .dedup import Sequence, StoredEntry, persisted_above
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
 
     from .admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["Opening", "check_deduplication_arguments", "is_whole", "open_surely", "same_name", "stored_entry", "tail"]
+__all__ = [
+    "Opening",
+    "TrimmedGroupWarning",
+    "check_deduplication_arguments",
+    "is_whole",
+    "open_surely",
+    "same_name",
+    "stored_entry",
+    "tail",
+]
 
 _SEQUENCE_ID = 8
 _LOOKED_AT = 256
@@ -57,6 +67,10 @@ def check_deduplication_arguments(named: dict[str, Any]) -> None:
     first = named["initial_sequence_id"]
     if first is not None and (isinstance(first, bool) or not isinstance(first, int) or first < -1):
         raise InvalidUse(f"initial_sequence_id is {first!r}; it must be -1 or more.")
+
+
+class TrimmedGroupWarning(UserWarning):
+    """It cannot be proved that a producer of batches by key was not killed in the midst of a group."""
 
 
 class Opening:
@@ -134,8 +148,8 @@ class Opening:
         if published < 0:
             self._check_fresh()
         elif self._group:
-            above = persisted_above(published, self._own(), self._group)
-        elif self._chunked and not is_whole(self._admin, self._topic, self._name, published):
+            above = persisted_above(published, self._own(published), self._group)
+        elif self._chunked and not is_whole(self._admin, self._topic, self._name, published, trimmed=True):
             self.half = published
             published -= 1
         return Sequence(max(published, -1), above, first=self._initial + 1)
@@ -147,11 +161,21 @@ class Opening:
         except (AdminError, ValueError):
             return 0
 
-    def _own(self) -> Iterator[StoredEntry]:
+    def _own(self, published: int) -> Iterator[StoredEntry]:
         stats = self._admin.internal_stats(self._topic)
+        known = False
         for entry in tail(self._admin, self._topic, stats, payload=True):
             if same_name(entry.producer_name, self._name):
+                known = True
                 yield stored_entry(entry)
+        if not known:
+            warnings.warn(
+                f"{self._topic} holds nothing of the producer {self._name} any more, whose last sequence id is "
+                f"{published}. If it was killed in the midst of a group of batches by key, and what was persisted of "
+                "the group has been trimmed since, those messages are stored again when they are sent again.",
+                TrimmedGroupWarning,
+                stacklevel=2,
+            )
 
     def _check_fresh(self) -> None:
         """Find out that the topic holds nothing of a name that the broker does not know."""
@@ -202,10 +226,17 @@ def _shown(name: str) -> str:
     return name.encode("latin-1", "replace").decode("latin-1")
 
 
-def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int) -> bool:
+def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int, *, trimmed: bool) -> bool:
     """Find out whether the topic holds a message, whole: its last chunk, or the message itself if it has none.
 
     It is the last that this name, or one derived from it, has sent.
+
+    Args:
+        admin: the admin API.
+        topic: the topic or partition.
+        name: the producer's.
+        sequence_id: the message's.
+        trimmed: the answer if the topic holds nothing of this name, as after everything was consumed and trimmed.
 
     Raises:
         MessageIdUnresolved: it is not among the last 10,000 entries.
@@ -223,7 +254,7 @@ def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int) -> boo
                 f"{name} with sequence id {sequence_id} is there whole.",
                 position=None,
             )
-    return False
+    return trimmed
 
 
 def stored_entry(entry: EntryMetadata) -> StoredEntry:

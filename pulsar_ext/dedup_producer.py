@@ -63,6 +63,8 @@ class DedupProducer(BatchingProducer):
 
     # Sending
 
+    _swift = frozenset({"sequence_id"})
+
     def post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
     ) -> None:

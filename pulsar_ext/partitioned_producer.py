@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from ._official import shaped_like
+from ._official import official_message, shaped_like
 from .bulk import Bulk, SentMany, columns_of
 from .callbacks import SENDING, SendCallback, refuse_in_callback
 from .message_id import MessageId
@@ -110,7 +110,7 @@ class Routing:
     def choose(self, message: Any, size: int, options: dict[str, Any], partitions: int) -> int:
         """Give the partition of a built message; a router's answer may be none."""
         if self.router is not None:
-            return self.router(message, partitions)
+            return self.router(official_message(message), partitions)
         key = options.get("partition_key")
         if key is not None:
             return key_hash(key) % partitions

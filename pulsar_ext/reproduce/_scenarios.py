@@ -21,6 +21,8 @@ from . import (
     chunk_reader_start,
     chunk_seek,
     dead_letter_batch,
+    dedup_batch_duplicates,
+    dedup_batch_loss,
     exit_acknowledged,
     exit_pending,
     forked_client,
@@ -28,6 +30,7 @@ from . import (
     key_shared_batch_misroute,
     key_shared_uncovered_stall,
     seek_beyond_end,
+    sequence_id_zero,
     skip_batched,
     skip_mid_chunk,
 )
@@ -62,6 +65,9 @@ _MODULES = (
     callback_raises,
     batch_parse_garbage,
     ack_batch_index,
+    dedup_batch_loss,
+    dedup_batch_duplicates,
+    sequence_id_zero,
 )
 
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(

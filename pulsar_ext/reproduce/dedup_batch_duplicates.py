@@ -1,0 +1,32 @@
+"""The broker remembers a batch by its first message's id, so the rest of it is stored again by who resumes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._dedup import send_numbers
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send 1 to 6 in a batch; resume from 4 under the same name, and send up to 13 in one batch."""
+    topic = env.topic()
+    send_numbers(pulsar, env, topic, range(1, 7), batched=True)
+    send_numbers(pulsar, env, topic, range(4, 14), batched=True)
+    return Counts.of([str(number) for number in range(1, 14)], env.stored(topic))
+
+
+SCENARIO = Scenario(
+    name="dedup-batch-duplicates",
+    claim="with deduplication, a resumed producer's batch repeats nothing that is persisted",
+    reference="docs/reproduce.md#dedup-batch-duplicates",
+    run=run,
+    profile="dedup",
+)

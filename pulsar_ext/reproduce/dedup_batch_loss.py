@@ -1,0 +1,34 @@
+"""A batch that begins with a message that is persisted already is dropped whole, with its new messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._dedup import send_numbers
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send 1 to 6 in a batch; resume from 1 under the same name, and send up to 13 in one batch."""
+    topic = env.topic()
+    send_numbers(pulsar, env, topic, range(1, 7), batched=True)
+    results = send_numbers(pulsar, env, topic, range(1, 14), batched=True)
+    expected, stored = [str(number) for number in range(1, 14)], env.stored(topic)
+    ok = sum(result == pulsar.Result.Ok for result in results)
+    return Counts.of(expected, stored, note="all told Ok" if ok == len(expected) else "")
+
+
+SCENARIO = Scenario(
+    name="dedup-batch-loss",
+    claim="with deduplication, a resumed producer's batch loses none of its new messages",
+    reference="docs/reproduce.md#dedup-batch-loss",
+    run=run,
+    profile="dedup",
+)

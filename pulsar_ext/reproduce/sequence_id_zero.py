@@ -1,0 +1,32 @@
+"""Sequence id 0 is taken for none, so the message that has it is stored again when it is sent again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._dedup import send_numbers
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send 0, 1 and 2, each as an entry of its own; resume from 0 under the same name."""
+    topic = env.topic()
+    for _ in range(2):
+        send_numbers(pulsar, env, topic, range(3), batched=False)
+    return Counts.of([str(number) for number in range(3)], env.stored(topic))
+
+
+SCENARIO = Scenario(
+    name="sequence-id-zero",
+    claim="sequence id 0 is a sequence id: its message is deduplicated as any other",
+    reference="docs/reproduce.md#sequence-id-zero",
+    run=run,
+    profile="dedup",
+)

@@ -1,0 +1,128 @@
+"""One writer of `producer.py`: sends 0, 1, 2 … with these sequence ids, and resumes where its client says."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pulsar as official
+
+import pulsar_ext
+
+__all__ = ["KINDS", "Kind", "Task", "write"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of producer: its arguments, and what it sends."""
+
+    settings: dict[str, Any]
+    per_second: int
+    keys: int = 0
+    bytes: int = 0
+    partitioned: bool = False
+
+
+_BATCHED: Final = {"batching_enabled": True, "batching_max_messages": 50, "batching_max_publish_delay_ms": 5}
+KINDS: Final = {
+    "unbatched": Kind({}, 200),
+    "batched": Kind(_BATCHED, 1_000),
+    "key-batched": Kind({**_BATCHED, "batching_type": official.BatchingType.KeyBased}, 1_000, keys=7),
+    "chunked": Kind({"chunking_enabled": True}, 8, bytes=250_000),
+    "4 partitions": Kind(_BATCHED, 1_000, keys=40, partitioned=True),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a writer has to do, and where it says what it did."""
+
+    client: str
+    kind: str
+    topic: str
+    name: str
+    url: str
+    admin_url: str
+    send_timeout_millis: int
+    stop: str
+    result: str
+
+
+class _FailedError(Exception):
+    """A message was told anything but that it is persisted."""
+
+
+def write(task: Task) -> None:
+    """Write until the file `stop` exists and everything sent is persisted, as far as the client says."""
+    lib = importlib.import_module(task.client)
+    highest = 0
+    while True:
+        client = None
+        try:
+            more = {"admin": task.admin_url} if lib is pulsar_ext else {}
+            logger = official.ConsoleLogger(official.LoggerLevel.Error)
+            client = lib.Client(task.url, logger=logger, operation_timeout_seconds=10, **more)
+            highest = _session(lib, client, task, highest)
+        except (official.PulsarException, ValueError, _FailedError):
+            time.sleep(0.1)
+        else:
+            Path(task.result).write_text(json.dumps({"sent": highest}), encoding="utf-8")
+            client.close()
+            return
+        finally:
+            if client is not None:
+                _close(client)
+
+
+def _close(client: Any) -> None:
+    """Close, but not for longer than a broker that is away deserves."""
+
+    def close() -> None:
+        with contextlib.suppress(Exception):
+            client.close()
+
+    closer = threading.Thread(target=close, daemon=True)
+    closer.start()
+    closer.join(5)
+
+
+def _session(lib: Any, client: Any, task: Task, highest: int) -> int:
+    """Send from where the client says on; give how many numbers there are, once all are persisted."""
+    kind = KINDS[task.kind]
+    more: dict[str, Any] = {"deduplication": True} if lib is pulsar_ext else {}
+    producer = client.create_producer(
+        task.topic,
+        producer_name=task.name,
+        send_timeout_millis=task.send_timeout_millis,
+        block_if_queue_full=True,
+        **kind.settings,
+        **more,
+    )
+    last = producer.last_sequence_id_published() if lib is pulsar_ext else producer.last_sequence_id()
+    number = last + 1
+    failures: list[Any] = []
+
+    def told(result: Any, _message_id: Any) -> None:
+        if result != official.Result.Ok and result is not pulsar_ext.DUPLICATE_MESSAGE:
+            failures.append(result)
+
+    stop = Path(task.stop)
+    burst = max(1, kind.per_second // 100)
+    while not stop.exists() or number < highest:
+        for _ in range(burst):
+            options = {"partition_key": f"key-{number % kind.keys}"} if kind.keys else {}
+            producer.send_async(b"%d " % number + b"x" * kind.bytes, told, sequence_id=number, **options)
+            number += 1
+        if failures:
+            raise _FailedError(failures[0])
+        time.sleep(burst / kind.per_second)
+    producer.flush()
+    if failures:
+        raise _FailedError(failures[0])
+    return number
