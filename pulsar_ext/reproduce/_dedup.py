@@ -26,6 +26,8 @@ def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int
         results: list[Any] = []
         for number in numbers:
             producer.send_async(str(number).encode(), lambda result, _: results.append(result), sequence_id=number)
+            if not batched:
+                producer.flush()
         producer.flush()
         producer.close()
         return results

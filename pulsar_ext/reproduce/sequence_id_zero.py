@@ -16,7 +16,7 @@ __all__ = ["SCENARIO"]
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
-    """Send 0, 1 and 2, each as an entry of its own; resume from 0 under the same name."""
+    """Send 0, 1 and 2, one after the other; resume from 0 under the same name."""
     topic = env.topic()
     for _ in range(2):
         send_numbers(pulsar, env, topic, range(3), batched=False)

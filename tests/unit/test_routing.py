@@ -1,0 +1,50 @@
+"""Which partition a message goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.batches import Bounds
+from pulsar_ext.routing import RoundRobin, SinglePartition, key_hash
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [("", 3), ("a", 4), ("key-1", 2), ("é", 5), ("中文", 1), ("12345678", 2), ("123456789", 0), ("x" * 40, 5)],
+)
+def test_keys_go_where_the_cpp_client_sends_them(key, partition):
+    """Measured with pulsar-client 3.13.0 on a topic of seven partitions."""
+    assert key_hash(key) % 7 == partition
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 50))
+def test_a_hash_is_a_number_of_31_bits(key, partitions):
+    """Whatever the key."""
+    assert 0 <= key_hash(key) < 1 << 31
+    assert 0 <= key_hash(key) % partitions < partitions
+
+
+def test_without_batches_partitions_take_turns():
+    """One message each."""
+    router = RoundRobin(None, 10)
+    assert set(Counter(router.keyless(1, 5) for _ in range(50)).values()) == {10}
+
+
+def test_with_batches_a_partition_keeps_its_turn_for_a_batch():
+    """So many messages, or so many bytes, and then the next partition."""
+    router = RoundRobin(Bounds(4, 1000), 60_000)
+    chosen = [router.keyless(10, 3) for _ in range(12)]
+    assert [len(set(chosen[at : at + 4])) for at in (0, 4, 8)] == [1, 1, 1]
+    assert len(set(chosen)) == 3
+    by_bytes = RoundRobin(Bounds(1000, 100), 60_000)
+    assert len({by_bytes.keyless(60, 4) for _ in range(4)}) == 4
+
+
+def test_a_single_partition_stays():
+    """All messages without a key go to one."""
+    router = SinglePartition(9)
+    assert len({router.keyless(1, 9) for _ in range(20)}) == 1
