@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: test reproduce clean
+.PHONY: test reproduce pipeline clean
 
 test: $(VENV)/ready
 	$(VENV)/bin/tox run -e lint,types,unit,integration
 
 reproduce: $(VENV)/ready
 	$(VENV)/bin/tox run -q -e reproduce -- $(ARGS)
+
+pipeline: $(VENV)/ready
+	$(VENV)/bin/tox run -q -e pipeline -- $(ARGS)
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'

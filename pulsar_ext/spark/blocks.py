@@ -299,6 +299,21 @@ class Block:
     def _entry_id(self, kind: Any) -> Any:
         return pa.array(self.positions[1], kind)
 
+    def _begin_ledger_id(self, kind: Any) -> Any:
+        return pa.array(self._begins[0], kind)
+
+    def _begin_entry_id(self, kind: Any) -> Any:
+        return pa.array(self._begins[1], kind)
+
+    @cached_property
+    def _begins(self) -> tuple[Any, Any]:
+        ledger, entry, _ = self.positions
+        if self.firsts:
+            ledger, entry = ledger.copy(), entry.copy()
+            for index, first in self.firsts.items():
+                ledger[index], entry[index] = first.ledger_id, first.entry_id
+        return ledger, entry
+
     def _batch_index(self, kind: Any) -> Any:
         return pa.array(self.positions[2], kind)
 
@@ -338,6 +353,8 @@ _COLUMNS = {
     "__keySlot": Block._key_slot,  # noqa: SLF001
     "__ledgerId": Block._ledger_id,  # noqa: SLF001
     "__entryId": Block._entry_id,  # noqa: SLF001
+    "__beginLedgerId": Block._begin_ledger_id,  # noqa: SLF001
+    "__beginEntryId": Block._begin_entry_id,  # noqa: SLF001
     "__batchIndex": Block._batch_index,  # noqa: SLF001
 }
 

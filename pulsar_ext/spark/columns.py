@@ -35,6 +35,13 @@ _ALL = (
     Column("__keySlot", ("int",), "The slot the broker hashes it to: by ordering key, key, or producer and sequence."),
     Column("__ledgerId", ("bigint",), "The ledger of its (last) entry.", standard=False),
     Column("__entryId", ("bigint",), "Its (last) entry.", standard=False),
+    Column(
+        "__beginLedgerId",
+        ("bigint",),
+        "Where it begins: the ledger of its first chunk.",
+        standard=False,
+    ),
+    Column("__beginEntryId", ("bigint",), "Where it begins: the entry of its first chunk.", standard=False),
     Column("__batchIndex", ("int",), "Its index in the entry's batch, -1 if it is in none.", standard=False),
 )
 

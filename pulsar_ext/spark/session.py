@@ -19,6 +19,8 @@ _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # Jobs count their rows from the reports of a query's batches.
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
 }
 _LOCAL = {
     "spark.ui.enabled": "false",

@@ -1,0 +1,61 @@
+"""`plan_ranges`: key hash ranges of about equal weight for N consumers, from what topics really hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions
+
+from pulsar_ext.key_histogram import draw_histogram, weights_of
+from pulsar_ext.keys import plan_key_hash_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pulsar_ext.keys import KeyHashRanges
+
+__all__ = ["RangePlan", "plan_ranges"]
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """The ranges, in order, and the weight of each: messages or bytes."""
+
+    ranges: tuple[KeyHashRanges, ...]
+    weights: tuple[float, ...]
+
+
+def plan_ranges(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    parts: int,
+    *,
+    by: Literal["messages", "bytes"] = "messages",
+    png: Path | None = None,
+) -> RangePlan:
+    """Weigh the slots by all tasks at once, and cut them.
+
+    Args:
+        spark: a session that knows the source.
+        options: those of a batch read.
+        parts: how many ranges.
+        by: what a slot's weight is: messages, or bytes of payload.
+        png: where to draw the slots with the cuts; nowhere by default.
+
+    Raises:
+        InvalidUse: there cannot be so many ranges, or there is nothing to draw with.
+    """
+    plan_key_hash_ranges({}, parts)  # refuses a number that cannot be, before anything is read
+    columns = "__keySlot" if by == "messages" else "__keySlot,value"
+    frame = spark.read.format("pulsar").options(**{"columns": columns, **options}).load()
+    weight = functions.count("*") if by == "messages" else functions.sum(functions.length("value"))
+    rows = frame.groupBy("__keySlot").agg(weight.alias("weight"))
+    histogram = {row["__keySlot"]: float(row.weight or 0) for row in rows.collect()}
+    ranges = plan_key_hash_ranges(histogram, parts)
+    if png is not None:
+        draw_histogram(histogram, ranges, options.get("topic", "topics"), by, png)
+    return RangePlan(tuple(ranges), tuple(weights_of(histogram, ranges)))

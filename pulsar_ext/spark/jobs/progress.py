@@ -1,0 +1,53 @@
+"""What a streaming query does, one line a batch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ProgressLines", "line_of"]
+
+
+def line_of(report: Any) -> str:
+    """Write the report of one batch as a line."""
+    source = report.sources[0] if report.sources else None
+    behind = None
+    if source is not None and source.latestOffset:
+        try:
+            behind = json.loads(source.latestOffset).get("entriesBehind")
+        except (ValueError, AttributeError):
+            behind = None  # another source's offset
+    seconds = report.batchDuration / 1000
+    rate = f", {report.numInputRows / seconds:,.0f} rows/s" if seconds else ""
+    lag = "" if behind is None else f", was {behind:,} entries behind"
+    return f"batch {report.batchId}: {report.numInputRows:,} rows in {seconds:.1f} s{rate}{lag}"
+
+
+class ProgressLines(StreamingQueryListener):
+    """Tells each batch that read something as a line; `spark.streams.addListener(ProgressLines(print))`.
+
+    Args:
+        tell: is called with each line.
+    """
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark names it so, here and below
+        """Say nothing: the first batch will."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Tell one batch."""
+        if event.progress.numInputRows:
+            self._tell(line_of(event.progress))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Say nothing."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Say nothing: the query's caller knows how it ended."""
