@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from .errors import InvalidMessageId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from .acks import Entry
 
-__all__ = ["gather"]
+__all__ = ["gather", "gather_numbered"]
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _SHAPE = re.compile(
@@ -73,6 +73,45 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
                     at += 1
                 yield part, where, messages, bits, at
         at += 1
+
+
+def gather_numbered(
+    numbers: Sequence[int], id_at: Callable[[int], bytes]
+) -> Iterator[tuple[int, Entry, int, int, int]]:
+    """Read the ids of numbered messages, and of a batch only its ends where the numbers tell what is between them.
+
+    Messages with consecutive numbers were received one after the other by one thread, from a queue where a batch stands
+    in its order. If the last of them is as far behind the first in their batch as its number is, they are that part of
+    the batch; one that was left out had been acknowledged on the broker.
+
+    Args:
+        numbers: the number of each message in the order of the acknowledgements, 0 for none.
+        id_at: gives the serialized id of one of them.
+
+    Yields:
+        as `gather`.
+
+    Raises:
+        InvalidMessageId: as `gather`.
+    """
+    at, count = 0, len(numbers)
+    while at < count and (number := numbers[at]):
+        first = id_at(at)
+        match = _SHAPE.fullmatch(first)
+        if match is None or match[7] is None or (size := _number(match[7])) < 2:  # noqa: PLR2004  # no batch to see
+            yield from ((*found[:4], at) for found in gather([first]))
+            at += 1
+            continue
+        index = _number(match[6])
+        last = min(at + size - 1 - index, count - 1)
+        between = range(number, number + last - at + 1)
+        if list(numbers[at : last + 1]) != list(between) or id_at(last) != match[1] + _tails(size)[index + last - at]:
+            break
+        partition = -1 if match[4] is None else _number(match[4])
+        bits = ((1 << len(between)) - 1) << index
+        yield partition, (_number(match[2]), _number(match[3])), size, bits, last
+        at = last + 1
+    yield from ((*found[:4], at + found[4]) for found in gather([id_at(place) for place in range(at, count)]))
 
 
 def _varint(value: int) -> bytes:

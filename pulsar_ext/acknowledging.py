@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from ._official import InnerMessage, InnerMessageId
+from ._official import InnerMessage, InnerMessageId, MessageDoor
 from ._wire import decode
 from .ack_cursor import Cursor
-from .ack_ids import gather
+from .ack_ids import gather, gather_numbered
 from .acks import AckTracker, Group
 from .errors import AdminError, InvalidUse, MessageIdUnresolved, PulsarExtError
 from .message_id import ChunkMessageId, MessageId, Origin
@@ -28,7 +28,7 @@ from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .ack_keeper import AckKeeper
     from .acks import Entry, Leaving
@@ -92,20 +92,22 @@ class Acknowledger:
         self.subscription = subscription
         self.limit = 1 if wanted == 0 else 1000 if max_size is None else max_size
         self.scheduled = False
-        self.on_chunked: Callable[[bytes], None] | None = None
+        self.chunked: Callable[[bytes], None] = lambda _: None
+        self.numbers = not (time_ms is None and max_size is None)
         self._client, self._keeper, self._topics = client, keeper, topics
         # The C++ client's own grouping adds up to 100 ms; what may not wait so long has to be flushed out of it.
         self._forces = wanted < _OFFICIAL_MILLIS or (max_size is not None and max_size < 1000)  # noqa: PLR2004
         hold = wanted if wanted < _OFFICIAL_MILLIS else max(wanted - _OFFICIAL_MILLIS, _SHORTEST_HOLD_MILLIS)
         self._group = Group(hold, self.limit)
         # Single acknowledgements become a position only where grouping was asked for: see docs/acks.md.
-        self._runs = not splits and not (time_ms is None and max_size is None)
+        self._runs = not splits and self.numbers
         self.keeps_indexes = keeps_indexes
         self._cursors: dict[str | int, Cursor] = {}
         self._lock = threading.RLock()
         self._inner: Any = None
         self._ticked: float | None = None
-        self._down = False
+        self._down = self._was_down = False
+        self._splits, self._chunks = splits, False
         self._again: list[float] = []
         self._settles: float | None = None
         self._closed = False
@@ -122,9 +124,9 @@ class Acknowledger:
         self.scheduled = True
         self._keeper.watch(self)
 
-    def add_messages(self, inners: list[Any]) -> None:
-        """Acknowledge C++ messages."""
-        self.inbox.extend(inners)
+    def add_messages(self, messages: list[Any]) -> None:
+        """Acknowledge C++ messages, or numbered ones."""
+        self.inbox.extend(messages)
         if len(self.inbox) >= self.limit:
             self.filled()
         elif not self.scheduled:
@@ -309,7 +311,12 @@ class Acknowledger:
             if not self._down and not self._again:  # what left before the connection was lost is sent again after it
                 for cursor in self._cursors.values():
                     cursor.expire(now)
-            watching = pending or self._down or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
+            watching = (
+                pending
+                or self._down
+                or (self._splits and self._chunks)
+                or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
+            )
         if connected:
             self._look(now)
         if not watching and not self.inbox:
@@ -332,27 +339,41 @@ class Acknowledger:
         if not count:
             return
         # Taken by number: what another thread appends meanwhile stays.
-        messages = self.inbox[:count]
+        taken = self.inbox[:count]
         del self.inbox[:count]
+        if self.numbers and isinstance(self._topics, str):
+            inners = [one.inner if isinstance(one, MessageDoor) else one for one in taken]
+            numbers = [one.number if isinstance(one, MessageDoor) else 0 for one in taken]
+            found = gather_numbered(numbers, lambda at: _serialize(_message_id(inners[at])))
+            self._add(found, lambda at: inners[at].message_id())
+            return
+        messages = [one.inner if isinstance(one, MessageDoor) else one for one in taken] if self.numbers else taken
         inner_ids = list(map(_message_id, messages))
         ids = list(map(_serialize, inner_ids))
-        if not isinstance(self._topics, str):
-            for message, inner_id, data in zip(messages, inner_ids, ids, strict=True):
-                self._add(self._cursor(message.topic_name(), inner_id.partition()), [inner_id], [data])
+        if isinstance(self._topics, str):
+            self._add(gather(ids), inner_ids.__getitem__)
             return
-        self._add(None, inner_ids, ids)
+        for message, inner_id, data in zip(messages, inner_ids, ids, strict=True):
+            cursor = self._cursor(message.topic_name(), inner_id.partition())
+            self._add(gather([data]), [inner_id].__getitem__, cursor)
 
-    def _add(self, cursor: Cursor | None, inner_ids: list[Any], ids: list[bytes]) -> None:
-        for partition, entry, size, bits, at in gather(ids):
+    def _add(
+        self,
+        found: Iterable[tuple[int, Entry, int, int, int]],
+        id_at: Callable[[int], Any],
+        cursor: Cursor | None = None,
+    ) -> None:
+        for partition, entry, size, bits, at in found:
             to = cursor or self._cursors.get(partition) or self._partition(partition)
             if size > 0:
                 to.tracker.add_bits(entry, size, bits)
                 continue
-            if size < 0:
-                to.live[entry] = inner_ids[at]
-                self._note_first(to, entry, ids[at])
-                if self.on_chunked is not None:
-                    self.on_chunked(ids[at])
+            if size < 0:  # chunked: only its live id knows every chunk
+                to.live[entry] = id_at(at)
+                data = bytes(to.live[entry].serialize())
+                self._note_first(to, entry, data)
+                self._chunks = True
+                self.chunked(data)
             to.tracker.add_whole(entry)
 
     @staticmethod
@@ -428,12 +449,17 @@ class Acknowledger:
         elif self._again and now >= self._again[0]:
             del self._again[0]
             self._hand_over_again(now)
+            if self._splits and self._chunks and self._was_down and not self._again:
+                # The C++ client drops chunks whose first it did not get: that may be with another consumer.
+                self._was_down = False
+                self._inner.redeliver_unacknowledged_messages()
 
     def _reconnected(self, now: float, *, surely: bool) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""
         self._hand_over_again(now)
         self._down = False
         if surely:
+            self._was_down = True
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
         if surely or self._settles is None:
             self._settles = max([now, *self._again]) + _SETTLE_SECONDS

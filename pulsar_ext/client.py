@@ -35,6 +35,7 @@ from .builders import ConsumerBuilder, ReaderBuilder
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import AdminUnavailable, InvalidUse
+from .grouped_consumer import GroupedConsumer
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import adopt_message, message_class
@@ -182,7 +183,9 @@ class Client(ClientDoor):
         refuse_in_callback(self, "subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
         check_key_shared(named["key_shared_policy"], named["consumer_type"])
-        messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
+        grouped = not (ack_group_time_ms is None and max_ack_group_size is None)
+        several = not isinstance(topic, str)
+        messages = message_class(named["schema"], several_topics=several, numbered=grouped and not several)
         splits = named["consumer_type"] in _SPLITTING
         acks = Acknowledger(
             self,
@@ -216,7 +219,7 @@ class Client(ClientDoor):
 
             named["message_listener"] = listen
         official = super().subscribe(**named)
-        consumer = Consumer._of(  # noqa: SLF001
+        consumer = (GroupedConsumer if grouped else Consumer)._of(  # noqa: SLF001
             official,
             self,
             messages,

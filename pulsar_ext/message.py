@@ -52,9 +52,20 @@ class _MessageOfTopics(Message):
         return message_id
 
 
-def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
-    """Give the class whose messages decode with `schema`, and where they come from several topics, name theirs."""
-    base = _MessageOfTopics if several_topics else Message
+class _NumberedMessage(Message):
+    """A message with its place among those that one thread received."""
+
+    __slots__ = ("number",)
+    number: int
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where the slot is empty: of a message that was received in another way.
+        return 0 if name == "number" else super().__getattr__(name)
+
+
+def message_class(schema: Any, *, several_topics: bool = False, numbered: bool = False) -> type[Message]:
+    """Give the class whose messages decode with `schema`; those from several topics name theirs."""
+    base = _MessageOfTopics if several_topics else _NumberedMessage if numbered else Message
     if type(schema) is BytesSchema:
         return base
     return type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})

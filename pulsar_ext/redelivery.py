@@ -147,10 +147,10 @@ class Redelivery:
                 self._add(self._id_of(refused), since)
         with self._lock:
             inner = self._inner
-            late = self._unacked.due(now) if inner is not None else []
-            due = self._nacked.due(now) if inner is not None else []
+            late = [] if inner is None else self._unacked.due(now)
+            due = [] if inner is None else self._nacked.due(now)
         due += [self._entries(message_id) for message_id in late]
-        if due:
+        if due and inner is not None:
             self._acks.leave_now()  # so that what is acknowledged does not come again
             for entry in (entry for entries in due for entry in entries):
                 inner.negative_acknowledge(entry)
@@ -246,7 +246,7 @@ def take_over_redelivery(
         resolver=client.resolver,
         splits=splits,
     )
-    acks.on_chunked = redelivery.acknowledged
+    acks.chunked = redelivery.acknowledged
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
     if splits and policy and policy.max_redeliver_count > 0:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulsar_ext._wire import MessageIdData, encode
-from pulsar_ext.ack_ids import gather
+from pulsar_ext.ack_ids import gather, gather_numbered
 from pulsar_ext.acks import NOTHING, AckTracker, Group, Leaving, SentAcks
 from pulsar_ext.errors import InvalidMessageId
 
@@ -247,6 +247,54 @@ def test_gathered_ids_are_all_ids_and_nothing_else(ids, batches):
     }  # fmt: skip
     assert places == sorted(set(places))
     assert (places[-1:] or [len(ids) - 1]) == [len(ids) - 1]
+
+
+class _Queue:
+    """A receiver queue of batches, and threads that take messages out of it."""
+
+    def __init__(self, sizes, threads, owner=0):
+        self.received, self.numbers = [], {}
+        at = 0
+        for entry, size in enumerate(sizes):
+            for index in range(max(size, 1)):
+                one = (entry, index if size > 1 else -1, size if size > 1 else 0)
+                self.received.append(one)
+                # Only the first thread's messages are numbered, in the order in which it took them.
+                self.numbers[one] = 0
+                if threads[at % len(threads)] == owner:
+                    self.numbers[one] = 1 + max(self.numbers.values())
+                at += 1
+
+
+@given(
+    st.lists(st.sampled_from([0, 2, 3, 7, 40]), max_size=8),
+    st.lists(st.integers(0, 2), min_size=1, max_size=7),
+    st.data(),
+)
+def test_numbered_ids_acknowledge_what_was_acknowledged(sizes, threads, data):
+    """Whoever received them, and in whatever order and groups they are acknowledged: nothing more, and nothing less."""
+    queue = _Queue(sizes, threads)
+    acknowledged = list(queue.received)
+    how = data.draw(st.sampled_from(["all", "some", "shuffled"]))
+    if how != "all" and acknowledged:
+        acknowledged = data.draw(st.lists(st.sampled_from(acknowledged), unique=how == "shuffled"))
+    cut = data.draw(st.integers(0, len(acknowledged)))
+    found = set()
+    reads = []
+    for group in (acknowledged[:cut], acknowledged[cut:]):
+        ids = [encode(MessageIdData(4, entry, batch_index=index, batch_size=size)) for entry, index, size in group]
+
+        def id_at(place, ids=ids):
+            reads.append(place)
+            return ids[place]
+
+        for partition, (ledger, entry), size, bits, at in gather_numbered([queue.numbers[one] for one in group], id_at):
+            assert (partition, ledger) == (-1, 4)
+            assert 0 <= at < len(group)
+            found |= {(entry, index, size) for index in range(size) if bits >> index & 1} or {(entry, -1, 0)}
+    assert found == set(acknowledged)
+    if how == "all" and set(threads) == {0} and cut == 0 and all(size > 2 for size in sizes):
+        assert len(reads) == 2 * len(sizes)
 
 
 def test_what_is_no_id_is_refused():

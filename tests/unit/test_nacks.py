@@ -21,7 +21,7 @@ def test_a_steady_stream_holds_nothing_up():
     assert delayed.wait(99.0) == 1.0
 
 
-@given(st.lists(st.tuples(st.sampled_from("add drop due clear".split()), st.integers(0, 5), st.integers(0, 20))))
+@given(st.lists(st.tuples(st.sampled_from(["add", "drop", "due", "clear"]), st.integers(0, 5), st.integers(0, 20))))
 def test_each_key_comes_due_once_at_its_earliest_time(steps):
     """Whatever is added, dropped and added again: the model is a dictionary of times."""
     delayed: Delayed[int] = Delayed()

@@ -1,0 +1,37 @@
+"""The fault program of acknowledgements, with few cycles: it runs, and finds nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = Path(__file__).resolve().parent.parent / "faults" / "acks.py"
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """The program as a module."""
+    spec = importlib.util.spec_from_file_location("ack_faults", _PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["ack_faults"] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_killed_applications_get_nothing_confirmed_again(faults):
+    """Four processes are killed after a confirmed flush, each followed by one that consumes the rest."""
+    outcomes = faults.run_crashes(4, say=lambda _: None)
+    assert [outcome for outcome in outcomes if outcome.failed] == []
+    assert sum(outcome.delivered for outcome in outcomes) == sum(outcome.sent for outcome in outcomes) > 0
+
+
+def test_cut_connections_leave_no_hole(faults):
+    """Consumers of every type and kind lose their connection twice in mid-stream, and acknowledge everything."""
+    outcomes = faults.run_faults("cut", 2, say=lambda _: None)
+    assert len(outcomes) == 16
+    assert [outcome for outcome in outcomes if outcome.failed] == []
