@@ -1,0 +1,59 @@
+"""The Spark program that `spark.py` kills: it obeys lines of JSON on its standard input, and answers with lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from pulsar_ext.spark import spark_session
+
+
+def start(spark: Any, order: dict[str, Any]) -> Any:
+    """Start the query: from a topic to Parquet, or from Parquet to a topic."""
+    if order["direction"] == "read":
+        frame = spark.readStream.format("pulsar").options(**order["options"]).load().select("value", "__messageId")
+        sink = frame.writeStream.format("parquet").option("path", order["path"])
+    else:
+        Path(order["path"]).mkdir(parents=True, exist_ok=True)
+        files = spark.readStream.schema("value string, __key string").option("maxFilesPerTrigger", 1)
+        sink = files.parquet(order["path"]).writeStream.format("pulsar").options(**order["options"])
+    if order.get("slow"):
+        sink = frame.writeStream.foreachBatch(lambda _frame, _batch: time.sleep(60))
+    return sink.option("checkpointLocation", order["checkpoint"]).start()
+
+
+def main() -> None:
+    """Obey until the input ends."""
+    config = {"spark.log.level": "OFF", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+    spark = spark_session("faults", master="local[2,8]", config=config)
+    query = None
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer: Any = {}
+        if order["do"] == "start":
+            query = start(spark, order)
+        elif order["do"] == "stop" and query is not None:
+            query.stop()
+        elif order["do"] == "status" and query is not None:
+            error = query.exception()
+            rows = sum(report.numInputRows for report in query.recentProgress)
+            answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
+        elif order["do"] == "numbers":
+            archived = (Path(order["path"]) / "_spark_metadata").exists()
+            rows = spark.read.parquet(order["path"]).selectExpr("trim(string(value)) n").collect() if archived else []
+            answer = [int(row.n) for row in rows]
+        elif order["do"] == "feed":
+            first, count = order["first"], order["count"]
+            numbers = spark.range(first, first + count, 1, 1)
+            numbers.selectExpr("string(id) value", "if(id % 3 = 0, concat('k', id % 31), null) __key").write.mode(
+                "append"
+            ).parquet(order["path"])
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
