@@ -230,7 +230,8 @@ class Client(ClientDoor):
             queued=named["receiver_queue_size"] != 0,
         )
         acks.attach(consumer.inner)
-        redelivery.attach(consumer.inner)
+        looks_ahead = named["receiver_queue_size"] != 0 and not listener
+        redelivery.attach(consumer.inner, consumer._screened if looks_ahead else None)  # noqa: SLF001
         subscribed[consumer.topic()] = weakref.ref(consumer)
         self._replace(official, consumer)
         return consumer

@@ -305,6 +305,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
         last.origin = Origin.NUMBERS
         return last
 
+    @property
+    def _screened(self) -> Screened | None:
+        """Give what looks at each message as it is received, if anything does."""
+        return self._source if isinstance(self._source, Screened) else None
+
     def _overhear(self) -> Overheard:
         """Note what is received from now on."""
         heard = Overheard(self)

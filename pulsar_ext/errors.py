@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pulsar import PulsarException, TopicNotFound
+from pulsar import OperationNotSupported, PulsarException, TopicNotFound
 
 __all__ = [
     "AckNotConfirmed",
@@ -125,8 +125,11 @@ class MessageIdUnresolved(PulsarExtError):
     retriable = True
 
 
-class TopicRequired(PulsarExtError, ValueError):
-    """The consumer reads several topics and the id does not say which one it belongs to."""
+class TopicRequired(PulsarExtError, OperationNotSupported, ValueError):  # type: ignore[misc]
+    """The consumer reads several topics and the id does not say which one it belongs to.
+
+    It is a `pulsar.OperationNotSupported` too, as the official client raises.
+    """
 
 
 class InvalidUse(PulsarExtError, ValueError):

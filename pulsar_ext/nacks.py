@@ -54,12 +54,12 @@ class Delayed(Generic[T]):
         self._things.clear()
         self._numbers.clear()
 
-    def due(self, now: float) -> list[T]:
-        """Give what is due, in its order; nothing within the gap after the group before."""
+    def due(self, now: float, slack: float = 0.0) -> list[T]:
+        """Give what is due, or will be within the slack, in order; nothing within the gap after the group before."""
         if now < self._last + self._gap:
             return []
         found: list[T] = []
-        while self._queue and self._queue[0][0] <= now:
+        while self._queue and self._queue[0][0] <= now + slack:
             _, number = heapq.heappop(self._queue)
             if number in self._things:
                 key, thing = self._things.pop(number)

@@ -7,11 +7,13 @@ by entry, and chunked messages that nobody acknowledges in time are handed over 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
+from ._official import Timeout
 from .dead_letters import DeadLetters
 from .message_id import ChunkMessageId, MessageId, from_inner, is_chunked
 from .nacks import Delayed
@@ -31,6 +33,8 @@ _OFFICIAL_DELAY_MILLIS = 100
 """The shortest delay that the C++ client has, for what was handed over."""
 _GAP_SECONDS = 0.15
 """So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
+_SLACK_SECONDS = 0.05
+"""What is due so soon goes with what is due: on an Exclusive subscription each group has everything redelivered."""
 _TICK_SECONDS = 0.1
 
 
@@ -65,6 +69,7 @@ class Redelivery:
         self._refused: deque[tuple[float, Any]] = deque()
         self._scheduled = False
         self._inner: Any = None
+        self._screened: Screened | None = None
         self._closed = False
         self.dead_letters: DeadLetters | None = None
 
@@ -73,10 +78,12 @@ class Redelivery:
         """Whether each message has to be looked at as it comes."""
         return bool(self._timeout) or self.dead_letters is not None
 
-    def attach(self, inner: Any) -> None:
-        """Take the C++ consumer."""
+    def attach(self, inner: Any, screened: Screened | None) -> None:
+        """Take the C++ consumer, and what looks at its messages as they are received."""
         with self._lock:
-            self._inner = inner
+            self._inner, self._screened = inner, screened
+        if self.dead_letters is not None:
+            self._keeper.watch(self)
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
@@ -119,6 +126,8 @@ class Redelivery:
     def forget(self) -> None:
         """Have nothing redelivered: the broker does it all, or the cursor was moved."""
         self._refused.clear()
+        if self._screened is not None:
+            self._screened.forget()
         with self._lock:
             self._nacked.clear()
             self._unacked.clear()
@@ -148,7 +157,7 @@ class Redelivery:
         with self._lock:
             inner = self._inner
             late = [] if inner is None else self._unacked.due(now)
-            due = [] if inner is None else self._nacked.due(now)
+            due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
         due += [self._entries(message_id) for message_id in late]
         if due and inner is not None:
             self._acks.leave_now()  # so that what is acknowledged does not come again
@@ -156,6 +165,9 @@ class Redelivery:
                 inner.negative_acknowledge(entry)
         with self._lock:
             waits = [one for one in (self._nacked.wait(now), self._unacked.wait(now)) if one is not None]
+        if self._screened is not None and letters is not None:
+            self._screened.look_ahead()
+            waits.append(_TICK_SECONDS)
         return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
 
     def _add(self, message_id: MessageId, since: float) -> None:
@@ -191,12 +203,13 @@ class Screened:
     def __init__(self, source: Any, call: Any, screen: Callable[[Any], bool]) -> None:
         self._source, self._call, self._screen = source, call, screen
         self._unseen: deque[Any] = deque()
+        self._ready: deque[Any] = deque()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        if self._unseen and (inner := self._seen()) is not None:
+        if (self._ready or self._unseen) and (inner := self._seen()) is not None:
             return inner
         for inner in self._source:
             self._unseen.append(inner)  # where a Ctrl-C finds it
@@ -207,18 +220,38 @@ class Screened:
     def __call__(self, millis: int) -> Any:
         """Wait for a message that is for the application."""
         deadline = time.monotonic() + millis / 1000
-        while not self._unseen or (seen := self._seen()) is None:
+        while (seen := self._seen()) is None:
             self._unseen.extend(map(self._call, (max(int((deadline - time.monotonic()) * 1000), 0),)))
         return seen
 
+    def look_ahead(self) -> None:
+        """Look at what waits, as far as it is not for the application: nobody may be receiving."""
+        if not self._unseen:
+            with contextlib.suppress(Timeout):
+                while not self._ready:
+                    self._unseen.append(self._call(0))
+                    if (seen := self._seen()) is not None:
+                        self._ready.append(seen)
+
+    def forget(self) -> None:
+        """Drop what was looked at and not received: it is from before a seek or a redelivery."""
+        self._unseen.clear()
+        self._ready.clear()
+
     def _seen(self) -> Any:
-        """Look at what came; None if none of it is for the application."""
-        while self._unseen:
-            inner = self._unseen[0]
-            wanted = self._screen(inner)
-            del self._unseen[0]
-            if wanted:
-                return inner
+        """Give the next message for the application among those that came; None if there is none."""
+        while self._ready or self._unseen:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                if self._ready:
+                    return self._ready.popleft()
+                inner = self._unseen.popleft()
+                try:
+                    wanted = self._screen(inner)
+                except BaseException:
+                    self._unseen.appendleft(inner)
+                    raise
+                if wanted:
+                    return inner
         return None
 
 

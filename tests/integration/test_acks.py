@@ -394,6 +394,19 @@ class TestRedelivery:
         assert whole.properties()["kept"] == "yes"
         assert eventually(lambda: not admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries)
 
+    def test_dead_letters_need_no_receive(self, client, topic):
+        """Messages that come once more than allowed go to the dead letter topic while nobody receives."""
+        policy = pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead")
+        consumer = client.subscribe(topic, "s", SHARED, dead_letter_policy=policy)
+        dead = client.subscribe(topic + "-dead", "letters")
+        send_plain(client, topic, 3)
+        for _ in range(2):
+            drain(consumer.receive, 3)
+            consumer.redeliver_unacknowledged_messages()
+        assert [index_of(letter) for letter in drain(dead.receive, 3)] == [0, 1, 2]
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(100)
+
     def test_a_chunked_message_nobody_acknowledges_in_time_comes_again(self, client, topic):
         """After unacked_messages_timeout_ms it is delivered whole on the same connection, on a Shared subscription."""
         consumer = client.subscribe(topic, "s", SHARED, unacked_messages_timeout_ms=10_000)
