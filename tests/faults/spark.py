@@ -48,7 +48,7 @@ _ANSWER_SECONDS: Final = 240.0
 _SETTLE_SECONDS: Final = 300.0
 _CHUNKED_BYTES: Final = 230_000
 _EACH: Final = 40
-_QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Fatal)
+_QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Error)
 _BATCHING: Final = {"batching_enabled": True, "batching_max_messages": 10}
 _KINDS: Final = {
     "plain": {},
