@@ -235,9 +235,9 @@ def main() -> int:
         spark.stop()
     load = os.getloadavg()[0]
     where = (
-        f"Measured on {dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores shared with the broker and the Java side of "
-        f"Spark; load of the machine at the end: {load:.0f}. Messages of {_PAYLOAD} bytes with keys, batched by the "
-        f"client's defaults; ratios are medians of {arguments.rounds} pairs of runs, turn by turn, of "
+        f"Measured on {dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores, shared with the broker and Spark's "
+        f"Java side; load of the machine at the end: {load:.0f}. Messages have {_PAYLOAD} bytes and a key, batched by "
+        f"the client's defaults; ratios are medians of {arguments.rounds} pairs of runs, turn by turn, of "
         f"{arguments.ratio_rows:,} rows, Spark's planning included."
     )
     repeat = "Repeat: `pip install -e '.[spark,testing]'`, then `python -m benchmarks.spark --save`."

@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["admin_of", "client_of"]
 
-_ADMIN_SECONDS = 30.0
+_ADMIN_SECONDS = 60.0
+"""How long a broker may be away; what depends on its answer waits."""
+
+_TLS = frozenset(
+    {
+        "tls_trust_certs_file_path",
+        "tls_allow_insecure_connection",
+        "tls_validate_hostname",
+        "tls_certificate_file_path",
+        "tls_private_key_file_path",
+    }
+)
 
 _clients: dict[tuple[int, str], Client] = {}
 _admins: dict[tuple[int, str], PulsarAdmin] = {}
@@ -48,7 +59,8 @@ def admin_of(settings: Settings) -> PulsarAdmin:
                 settings["admin.url"] or derive_admin_url(settings["service.url"]),
                 token=settings["token"],
                 deadline_seconds=_ADMIN_SECONDS,
-                **{name: value for name, value in tls.items() if name.startswith("tls_") and name in _TLS},
+                max_attempts=1000,
+                **{name: value for name, value in tls.items() if name in _TLS},
             )
         return _admins[key]
 
@@ -65,14 +77,3 @@ def client_of(settings: Settings) -> Client:
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
         return _clients[key]
-
-
-_TLS = frozenset(
-    {
-        "tls_trust_certs_file_path",
-        "tls_allow_insecure_connection",
-        "tls_validate_hostname",
-        "tls_certificate_file_path",
-        "tls_private_key_file_path",
-    }
-)
