@@ -31,10 +31,10 @@ def _warn(producer: Producer) -> None:
 
 
 @functools.cache
-def _mixing(base: type[Producer]) -> type[Producer]:
+def _mixing(base: Any) -> Any:
     """Give a class that is `base` until its first message with a key; then it tells what that means and is `base`."""
 
-    class Mixing(base):  # type: ignore[misc, valid-type]  # pyright: ignore[reportGeneralTypeIssues]
+    class Mixing(base):  # type: ignore[misc]  # as the argument says
         __slots__ = ()
 
         def build(
@@ -74,6 +74,6 @@ def producer_class(base: type[_P], named: dict[str, Any]) -> type[_P]:
     """
     if named["batching_enabled"] is not True or named["batching_type"] == pulsar.BatchingType.KeyBased:
         return base
-    mixing: Any = _mixing
-    kind: type[_P] = mixing(base)
+    asked: Any = base
+    kind: type[_P] = _mixing(asked)
     return kind

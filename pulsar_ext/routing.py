@@ -53,8 +53,9 @@ def _last_word(rest: bytes) -> int:
 class Router(Protocol):
     """Decides for messages without a key."""
 
-    def keyless(self, size: int, partitions: int) -> int:
+    def keyless(self, size: int, partitions: int, /) -> int:
         """Give the partition of a message of that many bytes."""
+        ...
 
 
 class SinglePartition:

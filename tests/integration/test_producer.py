@@ -246,7 +246,7 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
     """By key, by a router, by one partition and in turns; ids name the partition."""
     topic = pulsar_topic_factory(broker=broker)
     admin.create_partitioned_topic(topic, 5)
-    keys = [f"{'ключ' * (number % 4)}{'x' * number}" for number in range(40)]
+    keys = [f"{'ключ' * (number % 4)}{'x' * number}" for number in range(1, 40)]
     theirs = official.Client(broker.service_url)
     expected = [theirs.create_producer(topic).send(b"x", partition_key=key).partition() for key in keys[:1]]
     producer = theirs.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
