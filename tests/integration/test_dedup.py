@@ -224,3 +224,26 @@ def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     messages = [reader.read_next(10_000) for _ in range(100)]
     assert {(int(one.data()) % 3, one.message_id().partition()) for one in messages} == {(0, 0), (1, 1), (2, 2)}
+
+
+def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, pulsar_client_factory):
+    """The topic is unloaded behind each of them; officially, a message half written by then is lost and told Ok."""
+    with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
+        client, topic = pulsar_client_factory(broker), "persistent://public/default/moving"
+        admin = client._admin_api()
+        told = []
+        producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
+        keep = client.subscribe(topic, "keeps what was sent")
+        for number in range(12):
+            content = b"%d" % number if number % 4 == 3 else (b"%d " % number).ljust(1_500_000, b"x")
+            producer.send_async(content, lambda result, _: told.append(result.name), sequence_id=number)
+            time.sleep(0.003 * number)
+            admin.unload(topic)
+        producer.flush()
+        assert len(told) == 12
+        assert set(told) <= {"Ok", "DuplicateMessage"}
+        producer.close()
+        assert opened(client, topic, chunking_enabled=True).last_sequence_id_published() == 11
+        assert [int(message.data().split()[0]) for message in read(client, topic, 12)] == list(range(12))
+        keep.close()
+        client.close()
