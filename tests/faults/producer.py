@@ -1,6 +1,6 @@
 """Effectively-once producers under faults: nothing lost, nothing stored twice, everything in order.
 
-    python tests/faults/producer.py [--cycles N] [--only kill-producer …] [--clients pulsar_ext pulsar] [--json]
+    python tests/faults/producer.py [--cycles N] [--minutes M] [--only kill-producer …] [--clients pulsar] [--json]
 
 Ten writers, five kinds for each client, send numbers under fixed producer names while one broker suffers a fault each
 cycle: `kill-producer` (SIGKILL, and the next process resumes), `kill-broker` (SIGKILL and restart), `unload` (every
@@ -83,8 +83,9 @@ def run(
     clients: Sequence[str] = CLIENTS,
     kinds: Sequence[str] = tuple(KINDS),
     report: Callable[[str], None] = lambda _: None,
+    minutes: float = 1e6,
 ) -> Iterator[Outcome]:
-    """Run so many cycles of each fault on a broker of its own, and give what each topic holds."""
+    """Run so many cycles of each fault, but for no longer than `minutes`, and give what each topic holds."""
     sys.path.insert(0, str(Path(__file__).parent))
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # of the server that the writers are forked from
     _spawn.set_forkserver_preload(["pulsar_ext", "producer_writer"])
@@ -107,16 +108,18 @@ def run(
                     if KINDS[writer.task.kind].partitioned:
                         admin.create_partitioned_topic(writer.task.topic, _PARTITIONS)
                     writer.start()
-                for cycle in range(cycles):
+                done = 0
+                while done < cycles and time.monotonic() - began < minutes * 60:
                     time.sleep(random.uniform(*_PAUSES[fault]))  # no secret
                     _inject(fault, broker, proxy, admin, writers)
-                    if cycle % 10 == 9:  # now and then
-                        report(f"{fault}: {cycle + 1} of {cycles} cycles, {time.monotonic() - began:.0f} s")
+                    done += 1
+                    if done % 10 == 0:
+                        report(f"{fault}: {done} of {cycles} cycles, {time.monotonic() - began:.0f} s")
                 time.sleep(1)
                 for writer in writers:
                     writer.ask_to_stop()
                 for writer in writers:
-                    yield writer.outcome(cycles, broker.service_url, fault)
+                    yield writer.outcome(done, broker.service_url, fault)
 
 
 def _inject(
@@ -259,6 +262,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     arguments = parser.parse_args()
     outcomes = []
@@ -268,6 +272,7 @@ def main() -> int:
         arguments.clients,
         arguments.kinds,
         lambda line: print(line, file=sys.stderr, flush=True),
+        arguments.minutes,
     ):
         outcomes.append(outcome)
         print(outcome, file=sys.stderr, flush=True)
