@@ -266,6 +266,7 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     _receive_call: Any
     _inbox: Any
     _acks: Any
+    _redelivery: Any
 
     def __init__(self) -> None:
         self.inner = _never_opened("Consumer", "Client.subscribe()")
@@ -323,6 +324,7 @@ class ClientDoor(pulsar.Client):  # type: ignore[misc]
 
     __slots__ = ("inner",)
     inner: Any
+    _keeper: Any
 
 
 # A slot's descriptor works under any name: inherited methods read the official one, ours read `inner`.
@@ -507,7 +509,9 @@ def _in_child() -> None:
         if isinstance(handle, ConsumerDoor | ReaderDoor):
             handle._source = handle._receive_call = refusal
             if isinstance(handle, ConsumerDoor):
-                handle._inbox = handle._acks = refusal
+                handle._inbox = handle._acks = handle._redelivery = refusal
+        elif isinstance(handle, ClientDoor):
+            handle._keeper = refusal  # its lock may have been held at the fork, for good
         elif isinstance(handle, ProducerDoor):
             handle._window = None  # its lock may have been held at the fork, for good
             handle._barred = True  # type: ignore[misc]  # a slot of its subclasses

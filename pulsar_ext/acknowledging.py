@@ -53,6 +53,9 @@ _LOOK_AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS = (0.3, 1.0, 3.0)
 """When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
 it has, before the broker knows its consumer again."""
+_REDELIVER_SECONDS = (3.0, 10.0, 30.0)
+"""When half received chunked messages are asked for after a reconnection, if nothing was acknowledged for a while."""
+_IDLE_SECONDS = 2.0
 _SETTLE_SECONDS = 0.6
 _LOOKS = 3
 """How often a cursor is seen behind what was acknowledged before that is believed."""
@@ -106,7 +109,9 @@ class Acknowledger:
         self._lock = threading.RLock()
         self._inner: Any = None
         self._ticked: float | None = None
-        self._down = self._was_down = False
+        self._down = False
+        self._redeliver: list[float] = []
+        self._left = 0.0
         self._splits, self._chunks = splits, False
         self._again: list[float] = []
         self._settles: float | None = None
@@ -429,6 +434,8 @@ class Acknowledger:
                     _log.error("%d acknowledgements on %s were refused: %s", len(leaving), cursor.topic, error)
             if force and (leaving or cursor.sent):
                 cursor.wire.flush(self._inner)
+            if leaving:
+                self._left = now
         self._group.left()
 
     def _is_connected(self) -> bool:
@@ -449,9 +456,10 @@ class Acknowledger:
         elif self._again and now >= self._again[0]:
             del self._again[0]
             self._hand_over_again(now)
-            if self._splits and self._chunks and self._was_down and not self._again:
+        if self._redeliver and now >= self._redeliver[0] and connected:
+            del self._redeliver[0]
+            if self._splits and self._chunks and now - self._left > _IDLE_SECONDS:
                 # The C++ client drops chunks whose first it did not get: that may be with another consumer.
-                self._was_down = False
                 self._inner.redeliver_unacknowledged_messages()
 
     def _reconnected(self, now: float, *, surely: bool) -> None:
@@ -459,7 +467,7 @@ class Acknowledger:
         self._hand_over_again(now)
         self._down = False
         if surely:
-            self._was_down = True
+            self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
         if surely or self._settles is None:
             self._settles = max([now, *self._again]) + _SETTLE_SECONDS

@@ -8,6 +8,7 @@ letter part of Java's `ConsumerImpl`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -78,6 +79,10 @@ class DeadLetters:
         """Send no more: what is left stays unacknowledged, and comes again to another consumer."""
         with self._lock:
             self._closed = True
+            if self._thread is not None:
+                self._letters.put((b"", None))  # to wake it
+                return
+        self._close_producers()
 
     def _run(self) -> None:
         while True:
@@ -90,6 +95,7 @@ class DeadLetters:
                         return
                 continue
             if self._closed:
+                self._close_producers()
                 return
             try:
                 self._deliver(inner)
@@ -104,6 +110,12 @@ class DeadLetters:
                 self._acknowledge(inner)
             with self._lock:
                 self._on_their_way.discard(key)
+
+    def _close_producers(self) -> None:
+        for producer in self._producers.values():
+            with contextlib.suppress(pulsar.PulsarException):
+                producer.close()
+        self._producers.clear()
 
     def _deliver(self, inner: Any) -> None:
         builder = InnerMessageBuilder()

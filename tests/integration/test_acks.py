@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -416,3 +417,27 @@ class TestRedelivery:
         first = drain(consumer.receive, 2)
         consumer.acknowledge(first[0])
         assert [index_of(message) for message in drain(consumer.receive, 1, quiet_millis=1_000)] == [1]
+
+
+def test_a_fork_beside_pending_acknowledgements(client, topic, admin):
+    """The child refuses and ends, whatever the parent's thread was doing; the parent's acknowledgements arrive."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 10)
+    for message in drain(consumer.receive, 10):
+        consumer.acknowledge(message)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (consumer.pending_acks, consumer.flush_acks, lambda: consumer.acknowledge(message)):
+            try:
+                use()
+            except pulsar.ForkedClientError:
+                refused += 1
+        try:
+            client.close()
+        except pulsar.ForkedClientError:
+            refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    consumer.flush_acks(confirm=True)
+    assert shown(admin, topic) == set(range(10))
