@@ -34,7 +34,10 @@ __all__ = [
     "POLL_MILLIS",
     "PRIVATE_ATTRIBUTES",
     "PUBLIC_NAMES",
+    "AsyncClientDoor",
+    "AsyncConsumerDoor",
     "AsyncProducerDoor",
+    "AsyncReaderDoor",
     "ClientDoor",
     "ConsumerDoor",
     "InnerMessage",
@@ -295,28 +298,31 @@ class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
 
 
 class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
-    """`pulsar.asyncio.Producer` whose sends can be watched: the official one keeps only four numbers of an id."""
+    """`pulsar.asyncio.Producer` over one of ours."""
 
-    def __init__(self, official: pulsar.asyncio.Producer) -> None:
-        super().__init__(official._producer, official._schema)
+    def __init__(self, blocking: ProducerDoor) -> None:
+        super().__init__(blocking.inner, blocking._schema)
 
-    async def send_keeping_id(self, *args: Any, **kwargs: Any) -> Any:
-        """Send with the official arguments, and give the C++ id."""
-        kept: list[Any] = []
-        producer = self._producer
 
-        class Keeping:
-            """Stands before the C++ producer for one send."""
+class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
+    """`pulsar.asyncio.Consumer` over one of ours."""
 
-            def send_async(self, message: Any, callback: Callable[[Any, Any], None]) -> None:
-                def done(result: Any, inner: Any) -> None:
-                    kept.append(inner)
-                    callback(result, inner)
+    def __init__(self, blocking: ConsumerDoor) -> None:
+        super().__init__(blocking.inner, blocking._schema)
 
-                producer.send_async(message, done)
 
-        await pulsar.asyncio.Producer(Keeping(), self._schema).send(*args, **kwargs)
-        return kept[0]
+class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
+    """`pulsar.asyncio.Reader` over one of ours."""
+
+    def __init__(self, blocking: ReaderDoor) -> None:
+        super().__init__(blocking.inner, blocking._schema)
+
+
+class AsyncClientDoor(pulsar.asyncio.Client):  # type: ignore[misc]
+    """`pulsar.asyncio.Client` over one of ours."""
+
+    def __init__(self, blocking: ClientDoor) -> None:
+        self._client = blocking.inner  # the official constructor would connect a second one
 
 
 class ClientDoor(pulsar.Client):  # type: ignore[misc]

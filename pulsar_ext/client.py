@@ -67,8 +67,19 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
     """The official token authentication, which the derived admin API uses as well."""
 
     def __init__(self, token: Any) -> None:
-        super().__init__(token)
+        self.failure: Exception | None = None
+        """What the supplier of the token raised last: the C++ client says no more than that it failed."""
+        super().__init__(self._supply if callable(token) else token)
         self._token = token
+
+    def _supply(self) -> Any:
+        try:
+            token = self._token()
+        except Exception as error:
+            self.failure = error
+            raise
+        self.failure = None
+        return token
 
     def __repr__(self) -> str:
         return "AuthenticationToken(<hidden>)"

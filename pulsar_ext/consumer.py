@@ -47,6 +47,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     __slots__ = (
         "_acks",
+        "_answers",
         "_batches",
         "_client",
         "_closed",
@@ -67,6 +68,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._message_class = Message
         self._many = {}
         self._source = self._receive_call = self._inbox = self._acks = self.inner
+        self._answers: Any = None
         self._splits = False
         self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}

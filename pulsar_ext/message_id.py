@@ -135,8 +135,15 @@ class MessageId(MessageIdDoor):
 
     @classmethod
     def wrap(cls, msg_id: Any) -> MessageId:
-        """Wrap a C++ id, as the official `MessageId.wrap`; an id of ours is wrapped already."""
-        return msg_id if isinstance(msg_id, MessageId) else from_inner(msg_id)
+        """Wrap a C++ id, as the official `MessageId.wrap`; an id of ours is wrapped already.
+
+        A C++ id may be a topic's last one, which of a chunked message names the last chunk only, as bare numbers do.
+        """
+        if isinstance(msg_id, MessageId):
+            return msg_id
+        ours = from_inner(msg_id)
+        ours.origin = Origin.BYTES if isinstance(ours, ChunkMessageId) else Origin.NUMBERS
+        return ours
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> MessageId:

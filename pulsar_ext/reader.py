@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ._official import ReaderDoor, adopt, refuse_after_fork
 from .callbacks import refuse_in_callback
@@ -20,7 +20,7 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_client", "_closed", "_message_class", "_receive_call", "_source", "_topics")
+    __slots__ = ("_answers", "_client", "_closed", "_message_class", "_receive_call", "_source", "_topics")
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +28,7 @@ class Reader(Receiving, ReaderDoor):
         self._closed = False
         self._message_class = Message
         self._source = self._receive_call = self.inner
+        self._answers: Any = None
 
     @classmethod
     def _of(

@@ -32,6 +32,7 @@ class Receiving:
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
     inner: Any
+    _answers: Any
     _client: Client
     _closed: bool
     _message_class: type[Message]
@@ -41,7 +42,8 @@ class Receiving:
 
     def _receive_from(self, call: Callable[[int], Any], receive_async: Callable[[Any], None] | None) -> None:
         """Set the native wait: `call` with a timeout in milliseconds, or `receive_async` where that is impossible."""
-        self._receive_call = call if receive_async is None else PendingReceives(receive_async)
+        self._answers = None if receive_async is None else PendingReceives(receive_async)
+        self._receive_call = call if receive_async is None else self._answers
         self._source = polling(self._receive_call)
 
     def _receive(self, timeout_millis: int | None = None) -> Message:
@@ -74,10 +76,14 @@ class Receiving:
                 if left < POLL_MILLIS:
                     return self._receive_soon(message, left)
 
+    def _answered_by(self, answers: Any) -> None:
+        """Have `answers.forget()` called before a seek or a redelivery: it keeps messages that were asked for."""
+        self._answers = answers
+
     def _forget_answers(self) -> None:
         """Drop what was asked for earlier and came since: it is from before a seek or a redelivery."""
-        if isinstance(self._receive_call, PendingReceives):
-            self._receive_call.forget()
+        if self._answers is not None:
+            self._answers.forget()
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.

@@ -11,8 +11,6 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import pulsar
-
 from ._official import InnerMessageId, inner_id_of
 from .chunks import Chunks, ledger_sizes, resolve_chunks
 from .errors import (
@@ -24,7 +22,7 @@ from .errors import (
     MessageIdNotFound,
     TopicRequired,
 )
-from .message_id import ChunkMessageId, MessageId, Origin, from_inner
+from .message_id import ChunkMessageId, MessageId, Origin
 from .positions import Position
 from .rereading import find_again, read_again
 from .topics import TopicName
@@ -66,12 +64,7 @@ def as_message_id(message_id: Any) -> MessageId:
     inner = inner_id_of(message_id)
     if inner is None:
         raise InvalidMessageId(f"A {type(message_id).__name__} is not a message id.")
-    ours = from_inner(inner)
-    if isinstance(message_id, pulsar.MessageId) and not isinstance(ours, ChunkMessageId):
-        ours.origin = Origin.NUMBERS  # that is all its constructor takes
-    elif isinstance(ours, ChunkMessageId):
-        ours.origin = Origin.BYTES  # perhaps live, perhaps without its middle chunks
-    return ours
+    return MessageId.wrap(inner)  # the official wrapper takes nothing but numbers
 
 
 def entry_topic(topic: str | None, message_id: MessageId) -> str:

@@ -5,6 +5,7 @@ The only thing here that depends on the client is that `pulsar_ext` is told wher
 
 from __future__ import annotations
 
+import importlib
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,18 @@ class Env:
 
     def client(self, pulsar: ModuleType, service_url: str | None = None) -> Any:
         """Open a client, perhaps through a proxy; the caller closes it."""
+        return pulsar.Client(service_url or self._place.service_url, **self._options(pulsar))
+
+    def async_client(self, pulsar: ModuleType) -> Any:
+        """Open the asyncio client; the caller closes it."""
+        module = importlib.import_module(f"{pulsar.__name__}.asyncio")
+        return module.Client(self._place.service_url, **self._options(pulsar))
+
+    def _options(self, pulsar: ModuleType) -> dict[str, Any]:
         options: dict[str, Any] = {} if pulsar is official else {"admin": self._place.admin_url}
         if self._place.token is not None:
             options["authentication"] = pulsar.AuthenticationToken(self._place.token)
-        return pulsar.Client(service_url or self._place.service_url, **options)
+        return options
 
     def chunked(self, label: str, chunks: int = 3) -> bytes:
         """Make a payload of that label that a producer with chunking sends in so many chunks."""

@@ -29,6 +29,7 @@ __all__ = [
     "TopicFactory",
     "_pulsar_tenants",
     "pulsar_admin",
+    "pulsar_async_client_factory",
     "pulsar_broker",
     "pulsar_broker_factory",
     "pulsar_client",
@@ -240,27 +241,57 @@ def pulsar_client_factory(
     pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
 ) -> Iterator[ClientFactory]:
     """Make clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`; closed afterwards."""
-    clients = []
-    admins = contextlib.ExitStack()
+    with contextlib.ExitStack() as opened:
 
-    def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
-        import pulsar_ext  # noqa: PLC0415  # only for those who use it
-        from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise
+        def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+            import pulsar_ext  # noqa: PLC0415  # only for those who use it
 
-        where = broker or pulsar_broker_factory()
-        if where.token is not None:
-            options.setdefault("authentication", pulsar_ext.AuthenticationToken(where.token))
-        if "admin" not in options:
-            options["admin"] = admins.enter_context(PulsarAdmin(where.admin_url, token=where.token))
-        clients.append(pulsar_ext.Client(service_url or where.service_url, **options))
-        return clients[-1]
+            where = broker or pulsar_broker_factory()
+            made = pulsar_ext.Client(service_url or where.service_url, **_client_options(where, options, opened))
+            opened.callback(_close_quietly, made)
+            return made
 
-    yield client
-    for one in clients:
-        # The test may have closed it, or ended its broker.
-        with contextlib.suppress(Exception):
-            one.close()
-    admins.close()
+        yield client
+
+
+@pytest.fixture
+def pulsar_async_client_factory(
+    pulsar_broker_factory: BrokerFactory,
+    pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
+) -> Iterator[ClientFactory]:
+    """Make asyncio clients for `async with`, in whatever runs the loop; one that is left open is closed afterwards."""
+    with contextlib.ExitStack() as opened:
+
+        def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+            import pulsar_ext.asyncio  # noqa: PLC0415  # only for those who use it
+
+            where = broker or pulsar_broker_factory()
+            made = pulsar_ext.asyncio.Client(
+                service_url or where.service_url, **_client_options(where, options, opened)
+            )
+            opened.callback(_close_quietly, made.blocking)
+            return made
+
+        yield client
+
+
+def _client_options(where: Broker, options: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
+    """Add what a client of a broker needs."""
+    import pulsar_ext  # noqa: PLC0415  # only for those who use it
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise
+
+    options = dict(options)
+    if where.token is not None:
+        options.setdefault("authentication", pulsar_ext.AuthenticationToken(where.token))
+    if "admin" not in options:
+        options["admin"] = opened.enter_context(PulsarAdmin(where.admin_url, token=where.token))
+    return options
+
+
+def _close_quietly(client: Any) -> None:
+    # The test may have closed it, or ended its broker.
+    with contextlib.suppress(Exception):
+        client.close()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from awaited import AwaitedClient
 
 
 @pytest.fixture
@@ -13,10 +14,34 @@ def broker(pulsar_broker_factory):
     return pulsar_broker_factory("small-chunks")
 
 
+def pytest_generate_tests(metafunc):
+    """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client."""
+    if "client_factory" in metafunc.fixturenames:
+        both = getattr(metafunc.module, "BOTH_CLIENTS", False)
+        metafunc.parametrize("client_factory", ["blocking", "awaited"] if both else ["blocking"], indirect=True)
+
+
 @pytest.fixture
-def client(pulsar_client_factory, broker):
+def client_factory(request, pulsar_client_factory):
+    """Makes clients: blocking ones, or asyncio ones in their shape."""
+    if request.param == "blocking":
+        yield pulsar_client_factory
+        return
+    made = []
+
+    def make(broker, **options):
+        made.append(AwaitedClient(broker.service_url, **{"admin": broker.admin_url, **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def client(client_factory, broker):
     """A client of that broker."""
-    return pulsar_client_factory(broker)
+    return client_factory(broker)
 
 
 @pytest.fixture

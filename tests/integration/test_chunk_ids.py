@@ -9,6 +9,8 @@ import pulsar_ext as pulsar
 from pulsar_ext import ChunkMessageId, MessageId
 from pulsar_ext.positions import Position
 
+BOTH_CLIENTS = True
+
 TYPES = [
     pulsar.ConsumerType.Exclusive,
     pulsar.ConsumerType.Failover,
@@ -181,9 +183,9 @@ class TestWithoutAnAdminApi:
     """What is left where no admin API answers: one warning, and nothing worse than the official client."""
 
     @pytest.fixture
-    def blind(self, pulsar_client_factory, broker):
+    def blind(self, client_factory, broker):
         """A client whose admin API does not answer."""
-        return pulsar_client_factory(broker, admin="http://127.0.0.1:9")
+        return client_factory(broker, admin="http://127.0.0.1:9")
 
     def test_one_warning_says_what_is_at_risk(self, blind, topic, sent):
         """Rebuilt ids are used as they are; the first use warns, the next ones do not."""

@@ -1,0 +1,207 @@
+"""The awaited client: `pulsar_ext.Client` for an event loop."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pulsar
+import pulsar.asyncio
+
+from pulsar_ext._official import AsyncClientDoor, named_arguments, shaped_like
+from pulsar_ext.client import Client as BlockingClient
+
+from .consumer import Consumer
+from .errors import PulsarException
+from .key_ranges import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
+from .producer import Producer
+from .reader import Reader
+from .table_view import TableView
+from .threads import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.message import Message
+    from pulsar_ext.message_id import MessageId
+    from pulsar_ext.skip import SkipResult
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client(AsyncClientDoor):
+    """A `pulsar.asyncio.Client` whose producers, consumers and readers are those of `pulsar_ext.asyncio`.
+
+    Args:
+        service_url: as officially.
+        admin: as in `pulsar_ext.Client`, which does the work; it is in `blocking`.
+        **kwargs: the arguments of `pulsar.Client`.
+    """
+
+    def __init__(self, service_url: Any, *, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
+        self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
+        super().__init__(self.blocking)
+        self._authentication = kwargs.get("authentication")
+        self._threads = Threads()
+        self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
+
+    @shaped_like(pulsar.asyncio.Client.create_producer)
+    async def create_producer(self, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
+        """Create a producer; the arguments are the official ones, and `deduplication` as in `pulsar_ext.Client`."""
+        named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
+        _default_schema(named)
+
+        def opened() -> Producer:
+            blocking = self.blocking.create_producer(deduplication=deduplication, **named)
+            return Producer(blocking, self._threads, self._room(named, waits=deduplication))
+
+        return await self._open(opened)
+
+    @shaped_like(pulsar.asyncio.Client.subscribe)
+    async def subscribe(
+        self,
+        *args: Any,
+        message_listener: Callable[[Consumer, Message], object] | None = None,
+        ack_group_time_ms: int | None = None,
+        max_ack_group_size: int | None = None,
+        **kwargs: Any,
+    ) -> Consumer:
+        """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
+
+        Args:
+            *args: the official arguments.
+            message_listener: is called in the loop, and awaited if it is async, for one message after the other.
+            ack_group_time_ms: as in the blocking client.
+            max_ack_group_size: as in the blocking client.
+            **kwargs: the official arguments.
+        """
+        named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
+        _default_schema(named)
+        topic = named["topic"]
+        if named.pop("is_pattern_topic"):
+            if not isinstance(topic, str):
+                raise ValueError("Argument 'topic' must be a string when 'is_pattern_topic' is True, not a list")
+            named["topic"] = re.compile(topic)
+        elif not isinstance(topic, str | list | re.Pattern):
+            raise ValueError(  # what the official client raises
+                f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
+            )
+        opening = partial(
+            self.blocking.subscribe,
+            ack_group_time_ms=ack_group_time_ms,
+            max_ack_group_size=max_ack_group_size,
+            **named,
+        )
+        consumer: Consumer = await self._opened(opening, Consumer)
+        if message_listener is not None:
+            consumer._listen(message_listener)  # noqa: SLF001  # this package's own
+        return consumer
+
+    @shaped_like(pulsar.asyncio.Client.create_reader)
+    async def create_reader(
+        self, *args: Any, key_hash_ranges: Any = None, key_forms: Any = "auto", **kwargs: Any
+    ) -> Reader:
+        """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`."""
+        named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
+        _default_schema(named)
+        opening = partial(self.blocking.create_reader, key_hash_ranges=key_hash_ranges, key_forms=key_forms, **named)
+        reader: Reader = await self._opened(opening, Reader)
+        return reader
+
+    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+        """Begin a reader, as `pulsar_ext.Client.new_reader()`; its `create()` is awaited."""
+        builder = ReaderBuilder(self.blocking, schema)
+        builder._opened = self._opened  # noqa: SLF001  # this package's own
+        return builder
+
+    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+        """Begin a consumer, as `pulsar_ext.Client.new_consumer()`; its `subscribe()` is awaited."""
+        builder = ConsumerBuilder(self.blocking, schema)
+        builder._opened = self._opened  # noqa: SLF001
+        return builder
+
+    async def create_reader_group(self, *args: Any, **kwargs: Any) -> RangeReaderGroup:
+        """Open readers that share a topic by key ranges; the arguments are those of `pulsar_ext.Client`."""
+        return RangeReaderGroup(
+            await self._open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._threads
+        )
+
+    async def create_table_view(
+        self, topic: str, subscription_name: str | None = None, schema: Any = None
+    ) -> TableView:
+        """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
+        schema = pulsar.schema.BytesSchema() if schema is None else schema
+        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
+        return TableView(await self._open(opening), self._threads)
+
+    async def get_topic_partitions(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        return await self._threads.run(self.blocking.get_topic_partitions, topic)
+
+    async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+        """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
+        return await self._threads.run(self.blocking.resolve_message_id, topic, message_id)
+
+    async def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+        """Find the message that is so many messages behind another; see `pulsar_ext.Client`."""
+        return await self._threads.run(self.blocking.message_id_after, topic, message_id, count)
+
+    async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
+        """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
+        return await self._threads.run(self.blocking.skip_messages, topic, subscription, count, **options)
+
+    async def close(self) -> None:
+        """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
+        await self._threads.run(self.blocking.close)
+        for receiving in list(self._receiving):
+            receiving._feed.close()  # noqa: SLF001  # this package's own
+        self._threads.end()
+
+    def shutdown(self) -> None:
+        """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        self.blocking.shutdown()
+        for receiving in list(self._receiving):
+            receiving._feed.close()  # noqa: SLF001
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _opened(self, opening: Callable[[], Any], kind: type[Any]) -> Any:
+        """Open a consumer or a reader, and give its awaited counterpart."""
+        receiving = kind(await self._open(opening), self._threads)
+        self._receiving.add(receiving)
+        return receiving
+
+    async def _open(self, opening: Callable[[], T]) -> T:
+        """Open something; where a supplier of tokens failed, say why."""
+        try:
+            return await self._threads.open(opening)
+        except PulsarException as error:
+            why = getattr(self._authentication, "failure", None)
+            if error.error() != pulsar.Result.AuthenticationError or why is None:
+                raise
+            raise type(error)(error.error(), f"The supplier of the token failed: {why}") from why
+
+    def _room(self, named: dict[str, Any], *, waits: bool) -> int | None:
+        """Give how many messages a producer surely takes without waiting; None if it never waits."""
+        limit: int = named["max_pending_messages"]
+        if not (named["block_if_queue_full"] or waits) or not limit:
+            return None
+        if named["chunking_enabled"]:
+            return 0  # what a message takes depends on its size
+        partitions = len(self.blocking.get_topic_partitions(named["topic"]))
+        across: int = named["max_pending_messages_across_partitions"]
+        return max(0, min(limit, across // max(partitions, 1)) - 1)
+
+
+def _default_schema(named: dict[str, Any]) -> None:
+    if named["schema"] is None:
+        named["schema"] = pulsar.schema.BytesSchema()

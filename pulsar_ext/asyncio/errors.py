@@ -1,0 +1,63 @@
+"""The official errors of both worlds in one: each is the blocking client's own class and the asyncio client's too."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pulsar
+import pulsar.asyncio
+
+from pulsar_ext.errors import PulsarExtError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["PulsarException", "awaited", "raise_for"]
+
+
+class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
+    """An official error, whose `error()` is its `pulsar.Result`.
+
+    Args:
+        result: which error.
+        msg: more about it.
+    """
+
+    def __init__(self, result: Any, msg: str | None = None) -> None:
+        Exception.__init__(self, result, msg)
+        self._result, self._msg = result, msg
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of, (self._result.name, self._msg)
+
+
+def raise_for(result: Any) -> NoReturn:
+    """Raise the error of a `pulsar.Result`."""
+    raise _of(result.name, None)
+
+
+@contextlib.contextmanager
+def awaited() -> Iterator[None]:
+    """Turn the blocking client's official errors into those of both worlds; those of this library stay."""
+    try:
+        yield
+    except PulsarExtError:
+        raise
+    except pulsar.PulsarException as error:
+        if isinstance(error, PulsarException):
+            raise
+        raise _of(type(error).__name__, str(error)) from None
+
+
+def _of(name: str, msg: str | None) -> PulsarException:
+    return _class_of(name)(getattr(pulsar.Result, name, pulsar.Result.UnknownError), msg)
+
+
+@cache
+def _class_of(name: str) -> type[PulsarException]:
+    official = getattr(pulsar, name, None)
+    if not (isinstance(official, type) and issubclass(official, pulsar.PulsarException)):
+        return PulsarException
+    return type(name, (PulsarException, official), {"__module__": __name__})

@@ -1,0 +1,155 @@
+"""Messages on their way from a C++ consumer or reader to whoever awaits them; none is lost to a cancellation.
+
+The official `receive()` asks the C++ client for one message with a future of its own; when that is cancelled, the
+message that answers vanishes. Here an answer belongs to nobody until somebody takes it: a cancelled caller leaves it
+to the next one. What the C++ client has already, it hands over within the call, without waking any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from .errors import raise_for
+from .mailbox import mailbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .mailbox import Mailbox
+
+__all__ = ["Feed"]
+
+_OK = pulsar.Result.Ok
+_TURNS = 64
+"""How many messages may be taken without letting the loop do something else."""
+
+
+class Feed:
+    """Gives the messages of one consumer or reader, to any number of callers, first come first served.
+
+    Args:
+        ask: asks for one message: the C++ `receive_async` or `read_next_async`.
+    """
+
+    def __init__(self, ask: Callable[[Callable[[Any, Any], None]], object]) -> None:
+        self._ask = ask
+        self._arrived: deque[Any] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._mailbox: Mailbox | None = None
+        self._failure: Any = None
+        self._lock = threading.Lock()
+        self._asked = self._promised = self._turns = 0
+        self.heard: list[list[Any]] = []
+        """Lists that note what is taken."""
+
+    async def next(self) -> Any:
+        """Take the next C++ message, waiting for it.
+
+        Raises:
+            PulsarException: it is closed, or the C++ client gave an error.
+        """
+        self._turns += 1
+        if not self._turns % _TURNS:
+            await asyncio.sleep(0)
+        inner = self.take()
+        while inner is None:
+            await self._arrival()
+            inner = self._pop()
+        return inner
+
+    def take(self) -> Any:
+        """Take a C++ message that is here already; None if there is none."""
+        if len(self._arrived) <= self._promised:
+            if self._waiters:
+                return None
+            if not self._arrived:
+                self._request(1)
+            if len(self._arrived) <= self._promised:
+                return None
+        return self._pop()
+
+    def forget(self) -> None:
+        """Drop what has come and was not taken: it is from before a seek or a redelivery."""
+        self._arrived.clear()
+
+    def close(self) -> None:
+        """End: whoever waits is told that it is closed."""
+        self._fail(pulsar.Result.AlreadyClosed)
+
+    @property
+    def holds(self) -> bool:
+        """Whether a message has come that nobody was promised."""
+        return len(self._arrived) > self._promised
+
+    def _pop(self) -> Any:
+        if not self._arrived:
+            return None
+        inner = self._arrived.popleft()
+        for noted in self.heard:
+            noted.append(inner)
+        return inner
+
+    async def _arrival(self) -> None:
+        """Wait until a message has come for this caller, or an error."""
+        if self._failure is not None:
+            raise_for(self._failure)
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        self._mailbox = mailbox()
+        self._request(len(self._waiters) + self._promised)
+        self._wake()
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._waiters:
+                self._waiters.remove(future)
+            elif future.done() and not future.cancelled():
+                self._promised -= 1
+                self._wake()  # the message that woke this one is the next one's
+            raise
+        self._promised -= 1
+        if self._failure is not None and not self._arrived:
+            raise_for(self._failure)
+
+    def _request(self, wanted: int) -> None:
+        """Have so many messages here or asked for."""
+        while self._failure is None:
+            with self._lock:
+                if self._asked + len(self._arrived) >= wanted:
+                    return
+                self._asked += 1
+            try:
+                self._ask(self._answer)
+            except BaseException:
+                with self._lock:
+                    self._asked -= 1
+                raise
+
+    def _answer(self, result: Any, inner: Any) -> None:
+        """Hear the answer; on any thread."""
+        with self._lock:
+            self._asked -= 1
+            if result == _OK:
+                self._arrived.append(inner)
+        if result != _OK:
+            self._fail(result)
+        elif self._waiters and self._mailbox is not None:
+            self._mailbox.post(self._wake)
+
+    def _fail(self, result: Any) -> None:
+        self._failure = result
+        if self._mailbox is not None:
+            self._mailbox.post(self._wake)
+
+    def _wake(self) -> None:
+        """Wake as many callers as there are messages for; all of them after an error."""
+        while self._waiters and (self._failure is not None or len(self._arrived) > self._promised):
+            future = self._waiters.popleft()
+            if not future.done() and not future.get_loop().is_closed():
+                self._promised += 1
+                future.set_result(None)

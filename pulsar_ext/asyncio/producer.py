@@ -1,0 +1,152 @@
+"""The awaited producer: `pulsar_ext.Producer` for an event loop, effectively once included."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+import pulsar.asyncio
+
+from pulsar_ext._official import AsyncProducerDoor, shaped_like
+from pulsar_ext.callbacks import DUPLICATE_MESSAGE
+from pulsar_ext.errors import DuplicateMessage
+from pulsar_ext.sending import named_options
+
+from .errors import PulsarException, awaited, raise_for
+from .mailbox import mailbox
+
+if TYPE_CHECKING:
+    from pulsar_ext.bulk import SentMany
+    from pulsar_ext.message_id import MessageId
+    from pulsar_ext.producer import Producer as BlockingProducer
+
+    from .threads import Threads
+
+__all__ = ["Producer"]
+
+_OK = pulsar.Result.Ok
+
+
+class Producer(AsyncProducerDoor):
+    """A `pulsar.asyncio.Producer` with everything of `pulsar_ext.Producer`; made by `Client.create_producer()`.
+
+    Args:
+        blocking: what sends.
+        threads: where it may wait.
+        room: how many messages it surely takes without waiting for room; None if it never waits.
+    """
+
+    def __init__(self, blocking: BlockingProducer, threads: Threads, room: int | None) -> None:
+        super().__init__(blocking)
+        self.blocking = blocking
+        self._threads = threads
+        self._room = room
+        self._flying = self._queued = 0
+        self._lane: ThreadPoolExecutor | None = None
+
+    @shaped_like(pulsar.asyncio.Producer.send)
+    async def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Publish a message and wait until it is persisted; the arguments are the official ones.
+
+        Where the queue is full and `block_if_queue_full` is set, it waits for room without holding up the loop. A
+        cancelled send may be persisted all the same.
+
+        Raises:
+            PulsarException: the official error.
+            DuplicateMessage: with deduplication, the topic holds it already.
+        """
+        options = named_options(args, kwargs)
+        if options.get("disable_replication", False) is None:
+            options = {**options, "disable_replication": False}
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[MessageId] = loop.create_future()
+        told = partial(mailbox().post, self._told, future, options.get("sequence_id"))
+        self._flying += 1
+        try:
+            with awaited():
+                if self._room is None or (self._flying <= self._room and not self._queued):
+                    self.blocking.send_async(content, told, **options)
+                else:
+                    await self._send_in_lane(partial(self.blocking.send_async, content, told, **options))
+        except Exception:
+            self._flying -= 1  # it was refused, and nobody will tell more
+            raise
+        return await future
+
+    async def send_many(self, contents: Any, **columns: Any) -> SentMany:
+        """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
+        return await self._threads.run(self.blocking.send_many, contents, **columns)
+
+    async def flush(self) -> None:
+        """Send what is batched and wait until everything sent so far is persisted."""
+        await self._threads.run(self.blocking.flush)
+
+    async def close(self) -> None:
+        """Send what is batched, wait until it is persisted, and close.
+
+        Raises:
+            PulsarException: `AlreadyClosed`, if it is closed, as officially.
+        """
+        if self.blocking._closed:  # noqa: SLF001  # its other half
+            raise_for(pulsar.Result.AlreadyClosed)
+        await self._threads.run(self.blocking.close)
+        if self._lane is not None:
+            self._lane.shutdown(wait=False)
+
+    def last_sequence_id_published(self) -> int:
+        """Give the last sequence id that is persisted."""
+        return self.blocking.last_sequence_id_published()
+
+    def last_sequence_id_pushed(self) -> int:
+        """Give the highest sequence id that a message has, persisted or on its way; with deduplication only."""
+        return self.blocking.last_sequence_id_pushed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self.blocking._closed:  # noqa: SLF001
+            await self.close()
+
+    async def _send_in_lane(self, call: Any) -> None:
+        """Send on a thread that may wait for room; one behind the other, so that the order is kept."""
+        if self._lane is None:
+            self._lane = ThreadPoolExecutor(1, "pulsar-ext-lane")
+        self._queued += 1
+        sending = self._lane.submit(call)
+        sending.add_done_callback(lambda _: None)
+        try:
+            await asyncio.shield(asyncio.wrap_future(sending))
+        finally:
+            # Counted when the lane is done with it, also if the caller is cancelled.
+            if sending.done():
+                self._queued -= 1
+            else:
+                sending.add_done_callback(partial(mailbox().post, self._left_lane))
+
+    def _left_lane(self, _: object) -> None:
+        self._queued -= 1
+
+    def _told(self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId) -> None:
+        """Hear the outcome, in the loop."""
+        self._flying -= 1
+        if future.done():
+            return
+        if result is DUPLICATE_MESSAGE:
+            future.set_exception(
+                DuplicateMessage(
+                    "The topic holds this message already: one of its producer name with its sequence id, or a higher "
+                    "one, is persisted. Nothing is lost; its message id is not known.",
+                    sequence_id=sequence_id,
+                )
+            )
+        elif result == _OK:
+            future.set_result(sent)
+        else:
+            try:
+                raise_for(result)
+            except PulsarException as error:
+                future.set_exception(error)

@@ -1,0 +1,46 @@
+"""The awaited table view; what it holds is in memory, so that reading it waits for nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.client import TableView as BlockingTableView
+
+    from .threads import Threads
+
+__all__ = ["TableView"]
+
+
+class TableView:
+    """A `pulsar.TableView` for an event loop; made by `Client.create_table_view()`."""
+
+    def __init__(self, blocking: BlockingTableView, threads: Threads) -> None:
+        self.blocking, self._threads = blocking, threads
+
+    def get(self, key: str) -> Any:
+        """Give the value of a key; None if there is none."""
+        return self.blocking.get(key)
+
+    def for_each(self, callback: Callable[[str, Any], None]) -> None:
+        """Call `callback(key, value)` for every key there is now."""
+        self.blocking.for_each(callback)
+
+    def __len__(self) -> int:
+        return len(self.blocking)
+
+    async def for_each_and_listen(self, callback: Callable[[str, Any], None]) -> None:
+        """Call `callback(key, value)` for every key there is now and for every change, on a thread of the client's."""
+        await self._threads.run(self.blocking.for_each_and_listen, callback)
+
+    async def close(self) -> None:
+        """Close."""
+        await self._threads.run(self.blocking.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,54 @@
+"""Blocking calls of this library, awaited on threads of the client's own."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .errors import awaited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Threads"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MOST = 64
+
+
+class Threads:
+    """The threads of one client, which begin when they are needed."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_MOST, "pulsar-ext-asyncio")
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call to its end; a cancelled caller does not wait for it, and it ends all the same."""
+        with awaited():
+            return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
+
+    async def open(self, call: Callable[[], T]) -> T:
+        """Run a call that opens something; if the caller is cancelled, what it opened is closed."""
+        opening = self._pool.submit(call)
+        try:
+            with awaited():
+                return await asyncio.wrap_future(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._close)
+            raise
+
+    def submit(self, call: Callable[[], object]) -> None:
+        """Run a call that nobody waits for."""
+        self._pool.submit(call)
+
+    def end(self) -> None:
+        """Take no more calls; those that run go on."""
+        self._pool.shutdown(wait=False)
+
+    def _close(self, opening: Any) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._pool.submit(opening.result().close)

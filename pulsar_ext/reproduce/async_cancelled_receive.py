@@ -1,0 +1,55 @@
+"""An awaited receive that is cancelled, for instance by a timeout, swallows the next message."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from ._env import END, label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_PATIENCE_SECONDS = 0.05
+_SECONDS = 10.0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Before each message wait too short for it; afterwards, read what there is."""
+    topic = env.topic()
+    sent = [f"m{number}" for number in range(10)]
+
+    async def read() -> Counts:
+        client = env.async_client(pulsar)
+        found: list[str] = []
+        try:
+            reader = await client.create_reader(topic, pulsar.MessageId.earliest)
+            producer = await client.create_producer(topic)
+            for text in (*sent, END):
+                with contextlib.suppress(TimeoutError):
+                    found.append(label(await asyncio.wait_for(reader.read_next(), _PATIENCE_SECONDS)))
+                await producer.send(text.encode())
+            try:
+                while not found or found[-1] != END:
+                    found.append(label(await asyncio.wait_for(reader.read_next(), _SECONDS)))
+            except TimeoutError:
+                pass
+            return Counts.of([*sent, END], found)
+        finally:
+            await client.close()
+
+    return asyncio.run(read())
+
+
+SCENARIO = Scenario(
+    name="async-cancelled-receive",
+    claim="a receive that a timeout cancels takes no message with it",
+    reference="docs/reproduce.md#async-cancelled-receive",
+    run=run,
+)

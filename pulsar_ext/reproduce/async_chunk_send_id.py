@@ -1,0 +1,50 @@
+"""The id that an awaited send of a chunked message gives does not know where the message begins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ._env import END, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send a chunked message, store its id as bytes, and read on from there."""
+    topic = env.topic()
+
+    async def send() -> bytes:
+        client = env.async_client(pulsar)
+        try:
+            producer = await client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
+            message_id = await producer.send(env.chunked("first"))
+            await producer.send(b"second")
+            await producer.send(END.encode())
+            data: bytes = message_id.serialize()
+            return data
+        finally:
+            await client.close()
+
+    start = pulsar.MessageId.deserialize(asyncio.run(send()))
+    client = env.client(pulsar)
+    try:
+        reader = client.create_reader(topic, start, start_message_id_inclusive=True)
+        return Counts.of(["first", "second"], labels(reader.read_next))
+    finally:
+        client.close()
+
+
+SCENARIO = Scenario(
+    name="async-chunk-send-id",
+    claim="the id of an awaited send of a chunked message leads back to the whole message",
+    reference="docs/reproduce.md#async-chunk-send-id",
+    run=run,
+    profile="small-chunks",
+)

@@ -1,0 +1,57 @@
+"""An awaited seek to the beginning of a topic, or to a received id, is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ._env import END, label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_SECONDS = 10.0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Read a topic to its end, seek to its beginning, and read it again."""
+    topic = env.topic()
+    sent = ["first", "second", "third"]
+
+    async def read_again() -> Counts:
+        client = env.async_client(pulsar)
+        try:
+            producer = await client.create_producer(topic)
+            reader = await client.create_reader(topic, pulsar.MessageId.earliest)
+            for text in (*sent, END):
+                await producer.send(text.encode())
+            await _read(reader)
+            try:
+                await reader.seek(pulsar.MessageId.earliest)
+            except (TypeError, ValueError, pulsar.PulsarException) as error:
+                return Counts.of(sent, [], note=f"seek refused: {type(error).__name__}")
+            return Counts.of(sent, await _read(reader))
+        finally:
+            await client.close()
+
+    return asyncio.run(read_again())
+
+
+async def _read(reader: Any) -> list[str]:
+    found: list[str] = []
+    while (text := label(await asyncio.wait_for(reader.read_next(), _SECONDS))) != END:
+        found.append(text)
+    return found
+
+
+SCENARIO = Scenario(
+    name="async-seek-earliest",
+    claim="an awaited seek to MessageId.earliest reads the topic from its beginning",
+    reference="docs/reproduce.md#async-seek-earliest",
+    run=run,
+)

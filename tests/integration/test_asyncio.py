@@ -1,0 +1,358 @@
+"""The asyncio client on real brokers: what the blocking one can do, and what only an event loop asks for."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import textwrap
+
+import pulsar
+import pytest
+
+import pulsar_ext
+import pulsar_ext.asyncio
+from pulsar_ext import ChunkMessageId, KeyHashRange, MessageId, key_slot
+from pulsar_ext.errors import DuplicateMessage, InvalidUse
+
+_BIG = b"." * 220_000
+
+
+@pytest.fixture
+def run(pulsar_async_client_factory, broker):
+    """Run a coroutine function with a client, which is closed afterwards; a task left over is a failure."""
+
+    def run(function, **options):
+        async def with_client():
+            async with pulsar_async_client_factory(broker, **options) as client:
+                result = await asyncio.wait_for(function(client), 60)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left
+            return result
+
+        return asyncio.run(with_client())
+
+    return run
+
+
+def test_chunked_messages(run, topic):
+    """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
+        consumer = await client.subscribe(topic, "s", start_message_id_inclusive=True)
+        sent = [await producer.send(b"%d" % number + _BIG) for number in range(3)]
+        assert all(type(one) is ChunkMessageId for one in sent)
+        for one in sent:
+            assert (await consumer.receive()).message_id() == one
+        for form in (
+            sent[1],
+            MessageId.deserialize(sent[1].serialize()),
+            MessageId(-1, sent[1].ledger_id(), sent[1].entry_id()),
+        ):
+            await consumer.seek(form)
+            message = await consumer.receive(5000)
+            assert message.message_id() == sent[1]
+            await consumer.receive(5000)
+        await consumer.seek(MessageId.earliest)
+        assert (await consumer.receive(5000)).message_id() == sent[0]
+        await consumer.acknowledge(MessageId.deserialize(sent[0].serialize()))
+        await consumer.acknowledge_cumulative(sent[1])
+        await consumer.acknowledge(await _skip_to(consumer, sent[2]))
+        await consumer.flush_acks(confirm=True)
+        assert consumer.pending_acks() == 0
+        resolved = await client.resolve_message_id(topic, MessageId(-1, sent[2].ledger_id(), sent[2].entry_id()))
+        assert (type(resolved), resolved) == (ChunkMessageId, sent[2])
+
+    run(steps)
+
+
+async def _skip_to(consumer, message_id):
+    while (message := await consumer.receive(5000)).message_id() != message_id:
+        pass
+    return message
+
+
+@pytest.mark.parametrize("kind", ["consumer", "reader"])
+def test_cancelled_receives(run, topic, kind):
+    """10,000 receives are cancelled at any moment while messages come; each message is received once, in order."""
+
+    async def steps(client):
+        if kind == "consumer":
+            receiving = await client.subscribe(topic, "s")
+            receive = receiving.receive
+        else:
+            receiving = await client.create_reader(topic, MessageId.earliest)
+            receive = receiving.read_next
+        producer = await client.create_producer(topic, batching_max_publish_delay_ms=1)
+        choose, cancelled, found = random.Random(9), 0, []
+
+        async def produce():
+            for number in range(1000):
+                await producer.send(b"%d" % number)
+
+        producing = asyncio.create_task(produce())
+        while cancelled < 10_000 or len(found) < 1000:
+            task = asyncio.create_task(receive())
+            for _ in range(choose.randrange(6)):
+                await asyncio.sleep(0)
+            task.cancel()
+            try:
+                found.append(int((await task).data()))
+            except asyncio.CancelledError:
+                cancelled += 1
+        await producing
+        assert found == list(range(1000))
+
+    run(steps)
+
+
+def test_timeouts(run, topic):
+    """A receive that times out raises pulsar.Timeout and takes nothing with it; receive_many gives what is there."""
+
+    async def steps(client):
+        consumer = await client.subscribe(topic, "s")
+        producer = await client.create_producer(topic)
+        with pytest.raises(pulsar.Timeout):
+            await consumer.receive(50)
+        assert await consumer.receive_many(10, 50) == []
+        await asyncio.gather(*(producer.send(b"%d" % number) for number in range(10)))
+        found = []
+        while len(found) < 10:
+            found += await consumer.receive_many(7, 5000)
+        assert [int(message.data()) for message in found] == list(range(10))
+        async with consumer.ack_scope(found):
+            pass
+        assert consumer.pending_acks() == 0
+
+    run(steps)
+
+
+def test_closing_ends_what_waits(run, topic):
+    """Whoever waits for a message when the consumer is closed is told so, and an iteration ends; twice is an error."""
+
+    async def steps(client):
+        consumer = await client.subscribe(topic, "s")
+        waiting = asyncio.create_task(consumer.receive())
+
+        async def iterate():
+            return [message async for message in consumer]
+
+        iterating = asyncio.create_task(iterate())
+        await asyncio.sleep(0.1)
+        await consumer.close()
+        with pytest.raises(pulsar.AlreadyClosed):
+            await waiting
+        assert await iterating == []
+        with pytest.raises(pulsar.asyncio.PulsarException) as caught:
+            await consumer.close()
+        assert caught.value.error() == pulsar.Result.AlreadyClosed
+
+    run(steps)
+
+
+def test_process(run, topic):
+    """Handlers run so many at a time; each message is acknowledged, one whose handler raised after it came again."""
+
+    async def steps(client):
+        consumer = await client.subscribe(
+            topic,
+            "s",
+            consumer_type=pulsar.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        producer = await client.create_producer(topic)
+        await asyncio.gather(*(producer.send(b"%d" % number) for number in range(50)))
+        running = most = 0
+        seen, finished = [], asyncio.Event()
+
+        async def handle(message):
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.001)
+            running -= 1
+            number = int(message.data())
+            seen.append(number)
+            if number % 10 == 0 and seen.count(number) == 1:
+                raise ValueError(number)
+            if set(seen) == set(range(50)) and all(seen.count(one) > 1 for one in range(0, 50, 10)):
+                finished.set()
+
+        processing = asyncio.create_task(consumer.process(handle, concurrency=5))
+        await finished.wait()
+        await asyncio.sleep(0.05)
+        processing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await processing
+        await consumer.flush_acks(confirm=True)
+        assert most == 5
+        backlog = client.blocking._admin_api().stats(topic).subscriptions["s"].backlog_entries
+        assert backlog == 0
+
+    run(steps)
+
+
+def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
+    """With block_if_queue_full and a queue of 10, 2,000 sends at once wait for room, in order, and the loop goes on."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, block_if_queue_full=True, max_pending_messages=10, batching_max_publish_delay_ms=1
+        )
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.001)
+
+        counting = asyncio.create_task(count())
+        sent = await asyncio.gather(*(producer.send(b"%d" % number) for number in range(2000)))
+        counting.cancel()
+        assert turns > 10
+        assert sent == sorted(sent)
+        reader = await client.create_reader(topic, MessageId.earliest)
+        assert [int((await reader.read_next(5000)).data()) for _ in sent] == list(range(2000))
+
+    run(steps)
+
+
+def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
+    """An awaited deduplicating producer that is made again refuses what the topic holds, and sends the rest."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(broker=broker)
+
+    async def steps():
+        async with pulsar_ext.asyncio.Client(broker.service_url, admin=broker.admin_url) as client:
+            for begin in (0, 5):
+                async with await client.create_producer(topic, producer_name="p", deduplication=True) as producer:
+                    outcomes = await asyncio.gather(
+                        *(producer.send(b"%d" % one, sequence_id=one) for one in range(begin, begin + 10)),
+                        return_exceptions=True,
+                    )
+                    known = [isinstance(one, DuplicateMessage) for one in outcomes]
+                    assert known == [begin > 0 and number < 5 for number in range(10)]
+            reader = await client.create_reader(topic, MessageId.earliest)
+            found = []
+            while await reader.has_message_available():
+                found.append(int((await reader.read_next(5000)).data()))
+            assert found == list(range(15))
+
+    asyncio.run(steps())
+
+
+def test_the_rest_of_the_library(run, topic):
+    """Skipping, finding the message N later, key ranges and table views are awaited as well."""
+
+    async def steps(client):
+        consumer = await client.subscribe(topic, "s")
+        producer = await client.create_producer(topic, batching_enabled=False)
+        keys = [f"k{number}" for number in range(20)]
+        sent = [await producer.send(key.encode(), partition_key=key) for key in keys]
+        await consumer.close()
+        assert (await client.message_id_after(topic, sent[0], 7)) == sent[7]
+        result = await client.skip_messages(topic, "s", 15)
+        assert (result.skipped_messages, result.exact) == (15, True)
+        async with await client.subscribe(topic, "s") as again:
+            assert (await again.receive(5000)).data() == keys[15].encode()
+        wanted = KeyHashRange(0, 30_000)
+        reader = await client.create_reader(topic, MessageId.earliest, key_hash_ranges=[wanted])
+        found = []
+        while await reader.has_message_available():
+            found.append((await reader.read_next(5000)).partition_key())
+        assert found == [key for key in keys if key_slot(key) in wanted]
+        async with await client.create_table_view(topic) as view:
+            assert (len(view), view.get("k3")) == (20, b"k3")
+
+    run(steps)
+
+
+def test_misuse(run, topic):
+    """Errors are caught as either world's, and what cannot be is refused before anything happens."""
+
+    async def steps(client):
+        first = await client.subscribe(topic, "s")
+        with pytest.raises(pulsar.PulsarException) as caught:
+            await client.subscribe(topic, "s")
+        assert isinstance(caught.value, pulsar.asyncio.PulsarException)
+        assert isinstance(caught.value, pulsar.ConsumerBusy)
+        with pytest.raises(InvalidUse):
+            await first.seek(True)  # noqa: FBT003  # just that is refused
+        with pytest.raises(ValueError, match="is_pattern_topic"):
+            await client.subscribe([topic], "t", is_pattern_topic=True)
+        producer = await client.create_producer(topic)
+        with pytest.raises(pulsar.PulsarException):
+            await producer.send(b"x" * 10_000_000)
+
+    run(steps)
+
+
+def test_one_client_for_several_loops(broker, topic):
+    """A client that outlives a loop serves the next one; a receive that the first loop abandoned keeps its message."""
+    client = pulsar_ext.asyncio.Client(broker.service_url)
+
+    async def first():
+        consumer = await client.subscribe(topic, "s")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.receive(), 0.05)
+        return consumer, await client.create_producer(topic)
+
+    async def second(consumer, producer):
+        await producer.send(b"one")
+        await producer.send(b"two")
+        assert [(await consumer.receive(5000)).data() for _ in range(2)] == [b"one", b"two"]
+        await client.close()
+
+    asyncio.run(second(*asyncio.run(first())))
+
+
+def test_a_loop_that_ends_with_a_receive_pending(broker, topic):
+    """A program whose loop ends while a receive waits and messages come ends well; officially it is aborted."""
+    program = textwrap.dedent(f"""
+        import asyncio, threading, time
+        import pulsar_ext as pulsar, pulsar_ext.asyncio
+        sender = pulsar.Client({broker.service_url!r})
+        producer = sender.create_producer({topic!r})
+        async def main():
+            client = pulsar.asyncio.Client({broker.service_url!r})
+            consumer = await client.subscribe({topic!r}, "s")
+            task = asyncio.ensure_future(consumer.receive())
+            await asyncio.sleep(0.1)
+            return client, consumer
+        client, consumer = asyncio.run(main())
+        for _ in range(10):
+            producer.send(b"x")
+        time.sleep(0.2)
+        print("ended")
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ended" in done.stdout.splitlines()
+
+
+def test_many_on_one_loop(run, pulsar_topic_factory, broker):
+    """100 consumers and 100 producers on one loop: every message arrives once."""
+    topics = [pulsar_topic_factory(broker=broker) for _ in range(100)]
+
+    async def steps(client):
+        consumers = await asyncio.gather(*(client.subscribe(topic, "s") for topic in topics))
+        producers = await asyncio.gather(*(client.create_producer(topic) for topic in topics))
+
+        async def send(producer):
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(20)))
+
+        async def receive(consumer):
+            found = []
+            for _ in range(20):
+                message = await consumer.receive()
+                found.append(int(message.data()))
+                await consumer.acknowledge(message)
+            return found
+
+        sending = asyncio.gather(*map(send, producers))
+        assert await asyncio.gather(*map(receive, consumers)) == [list(range(20))] * 100
+        await sending
+
+    run(steps)

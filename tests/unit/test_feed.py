@@ -1,0 +1,151 @@
+"""The way of messages from the C++ client's threads to awaiting callers, without a broker."""
+
+import asyncio
+import pickle
+
+import pulsar
+import pulsar.asyncio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pulsar_ext.asyncio
+from pulsar_ext.asyncio.errors import awaited
+from pulsar_ext.asyncio.feed import Feed
+from pulsar_ext.asyncio.mailbox import Mailbox
+from pulsar_ext.errors import InvalidUse
+
+_OK = pulsar.Result.Ok
+
+
+class Source:
+    """Stands for the C++ client: answers what is asked for as messages come, oldest question first."""
+
+    def __init__(self):
+        self.stored, self.asked = [], []
+
+    def ask(self, answer):
+        if self.stored:
+            answer(_OK, self.stored.pop(0))
+        else:
+            self.asked.append(answer)
+
+    def come(self, message):
+        if self.asked:
+            self.asked.pop(0)(_OK, message)
+        else:
+            self.stored.append(message)
+
+
+@given(st.lists(st.sampled_from(["wait", "cancel", "come", "turn"]), max_size=60))
+def test_nothing_is_lost_to_a_cancellation(steps):
+    """Whatever callers wait, are cancelled and are answered in whatever order: each message is taken once, in order."""
+
+    async def drive():
+        source = Source()
+        feed = Feed(source.ask)
+        waiting, taken, sent = [], [], 0
+
+        async def take():
+            taken.append(await feed.next())
+
+        for step in steps:
+            if step == "wait":
+                waiting.append(asyncio.create_task(take()))
+            elif step == "cancel" and waiting:
+                waiting.pop(len(waiting) // 2).cancel()
+            elif step == "come":
+                source.come(sent)
+                sent += 1
+            else:
+                await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        while len(taken) < sent:
+            taken.append(await asyncio.wait_for(feed.next(), 1))
+        assert taken == list(range(sent))
+
+    asyncio.run(drive())
+
+
+def test_first_come_first_served():
+    """Callers get messages in the order in which they began to wait, also when one of them is cancelled when woken."""
+
+    async def drive():
+        source = Source()
+        feed = Feed(source.ask)
+        callers = [asyncio.create_task(feed.next()) for _ in range(4)]
+        await asyncio.sleep(0)
+        for number in range(3):
+            source.come(number)
+        await asyncio.sleep(0)  # the mailbox wakes three of them
+        callers[1].cancel()
+        await asyncio.wait([callers[3]], timeout=1)
+        done = await asyncio.gather(*callers, return_exceptions=True)
+        assert [one if isinstance(one, int) else type(one).__name__ for one in done] == [0, "CancelledError", 1, 2]
+
+    asyncio.run(drive())
+
+
+def test_an_end_reaches_everybody():
+    """Closing tells every waiting caller, and what has come before can still be taken."""
+
+    async def drive():
+        source = Source()
+        feed = Feed(source.ask)
+        callers = [asyncio.create_task(feed.next()) for _ in range(3)]
+        await asyncio.sleep(0)
+        feed.close()
+        for one in await asyncio.gather(*callers, return_exceptions=True):
+            assert isinstance(one, pulsar.AlreadyClosed)
+            assert isinstance(one, pulsar.asyncio.PulsarException)
+            assert one.error() == pulsar.Result.AlreadyClosed
+
+    asyncio.run(drive())
+
+
+def test_a_loop_gets_to_do_something_else():
+    """A caller that always finds a message lets other tasks run now and then."""
+
+    async def drive():
+        source = Source()
+        source.stored = list(range(1000))
+        feed = Feed(source.ask)
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(count())
+        for _ in range(1000):
+            await feed.next()
+        other.cancel()
+        assert turns >= 10
+
+    asyncio.run(drive())
+
+
+def test_a_closed_loop_takes_no_mail():
+    """What a thread posts to a loop that is closed vanishes without an error on that thread."""
+    loop = asyncio.new_event_loop()
+    box = Mailbox(loop)
+    loop.close()
+    box.post(print, "never")
+
+
+def test_errors_belong_to_both_worlds():
+    """An official error is caught by either client's classes, keeps its own class and text, and can be pickled."""
+    with pytest.raises(pulsar.ConsumerBusy) as caught, awaited():
+        raise pulsar.ConsumerBusy("Pulsar error: ConsumerBusy")
+    error = pickle.loads(pickle.dumps(caught.value))
+    for kind in (pulsar.PulsarException, pulsar.asyncio.PulsarException, pulsar_ext.asyncio.PulsarException):
+        assert isinstance(error, kind)
+    assert (error.error(), "Pulsar error: ConsumerBusy" in str(error)) == (pulsar.Result.ConsumerBusy, True)
+    with pytest.raises(InvalidUse), awaited():
+        raise InvalidUse("ours stay as they are")
