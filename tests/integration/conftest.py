@@ -14,11 +14,34 @@ def broker(pulsar_broker_factory):
     return pulsar_broker_factory("small-chunks")
 
 
+def pytest_configure(config):
+    """Make the mark known."""
+    config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
+
+
 def pytest_generate_tests(metafunc):
     """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client."""
     if "client_factory" in metafunc.fixturenames:
-        both = getattr(metafunc.module, "BOTH_CLIENTS", False)
+        both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
+            mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
+        )
         metafunc.parametrize("client_factory", ["blocking", "awaited"] if both else ["blocking"], indirect=True)
+
+
+def pytest_collection_modifyitems(config, items):
+    """With the asyncio client, run each test with its first parameters only; PULSAR_EXT_AWAITED=all runs all."""
+    if os.environ.get("PULSAR_EXT_AWAITED") == "all":
+        return
+    seen, left_out = set(), []
+    for item in items:
+        if getattr(item, "callspec", None) and item.callspec.params.get("client_factory") == "awaited":
+            function = (item.module.__name__, item.originalname)
+            if function in seen:
+                left_out.append(item)
+            seen.add(function)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture
