@@ -9,6 +9,7 @@ the batch. A batch carries the highest sequence id of its messages, and each mes
 
 from __future__ import annotations
 
+import logging
 import operator
 import sys
 import threading
@@ -45,6 +46,9 @@ __all__ = ["BatchEngine"]
 
 _OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
+
+
+_log = logging.getLogger("pulsar_ext")
 
 
 class BatchEngine(Producer):
@@ -238,9 +242,12 @@ class BatchEngine(Producer):
     # Outcomes
 
     def _told(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Hear the outcome of a batch: the native callback."""
+        """Hear the outcome of a batch: the native callback, out of which nothing may be raised."""
         if result == _OK:
-            self._settled(batch, inner)
+            try:
+                self._settled(batch, inner)
+            except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+                _log.exception("The outcome of a batch could not be told")
         elif result == _TOO_BIG:
             batch.refused = True  # told while it is pushed, by the thread that pushes it
         else:

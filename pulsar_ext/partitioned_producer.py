@@ -186,12 +186,15 @@ class PartitionedProducer(Producer):
         return self.parts[0].encode(content, options)
 
     def _look_for_more(self) -> None:
-        """Open producers for partitions that were added; looked for as often as officially."""
-        if time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
+
+    def _open_more(self) -> None:
         with contextlib.suppress(pulsar.PulsarException):
-            self.parts += self._grow(len(self.parts))
+            more = self._grow(len(self.parts))
+            self.parts = [*self.parts, *more]
 
     def send_many(
         self,

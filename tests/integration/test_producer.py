@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 
 import pulsar as official
@@ -274,6 +275,22 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
     turns.close()
     with pytest.raises(pulsar.AlreadyClosed):
         turns.send(b"x")
+
+
+def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_factory):
+    """Looked for while it sends, as often as officially; here at once."""
+    topic = pulsar_topic_factory(broker=broker)
+    admin.create_partitioned_topic(topic, 2)
+    producer = client.create_producer(topic, batching_enabled=True)
+    producer.send(b"x")
+    admin.update_partitions(topic, 3)
+    for _ in range(100):
+        producer._next_look = 0
+        producer.send(b"x")
+        if len(producer.parts) == 3:
+            break
+        time.sleep(0.1)
+    assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("batched", [True, False])
