@@ -212,6 +212,20 @@ class Run:
             self.driver.ask("start", **self._order)
         self.outcome.faults[kind] += 1
 
+    def planned(self) -> int:
+        """Give how many batches were planned so far."""
+        return len(list((Path(self._order["checkpoint"]) / "offsets").glob("[0-9]*")))
+
+    def in_a_batch(self, before: int) -> None:
+        """Wait until a batch is planned beyond so many, so that harm is done to something."""
+
+        def begun() -> bool:
+            self.keep_going()
+            return self.planned() > before
+
+        wait(begun, "a batch begins")
+        time.sleep(random.uniform(0, 2))
+
     def keep_going(self) -> None:
         """Start the query again from its checkpoint if it has failed, as whoever runs it would."""
         if self.driver.ask("status").get("active"):
@@ -282,8 +296,9 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
     run = Run("read", broker, directory, order)
     count = 0
     for number in range(faults):
+        before = run.planned()
         count = fill(broker.service_url, admin, topic, count)
-        time.sleep(random.uniform(0, 2))
+        run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit")[number % 4])
         run.keep_going()
     run.settle(lambda: run.driver.ask("numbers", path=path), range(count))
@@ -376,9 +391,10 @@ def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> 
     run = Run("write", broker, directory, order)
     count = 0
     for number in range(faults):
+        before = run.planned()
         run.driver.ask("feed", path=path, first=count, count=2000)
         count += 2000
-        time.sleep(random.uniform(0, 2))
+        run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit")[number % 4])
         run.keep_going()
     run.settle(lambda: _raw(broker.service_url, topic, count), range(count))
