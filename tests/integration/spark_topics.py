@@ -88,7 +88,7 @@ def archive_once(spark, source, path, checkpoint, **more):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(300)
     return query.recentProgress
 
 

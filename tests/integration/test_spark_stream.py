@@ -64,14 +64,14 @@ def test_first_batch_that_crashed(spark, broker, client, admin, topic, places):
         )
 
     with running(query(lambda stream: stream.foreachBatch(crash))) as crashing:
-        assert eventually(lambda: admin.internal_stats(topic).cursors, 30)
+        assert eventually(lambda: admin.internal_stats(topic).cursors, 120)
         fill(client, topic, 7, kinds=("plain",), start=100)
-        assert eventually(lambda: crashing.exception() is not None, 30)
+        assert eventually(lambda: crashing.exception() is not None, 120)
     fill(client, topic, 3, kinds=("plain",), start=200)
     parquet = lambda stream: stream.format("parquet").option("path", str(places[0]))  # noqa: E731  # two uses alike
     with running(query(parquet)) as again:
         wanted = [*range(100, 107), *range(200, 203)]
-        assert eventually(lambda: again.exception() is not None or _read(spark, places[0]) == wanted, 40)
+        assert eventually(lambda: again.exception() is not None or _read(spark, places[0]) == wanted, 120)
         assert _read(spark, places[0]) == wanted
 
 
@@ -91,10 +91,10 @@ def test_limits_and_lag(spark, broker, client, admin, topic, places):
     frame = spark.readStream.format("pulsar").options(**source, minEntriesPerTrigger="10", maxTriggerDelay="2s").load()
     query = frame.writeStream.format("noop").option("checkpointLocation", str(places[1]) + "2")
     with running(query.trigger(processingTime="100 milliseconds").start()) as waiting:
-        assert eventually(lambda: waiting.recentProgress and waiting.recentProgress[0].numInputRows == 50, 30)
+        assert eventually(lambda: waiting.recentProgress and waiting.recentProgress[0].numInputRows == 50, 120)
         fill(client, topic, 3, kinds=("plain",))
         began = time.monotonic()
-        assert eventually(lambda: sum(report.numInputRows for report in waiting.recentProgress) == 53, 30)
+        assert eventually(lambda: sum(report.numInputRows for report in waiting.recentProgress) == 53, 120)
         assert time.monotonic() - began > 1.0, "three entries did not wait for ten"
 
 
@@ -117,7 +117,7 @@ def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
         admin.trim(topic)
         return admin.internal_stats(topic).ledgers[0].ledger_id != first
 
-    assert eventually(trimmed, 30)
+    assert eventually(trimmed, 120)
     with pytest.raises(Exception, match="trimmed"):
         archive_once(spark, source, *places)
     archive_once(spark, source, *places, failOnDataLoss="false")

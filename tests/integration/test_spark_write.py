@@ -105,7 +105,7 @@ def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
         assert numbers(read(spark, dedup, topic)) == list(range(turn * 100 + 100))
         drop_last_commit(checkpoint)
 
