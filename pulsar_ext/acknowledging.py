@@ -42,6 +42,8 @@ _log = logging.getLogger("pulsar_ext.acks")
 _OFFICIAL_MILLIS = 100
 """How long the C++ client's own grouping holds what was handed over."""
 _SHORTEST_HOLD_MILLIS = 25
+_AT_HAND = 256
+"""So many messages are held at most until their ids are read: more of them would not stay in the processor's cache."""
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
 _SLEPT_SECONDS = 0.085
@@ -93,7 +95,9 @@ class Acknowledger:
         wanted = 100 if time_ms is None else time_ms
         self.inbox: list[Any] = []
         self.subscription = subscription
-        self.limit = 1 if wanted == 0 else 1000 if max_size is None else max_size
+        self._max_size = 1 if wanted == 0 else 1000 if max_size is None else max_size
+        self.limit = min(self._max_size, _AT_HAND)
+        self._count = 0
         self.scheduled = False
         self.chunked: Callable[[bytes], None] = lambda _: None
         self.numbers = not (time_ms is None and max_size is None)
@@ -101,7 +105,7 @@ class Acknowledger:
         # The C++ client's own grouping adds up to 100 ms; what may not wait so long has to be flushed out of it.
         self._forces = wanted < _OFFICIAL_MILLIS or (max_size is not None and max_size < 1000)  # noqa: PLR2004
         hold = wanted if wanted < _OFFICIAL_MILLIS else max(wanted - _OFFICIAL_MILLIS, _SHORTEST_HOLD_MILLIS)
-        self._group = Group(hold, self.limit)
+        self._group = Group(hold, self._max_size)
         # Single acknowledgements become a position only where grouping was asked for: see docs/acks.md.
         self._runs = not splits and self.numbers
         self.keeps_indexes = keeps_indexes
@@ -138,13 +142,13 @@ class Acknowledger:
             self.schedule()
 
     def filled(self) -> None:
-        """Let the group leave that has become large enough."""
+        """Read what is in the inbox, and let the group leave if it has become large enough."""
         with self._lock:
             if self._closed:
                 self.inbox.clear()
                 raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
             self._absorb()
-            if self._is_connected():
+            if self._count >= self._max_size and self._is_connected():
                 self._leave(time.monotonic(), force=self._forces)
         if not self.scheduled:
             self.schedule()
@@ -333,7 +337,8 @@ class Acknowledger:
     def _added(self) -> None:
         with self._lock:
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
-        if pending >= self.limit:
+        if pending >= self._max_size:
+            self._count = pending
             self.filled()
         elif not self.scheduled:
             self.schedule()
@@ -346,11 +351,18 @@ class Acknowledger:
         # Taken by number: what another thread appends meanwhile stays.
         taken = self.inbox[:count]
         del self.inbox[:count]
+        self._count += count
         if self.numbers and isinstance(self._topics, str):
-            inners = [one.inner if isinstance(one, MessageDoor) else one for one in taken]
-            numbers = [one.number if isinstance(one, MessageDoor) else 0 for one in taken]
-            found = gather_numbered(numbers, lambda at: _serialize(_message_id(inners[at])))
-            self._add(found, lambda at: inners[at].message_id())
+            try:
+                numbers = [one.number for one in taken]
+            except AttributeError:  # C++ messages, as dead letters are, have none
+                numbers = [getattr(one, "number", 0) for one in taken]
+
+            def id_at(at: int) -> Any:
+                one = taken[at]
+                return _message_id(one.inner if isinstance(one, MessageDoor) else one)
+
+            self._add(gather_numbered(numbers, lambda at: _serialize(id_at(at))), id_at)
             return
         messages = [one.inner if isinstance(one, MessageDoor) else one for one in taken] if self.numbers else taken
         inner_ids = list(map(_message_id, messages))
@@ -437,6 +449,7 @@ class Acknowledger:
             if leaving:
                 self._left = now
         self._group.left()
+        self._count = 0
 
     def _is_connected(self) -> bool:
         return self._inner is not None and bool(self._inner.is_connected())
