@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -135,6 +136,9 @@ class DedupProducer(BatchingProducer):
         return ordered
 
     def _push(self, batch: Batch) -> None:
+        if self._sequence.broken is not None and batch.feed is None:
+            self._ticker.run(partial(self._failed, batch, _CLOSED))  # behind what may be missing
+            return
         if batch.feed is None:
             self._flying.append(batch)
             if self._timeout:
@@ -182,6 +186,12 @@ class DedupProducer(BatchingProducer):
 
     # Outcomes
 
+    def _told(self, batch: Batch, result: Any, inner: Any) -> None:
+        if result not in (_OK, _TOO_BIG):
+            # At once, and not where its sender is told: until then, what is sent next would leave a hole before it.
+            self._sequence.fail(_unknown(result))
+        super()._told(batch, result, inner)
+
     def _settled(self, batch: Batch, inner: Any) -> None:
         if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time
             self._deliver(batch, DUPLICATE_MESSAGE, None)
@@ -191,7 +201,7 @@ class DedupProducer(BatchingProducer):
     def _failed(self, batch: Batch, result: Any) -> None:
         if self._timed_out and result == _CLOSED:
             result = _TIMEOUT
-        self._sequence.fail(f"a message failed with {result.name}, so that it is not known whether it is persisted")
+        self._sequence.fail(_unknown(result))
         self._deliver(batch, result, None)
 
     def _deliver(self, batch: Batch, result: Any, place: Place | None) -> None:
@@ -243,3 +253,7 @@ class DedupProducer(BatchingProducer):
                 super().finish(deadline)
         else:
             super().finish(deadline)
+
+
+def _unknown(result: Any) -> str:
+    return f"a message failed with {result.name}, so that it is not known whether it is persisted"

@@ -14,7 +14,6 @@ Starts a broker of its own, which needs Java. Exits with 1 if `pulsar_ext` lost,
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import multiprocessing
 import os
@@ -44,7 +43,7 @@ FAULTS: Final = ("kill-producer", "kill-broker", "unload", "cut", "timeout")
 CLIENTS: Final = ("pulsar_ext", "pulsar")
 _TIMEOUT_MILLIS: Final = 1_500
 _PAUSES: Final = {
-    "kill-producer": (0.8, 1.6),
+    "kill-producer": (0.1, 0.5),
     "kill-broker": (1.5, 2.5),
     "unload": (0.3, 0.9),
     "cut": (0.3, 0.9),
@@ -53,7 +52,9 @@ _PAUSES: Final = {
 """Seconds before each fault, from and to."""
 _PARTITIONS: Final = 4
 _FINISH_SECONDS: Final = 90.0
+_WORK_SECONDS: Final = 20.0
 _READ_MILLIS: Final = 15_000
+_READS: Final = 4
 _spawn = multiprocessing.get_context("forkserver")
 
 
@@ -126,10 +127,7 @@ def _inject(
     fault: str, broker: PulsarProcess, proxy: FaultProxy, admin: PulsarAdmin, writers: Iterable[_Writer]
 ) -> None:
     if fault == "kill-producer":
-        for writer in writers:
-            writer.kill()
-        for writer in writers:
-            writer.start()
+        _kill_at_work(writers)
     elif fault == "kill-broker":
         broker.kill()
         broker.restart()
@@ -148,6 +146,16 @@ def _inject(
         proxy.resume()
 
 
+def _kill_at_work(writers: Iterable[_Writer]) -> None:
+    for writer in writers:
+        writer.wait_until_at_work()
+    time.sleep(random.uniform(0, 0.3))
+    for writer in writers:
+        writer.kill()
+    for writer in writers:
+        writer.start()
+
+
 class _Writer:
     """One process that writes one topic, again and again."""
 
@@ -163,6 +171,7 @@ class _Writer:
             send_timeout_millis=_TIMEOUT_MILLIS if fault == "timeout" else 30_000,
             stop=str(directory / f"{name}.stop"),
             result=str(directory / f"{name}.json"),
+            working=str(directory / f"{name}.working"),
         )
         self._process: Any = None
 
@@ -171,7 +180,14 @@ class _Writer:
             return [self.task.topic]
         return [f"{self.task.topic}-partition-{index}" for index in range(_PARTITIONS)]
 
+    def wait_until_at_work(self) -> None:
+        """Wait until the process has sent something, so that its end comes in the midst of it."""
+        began = time.monotonic()
+        while not Path(self.task.working).exists() and time.monotonic() - began < _WORK_SECONDS:
+            time.sleep(0.01)
+
     def start(self) -> None:
+        Path(self.task.working).unlink(missing_ok=True)
         self._process = _spawn.Process(target=write, args=(self.task,), daemon=True)
         self._process.start()
 
@@ -193,7 +209,10 @@ class _Writer:
             note = f"ended with {self._process.exitcode}"
         result = Path(self.task.result)
         sent = json.loads(result.read_text())["sent"] if result.exists() else 0
-        lists = _read(url, self.topics())
+        try:
+            lists = _read(url, self.topics(), chunked=KINDS[self.task.kind].bytes > 0)
+        except _Unreadable as error:  # nothing can be said about what it holds
+            return Outcome(self.task.client, fault, self.task.kind, cycles, sent, 0, 0, 0, f"not counted: {error}")
         found = Counter(number for numbers in lists for number, _ in numbers)
         sent = max([sent, *(number + 1 for number in found)])
         return Outcome(
@@ -209,23 +228,40 @@ class _Writer:
         )
 
 
-def _read(url: str, topics: Iterable[str]) -> list[list[tuple[int, str]]]:
-    """Read topics from the beginning: each message's number and key."""
+class _Unreadable(Exception):  # noqa: N818  # never leaves this program
+    """A topic says that it has more, and gives nothing."""
+
+
+def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[tuple[int, str]]]:
+    """Read topics from the beginning: each message's number and key.
+
+    Raises:
+        _Unreadable: one of them cannot be read to its end, and that is not for half a message in chunks.
+    """
     client = official.Client(url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
-    found: list[list[tuple[int, str]]] = []
     try:
-        for topic in topics:
-            numbers: list[tuple[int, str]] = []
-            reader = client.create_reader(topic, official.MessageId.earliest)
-            with contextlib.suppress(official.Timeout):  # chunks at the end that belong to no whole message
-                while reader.has_message_available():
-                    message = reader.read_next(_READ_MILLIS)
-                    numbers.append((int(message.data().split(b" ", 1)[0]), message.partition_key()))
-            found.append(numbers)
-            reader.close()
+        return [_read_one(client, topic, chunked=chunked) for topic in topics]
     finally:
         client.close()
-    return found
+
+
+def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tuple[int, str]]:
+    for attempt in range(_READS):
+        numbers: list[tuple[int, str]] = []
+        reader = client.create_reader(topic, official.MessageId.earliest)
+        try:
+            while reader.has_message_available():
+                message = reader.read_next(_READ_MILLIS)
+                numbers.append((int(message.data().split(b" ", 1)[0]), message.partition_key()))
+        except official.Timeout:
+            if not chunked and attempt == _READS - 1:
+                raise _Unreadable(f"{topic} gives {len(numbers)} messages, and then nothing") from None
+            if not chunked:
+                continue
+        finally:
+            reader.close()
+        return numbers
+    return []
 
 
 def _disorder(numbers: Iterable[tuple[int, str]], *, by_key: bool) -> int:

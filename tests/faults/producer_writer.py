@@ -52,6 +52,7 @@ class Task:
     send_timeout_millis: int
     stop: str
     result: str
+    working: str
 
 
 class _FailedError(Exception):
@@ -119,6 +120,8 @@ def _session(lib: Any, client: Any, task: Task, highest: int) -> int:
             options = {"partition_key": f"key-{number % kind.keys}"} if kind.keys else {}
             producer.send_async(b"%d " % number + b"x" * kind.bytes, told, sequence_id=number, **options)
             number += 1
+            if number == last + 1 + 2 * burst:
+                Path(task.working).touch()
         if failures:
             raise _FailedError(failures[0])
         time.sleep(burst / kind.per_second)
