@@ -55,7 +55,8 @@ class Bench:
         """Give a topic of so many messages with keys, batched by the client's defaults."""
         if (rows, size) not in self._filled:
             topic = f"persistent://public/default/spark-{rows}-{size}"
-            producer = self.client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+            options = {"batching_enabled": True, "block_if_queue_full": True, "send_timeout_millis": 0}
+            producer = self.client.create_producer(topic, **options)
             body = b"x" * size
             for first in range(0, rows, 100_000):
                 numbers = range(first, min(first + 100_000, rows))
@@ -229,7 +230,9 @@ def main() -> int:
         lines = []
         for part in ("read", "write", "growth", "memory"):
             if arguments.only in (None, part):
-                lines += measure(bench, part, rows if part == "growth" else compared, arguments.rounds)
+                found = measure(bench, part, rows if part == "growth" else compared, arguments.rounds)
+                print("\n".join(found), flush=True)
+                lines += found
         bench.client.close()
         bench.official.close()
         spark.stop()
@@ -242,8 +245,8 @@ def main() -> int:
     )
     repeat = "Repeat: `pip install -e '.[spark,testing]'`, then `python -m benchmarks.spark --save`."
     facts = ["# Spark: rows a second", "", where, "", repeat, ""]
+    print(where)
     text = "\n".join([*facts, *lines])
-    print(text)
     if arguments.save:
         _RESULTS.write_text(text, encoding="utf-8")
     return 0
