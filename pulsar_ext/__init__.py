@@ -15,6 +15,7 @@ from .bulk import SentMany
 from .callbacks import DUPLICATE_MESSAGE
 from .client import AuthenticationToken, Client, TableView
 from .consumer import Consumer
+from .dedup_open import TrimmedGroupWarning
 from .errors import (
     AckNotConfirmed,
     AdminConflict,
@@ -120,6 +121,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "RangeReaderGroup",
     "SlotsNotCovered",
     "TopicRequired",
+    "TrimmedGroupWarning",
     "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",
     "__version__",
