@@ -104,6 +104,11 @@ class Sequence:
         self._next = max(first, published + 1, max(self._above, default=-1) + 1)
 
     @property
+    def highest(self) -> int:
+        """The highest id of all that a message has: persisted, on its way, or in an open batch."""
+        return max(self.last, max(self._above, default=-1))
+
+    @property
     def upcoming(self) -> int:
         """The next automatic id."""
         return max(self._next, self.last + 1)

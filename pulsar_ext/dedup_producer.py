@@ -60,7 +60,7 @@ class DedupProducer(BatchingProducer):
 
     def last_sequence_id_pushed(self) -> int:
         """Give the highest sequence id that a message of this producer has, persisted or on its way."""
-        return self._sequence.last
+        return self._sequence.highest
 
     # Sending
 

@@ -303,6 +303,7 @@ def test_a_refused_message_can_be_sent_again_only_while_nothing_followed():
 def test_automatic_ids_begin_behind_everything_that_is_persisted():
     """Also behind what a part of a group left above the broker's number, and behind the application's first."""
     assert Sequence(3, {5, 9}).admit(None) == (10, Standing.NEW)
+    assert Sequence(3, {5, 9}).highest == 9
     assert Sequence(-1, first=42).admit(None) == (42, Standing.NEW)
     assert Sequence(3).admit_many(3) == range(4, 7)
 
