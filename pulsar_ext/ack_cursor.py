@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from .ack_wire import AckWire
@@ -15,7 +16,7 @@ __all__ = ["Cursor"]
 _DOUBTFUL_SECONDS = 1.0
 """What was handed over so shortly before a disconnection may not have arrived."""
 _MAX_UNCONFIRMED = 20_000
-"""How many entries a confirmed flush checks at most: what left before these has long arrived."""
+"""How many entries a confirmed flush surely checks: what left before these has long arrived."""
 
 
 class Cursor:
@@ -54,14 +55,17 @@ class Cursor:
                 self.unconfirmed[first] = None
         for entry, size, bits in leaving.indexes:
             self.unconfirmed[entry] = (size, bits)
-        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
-            del self.unconfirmed[next(iter(self.unconfirmed))]
+        if (count := len(self.unconfirmed)) > 2 * _MAX_UNCONFIRMED:
+            # All at once: taking the first out of a dictionary, one by one, gets slower with each.
+            self.unconfirmed = dict(islice(self.unconfirmed.items(), count - _MAX_UNCONFIRMED, None))
 
-    def hand_over_again(self, inner: Any, now: float) -> None:
-        """Give it once more what may have been lost with a connection."""
+    def hand_over_again(self, inner: Any, now: float, *, keep: bool) -> None:
+        """Give it once more what may have been lost with a connection, and keep it for yet another time or not."""
         again = self.sent.take()
         if again:
-            self.hand_over(inner, again, now)
+            if keep:
+                self.sent.add(again, now)
+            self.wire.send(inner, again, self.live)
 
     def expire(self, now: float) -> None:
         """Forget what has surely arrived."""

@@ -464,30 +464,31 @@ class Acknowledger:
         self._ticked = now
         if not connected:
             self._down = True
-        elif self._down or slept:
-            self._reconnected(now, surely=self._down)
+        elif self._down:
+            self._reconnected(now)
+        elif slept and not self._again:  # a machine this busy may have hidden a short disconnection
+            self._again = [now + _AGAIN_SECONDS[1]]
+            self._settles = self._again[0] + _SETTLE_SECONDS
         elif self._again and now >= self._again[0]:
             del self._again[0]
-            self._hand_over_again(now)
+            self._hand_over_again(now, keep=bool(self._again))
         if self._redeliver and now >= self._redeliver[0] and connected:
             del self._redeliver[0]
             if self._splits and self._chunks and now - self._left > _IDLE_SECONDS:
                 # The C++ client drops chunks whose first it did not get: that may be with another consumer.
                 self._inner.redeliver_unacknowledged_messages()
 
-    def _reconnected(self, now: float, *, surely: bool) -> None:
+    def _reconnected(self, now: float) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""
-        self._hand_over_again(now)
         self._down = False
-        if surely:
-            self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
-            self._again = [now + seconds for seconds in _AGAIN_SECONDS]
-        if surely or self._settles is None:
-            self._settles = max([now, *self._again]) + _SETTLE_SECONDS
+        self._hand_over_again(now, keep=True)
+        self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
+        self._again = [now + seconds for seconds in _AGAIN_SECONDS]
+        self._settles = self._again[-1] + _SETTLE_SECONDS
 
-    def _hand_over_again(self, now: float) -> None:
+    def _hand_over_again(self, now: float, *, keep: bool) -> None:
         for cursor in self._cursors.values():
-            cursor.hand_over_again(self._inner, now)
+            cursor.hand_over_again(self._inner, now, keep=keep)
 
     def _look(self, now: float) -> None:
         """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection."""
