@@ -99,9 +99,7 @@ def gather_numbered(
         first = id_at(at)
         match = _SHAPE.fullmatch(first)
         if match is None or match[7] is None or (size := _number(match[7])) < 2:  # noqa: PLR2004  # no batch to see
-            yield from ((*found[:4], at) for found in gather([first]))
-            at += 1
-            continue
+            break
         index = _number(match[6])
         last = min(at + size - 1 - index, count - 1)
         between = range(number, number + last - at + 1)
