@@ -58,7 +58,7 @@ def make_producer(
         _check_types(named)
     elif not _cuts_own_batches(named):
         return _official(client, named, guarded)
-    partitions = _partitions(client, named["topic"], named)
+    partitions = _partitions(client, named["topic"])
     if partitions is None:
         return _single(client, named, named["topic"], admin, deduplication=deduplication)
     if named["lazy_start_partitioned_producers"] and not deduplication:
@@ -121,9 +121,8 @@ def _official(client: Client, named: dict[str, Any], router: Any) -> Producer:
     return kind._of(pulsar.Client.create_producer(client, **named), client, window)  # noqa: SLF001  # our own factory
 
 
-def _partitions(client: Client, topic: str, named: dict[str, Any]) -> list[str] | None:
+def _partitions(client: Client, topic: str) -> list[str] | None:
     """Give the partitions of a topic, None if it has none."""
-    del named
     with contextlib.suppress(pulsar.PulsarException):  # creating the producer then tells why
         found: list[str] = client.get_topic_partitions(topic)
         if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
@@ -237,5 +236,5 @@ def _partitioned(
     kind = producer_class(PartitionedProducer, named)
     producer = kind._of(standing, client, None)  # noqa: SLF001
     routing = Routing(named, Settings(named), len(topics), router, deduplicates=deduplication)
-    producer.open(parts, routing, lambda begin: open_parts(_partitions(client, named["topic"], named) or [], begin))
+    producer.open(parts, routing, lambda begin: open_parts(_partitions(client, named["topic"]) or [], begin))
     return producer
