@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyarrow import compute
 
 from pulsar_ext.errors import InvalidUse
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pulsar_ext.spark.options import Settings
 
 __all__ = ["RowColumns", "Rows"]
+
+_compute: Any = compute
+"""Its functions are made when it is loaded, so type checkers do not see them."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class RowColumns:
         lanes = batch.column(self._lane).cast(pa.string())
         if lanes.null_count:
             raise InvalidUse(f"Column {self._lane} is null in {lanes.null_count} rows: each row needs a lane.")
-        for lane in pc.unique(lanes).to_pylist():
-            yield lane, self._rows(batch.filter(pc.equal(lanes, lane)))
+        for lane in lanes.unique().to_pylist():
+            yield lane, self._rows(batch.filter(_compute.equal(lanes, lane)))
 
     def _rows(self, batch: Any) -> Rows:
         values = batch.column("value")
@@ -87,7 +90,7 @@ class RowColumns:
         topics = batch.column("__topic")
         if topics.null_count:
             raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not given.")
-        unique = pc.unique(topics).to_pylist()
+        unique = topics.unique().to_pylist()
         found: list[str] | str = unique[0] if len(unique) == 1 else topics.to_pylist()
         return found
 
@@ -127,6 +130,6 @@ def _times(batch: Any) -> list[int | None] | None:
     if column is None:
         return None
     # Rounded down to what Pulsar keeps.
-    millis = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    millis = _compute.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     times: list[int | None] = millis.to_pylist()
     return times

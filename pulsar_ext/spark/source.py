@@ -163,7 +163,7 @@ def _slots_of(one: Filter) -> KeyHashRanges | None:
         return None
     if isinstance(one, IsNotNull):  # each message has a slot
         return KeyHashRanges.full()
-    values = one.value if isinstance(one, In) else (getattr(one, "value", None),)
+    values: Any = one.value if isinstance(one, In) else (getattr(one, "value", None),)
     if not all(isinstance(value, int) for value in values):
         return None
     return _these(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _compared(one, values[0])

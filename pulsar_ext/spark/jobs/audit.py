@@ -132,7 +132,9 @@ def _duplicates(frame: DataFrame) -> DataFrame:
 
 def _mixed(frame: DataFrame) -> DataFrame:
     keyed = frame.where("__batchIndex >= 0 AND (__key IS NOT NULL OR __orderingKey IS NOT NULL)")
-    slots = keyed.groupBy("__topic", "__ledgerId", "__entryId").agg(functions.countDistinct("__keySlot").alias("slots"))
+    slots = keyed.groupBy("__topic", "__ledgerId", "__entryId").agg(
+        functions.count_distinct("__keySlot").alias("slots")
+    )
     return slots.where("slots > 1").selectExpr("__topic", "1 AS many", "concat(__ledgerId, ':', __entryId) AS place")
 
 
@@ -140,7 +142,7 @@ def _sequence_gaps(frame: DataFrame) -> DataFrame:
     spans = frame.groupBy("__topic", "__producerName").agg(
         functions.min("__sequenceId").alias("low"),
         functions.max("__sequenceId").alias("high"),
-        functions.countDistinct("__sequenceId").alias("there"),
+        functions.count_distinct("__sequenceId").alias("there"),
     )
     return spans.selectExpr(
         "__topic", "high - low + 1 - there AS many", "concat(__producerName, ' #', low, '..', high) AS place"
@@ -159,17 +161,24 @@ def _unread(admin: PulsarAdmin, topic: str, rows: DataFrame) -> tuple[Finding, F
             looked += 1
             try:
                 entry = admin.entry(topic, at.ledger_id, at.entry_id)
-                if entry.is_chunk and entry.uuid not in incomplete:
-                    resolve_chunks(admin, topic, at)
-            except (IncompleteChunkedMessage, MessageIdUnresolved):
-                incomplete[entry.uuid or str(at)] = str(at)
             except AdminNotFound:
                 gone.append(str(at))
+            else:
+                if entry.is_chunk and entry.uuid not in incomplete and _is_incomplete(admin, topic, at):
+                    incomplete[entry.uuid or str(at)] = str(at)
             at = ledgers.next(at)
     return (
         Finding(len(incomplete), tuple(incomplete.values())[:_SHOWN]),
         Finding(len(gone), tuple(gone[:_SHOWN])),
     )
+
+
+def _is_incomplete(admin: PulsarAdmin, topic: str, at: Position) -> bool:
+    try:
+        resolve_chunks(admin, topic, at)
+    except (IncompleteChunkedMessage, MessageIdUnresolved):
+        return True
+    return False
 
 
 def _gaps(ledgers: Ledgers, rows: DataFrame) -> Iterator[tuple[Position, Position]]:
