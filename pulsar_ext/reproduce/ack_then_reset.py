@@ -38,7 +38,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
         env.admin.reset_cursor(topic, "s", Position(first.ledger_id(), first.entry_id()))
         time.sleep(_ARRIVED_SECONDS)
         producer.send(END.encode())
-        again = set()
+        again: set[str] = set()
         # The end may arrive before what was found to be missing: ask once more.
         for _ in range(2):
             again.update(labels(consumer.receive, millis=8_000))
