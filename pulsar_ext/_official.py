@@ -300,21 +300,21 @@ class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
 class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
     """`pulsar.asyncio.Producer` over one of ours."""
 
-    def __init__(self, blocking: ProducerDoor) -> None:
+    def __init__(self, blocking: Any) -> None:
         super().__init__(blocking.inner, blocking._schema)
 
 
 class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
     """`pulsar.asyncio.Consumer` over one of ours."""
 
-    def __init__(self, blocking: ConsumerDoor) -> None:
+    def __init__(self, blocking: Any) -> None:
         super().__init__(blocking.inner, blocking._schema)
 
 
 class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
     """`pulsar.asyncio.Reader` over one of ours."""
 
-    def __init__(self, blocking: ReaderDoor) -> None:
+    def __init__(self, blocking: Any) -> None:
         super().__init__(blocking.inner, blocking._schema)
 
 
@@ -359,7 +359,7 @@ def batch_message(payload: bytes, messages: int) -> Any:
     return batch.messages()[0]
 
 
-def inner_producer_of(official: pulsar.Producer) -> Any:
+def inner_producer_of(official: Any) -> Any:
     """Give the C++ producer inside an official one."""
     return official._producer
 
@@ -426,7 +426,8 @@ def made_up_batch(base: Any, size: int) -> list[Any]:
 def unlimited_producer(client: pulsar.Client, topic: str, schema: Any) -> Any:
     """Create a C++ producer that sends messages of any size, one by one."""
     create = pulsar.Client.create_producer
-    return create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)._producer
+    official: Any = create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)
+    return official._producer
 
 
 def polling(call: Callable[[int], Any]) -> Iterator[Any]:

@@ -70,7 +70,7 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
         self.failure: Exception | None = None
         """What the supplier of the token raised last: the C++ client says no more than that it failed."""
         super().__init__(self._supply if callable(token) else token)
-        self._token = token
+        self._token: Any = token
 
     def _supply(self) -> Any:
         try:

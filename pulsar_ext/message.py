@@ -68,7 +68,8 @@ def message_class(schema: Any, *, several_topics: bool = False, numbered: bool =
     base = _MessageOfTopics if several_topics else _NumberedMessage if numbered else Message
     if type(schema) is BytesSchema:
         return base
-    return type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})
+    decoding: Any = type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})
+    return decoding  # type: ignore[no-any-return]  # a subclass of it
 
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:
