@@ -24,6 +24,7 @@ import pulsar.schema
 from ._official import batch_message, raise_result
 from .batches import Batch, Group
 from .callbacks import DUPLICATE_MESSAGE, SendCallback, refuse_in_callback
+from .dedup import seal
 from .message_id import MessageId, from_inner, id_in_batch
 from .producer import Producer
 from .sending import (
@@ -215,7 +216,7 @@ class BatchEngine(Producer):
 
     def _seal(self, group: Group) -> deque[Batch]:
         """Decide in which order a group's batches are pushed."""
-        return deque(group.close())
+        return _ordered(group.close())
 
     def _push(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer."""
@@ -237,7 +238,7 @@ class BatchEngine(Producer):
         halves = batch.halves()
         for half in halves:
             half.close()
-        group.sealed.extendleft(reversed(halves))
+        group.sealed = _ordered([*halves, *group.sealed])
 
     # Outcomes
 
@@ -360,3 +361,14 @@ class BatchEngine(Producer):
 
 _unsettled: dict[BatchEngine, None] = {}
 """Producers with messages whose outcome is not told yet: were one dropped, they would vanish with it."""
+
+
+def _ordered(batches: Sequence[Batch]) -> deque[Batch]:
+    """Give batches in the order to push, with ids that go up: a broker that deduplicates drops what goes back."""
+    if len(batches) < 2:  # noqa: PLR2004  # nothing to order
+        return deque(batches)
+    ordered: deque[Batch] = deque()
+    for index, carried in seal([batch.ids for batch in batches]):
+        batches[index].carried = carried
+        ordered.append(batches[index])
+    return ordered

@@ -247,3 +247,21 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
         assert [int(message.data().split()[0]) for message in read(client, topic, 12)] == list(range(12))
         keep.close()
         client.close()
+
+
+def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, pulsar_client_factory):
+    """On a topic that the broker deduplicates, a plain producer of batches by key has every message stored."""
+    broker = pulsar_broker_factory("dedup")
+    client = pulsar_client_factory(broker)
+    topic = f"persistent://public/default/by-key-{time.time_ns()}"
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=100, batching_type=pulsar.BatchingType.KeyBased
+    )
+    ids = []
+    for number in range(150):
+        key = f"key-{number % 97}" if number % 7 else None
+        producer.send_async(b"%d" % number, lambda _, sent: ids.append(sent), partition_key=key)
+    producer.flush()
+    assert all(sent.entry_id() >= 0 for sent in ids)
+    assert {int(reader.read_next(5000).data()) for _ in range(150)} == set(range(150))
