@@ -34,7 +34,8 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
 
     def __init__(self, blocking: BlockingConsumer, threads: Threads) -> None:
         super().__init__(blocking)
-        plain = type(blocking) is BlockingConsumer
+        # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
+        plain = type(blocking) is BlockingConsumer and not blocking._redelivery.screens  # noqa: SLF001  # its other half
         self._begin(blocking, threads, blocking.inner.receive_async if plain else None, blocking.receive)
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
