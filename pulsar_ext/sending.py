@@ -27,6 +27,7 @@ __all__ = [
     "Waiter",
     "call_back",
     "deliver_each",
+    "duplicate_message",
     "in_partition",
     "key_of",
     "named_options",
@@ -96,6 +97,15 @@ class Counter:
         self.steady = True
 
 
+def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
+    """Make the error of a message that the topic holds already."""
+    return DuplicateMessage(
+        "The topic holds this message already: one of its producer name with its sequence id, or a higher one, "
+        "is persisted. Nothing is lost; its message id is not known.",
+        sequence_id=sequence_id,
+    )
+
+
 class Waiter:
     """The callback of a synchronous send."""
 
@@ -120,11 +130,7 @@ class Waiter:
         """
         self._told.wait()
         if self.result is DUPLICATE_MESSAGE:
-            raise DuplicateMessage(
-                "The topic holds this message already: one of its producer name with its sequence id, or a higher one, "
-                "is persisted. Nothing is lost; its message id is not known.",
-                sequence_id=sequence_id,
-            )
+            raise duplicate_message(sequence_id)
         if self.result != _OK:
             raise_result(self.result)
         assert self.message_id is not None  # noqa: S101  # told with the result

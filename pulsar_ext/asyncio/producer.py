@@ -12,8 +12,7 @@ import pulsar.asyncio
 
 from pulsar_ext._official import AsyncProducerDoor, shaped_like
 from pulsar_ext.callbacks import DUPLICATE_MESSAGE
-from pulsar_ext.errors import DuplicateMessage
-from pulsar_ext.sending import named_options
+from pulsar_ext.sending import duplicate_message, named_options
 
 from .errors import PulsarException, awaited, raise_for
 from .mailbox import mailbox
@@ -117,15 +116,9 @@ class Producer(AsyncProducerDoor):
             self._lane = ThreadPoolExecutor(1, "pulsar-ext-lane")
         self._queued += 1
         sending = self._lane.submit(call)
-        sending.add_done_callback(lambda _: None)
-        try:
-            await asyncio.shield(asyncio.wrap_future(sending))
-        finally:
-            # Counted when the lane is done with it, also if the caller is cancelled.
-            if sending.done():
-                self._queued -= 1
-            else:
-                sending.add_done_callback(partial(mailbox().post, self._left_lane))
+        # Counted until the lane is done with it, also if the caller is cancelled.
+        sending.add_done_callback(partial(mailbox().post, self._left_lane))
+        await asyncio.shield(asyncio.wrap_future(sending))
 
     def _left_lane(self, _: object) -> None:
         self._queued -= 1
@@ -136,13 +129,7 @@ class Producer(AsyncProducerDoor):
         if future.done():
             return
         if result is DUPLICATE_MESSAGE:
-            future.set_exception(
-                DuplicateMessage(
-                    "The topic holds this message already: one of its producer name with its sequence id, or a higher "
-                    "one, is persisted. Nothing is lost; its message id is not known.",
-                    sequence_id=sequence_id,
-                )
-            )
+            future.set_exception(duplicate_message(sequence_id))
         elif result == _OK:
             future.set_result(sent)
         else:

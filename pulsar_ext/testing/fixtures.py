@@ -241,17 +241,13 @@ def pulsar_client_factory(
     pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
 ) -> Iterator[ClientFactory]:
     """Make clients, `pulsar_client_factory(broker, service_url=proxy.service_url, io_threads=2)`; closed afterwards."""
-    with contextlib.ExitStack() as opened:
 
-        def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
-            import pulsar_ext  # noqa: PLC0415  # only for those who use it
+    def make(service_url: str, **options: Any) -> Any:
+        import pulsar_ext  # noqa: PLC0415  # only for those who use it
 
-            where = broker or pulsar_broker_factory()
-            made = pulsar_ext.Client(service_url or where.service_url, **_client_options(where, options, opened))
-            opened.callback(_close_quietly, made)
-            return made
+        return pulsar_ext.Client(service_url, **options)
 
-        yield client
+    yield from _making(make, pulsar_broker_factory)
 
 
 @pytest.fixture
@@ -260,16 +256,23 @@ def pulsar_async_client_factory(
     pulsar_namespace_factory: NamespaceFactory,  # noqa: ARG001  # so that clients are closed before it is deleted
 ) -> Iterator[ClientFactory]:
     """Make asyncio clients for `async with`, in whatever runs the loop; one that is left open is closed afterwards."""
+
+    def make(service_url: str, **options: Any) -> Any:
+        import pulsar_ext.asyncio  # noqa: PLC0415  # only for those who use it
+
+        return pulsar_ext.asyncio.Client(service_url, **options)
+
+    yield from _making(make, pulsar_broker_factory)
+
+
+def _making(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator[ClientFactory]:
+    """Give what makes clients of a broker, and close them afterwards."""
     with contextlib.ExitStack() as opened:
 
         def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
-            import pulsar_ext.asyncio  # noqa: PLC0415  # only for those who use it
-
-            where = broker or pulsar_broker_factory()
-            made = pulsar_ext.asyncio.Client(
-                service_url or where.service_url, **_client_options(where, options, opened)
-            )
-            opened.callback(_close_quietly, made.blocking)
+            where = broker or broker_factory()
+            made = make(service_url or where.service_url, **_client_options(where, options, opened))
+            opened.callback(_close_quietly, getattr(made, "blocking", made))
             return made
 
         yield client
