@@ -1,8 +1,8 @@
 """A block of messages, taken from a reader at once, and its columns as Arrow arrays.
 
 Each field is fetched for the whole block by one `map` over the C++ messages, so no line of Python runs for a single
-message; what a field rarely has (chunks, properties, null values, bytes in an ordering key) costs nothing where it is
-not there.
+message; what a message's text tells (`message_texts`) is not asked for at all; what a field rarely has (chunks,
+properties, null values, bytes in an ordering key) costs nothing where it is not there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pulsar_ext.key_forms import KeyForm, KeyForms, bytes_of_base64
 from pulsar_ext.keys import KeyHashRanges, key_slot, key_slots
 from pulsar_ext.message_id import is_chunked
 from pulsar_ext.positions import Position
-from pulsar_ext.spark.id_columns import id_columns
+from pulsar_ext.spark.id_columns import id_bytes, id_columns
+from pulsar_ext.spark.message_texts import Told, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ class Sizes:
         self._block = block
 
     def __getitem__(self, index: int) -> int:
-        return decode(self._block.id_bytes[index]).batch_size or 1
+        return decode(self._block.serialized(index)).batch_size or 1
 
 
 class Keys:
@@ -112,35 +113,71 @@ class Block:
     def take(self, indexes: Sequence[int]) -> Block:
         """Give a block of some of the messages, which keeps what is known of them."""
         taken = Block([self.inners[index] for index in indexes], self.topic, self.partition, self._keys)
+        at = np.asarray(indexes, np.int64)
         for name, value in vars(self).items():
-            if name in _PER_MESSAGE:
+            if name in _LISTS:
                 setattr(taken, name, [value[index] for index in indexes])
+            elif name in _ARRAYS:
+                setattr(taken, name, value[at])
+        if "told" in vars(self):
+            taken.told = None if self.told is None else self.told.take(at)
         if "positions" in vars(self):
-            at = np.asarray(indexes, np.int64)
             ledger, entry, batch = self.positions
             taken.positions = (ledger[at], entry[at], batch[at])
         return taken
 
+    def serialized(self, index: int) -> bytes:
+        """Give the bytes of one message's id."""
+        data: bytes = self.inners[index].message_id().serialize()
+        return data
+
     # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
 
     @cached_property
-    def ids(self) -> list[Any]:
-        """The C++ ids."""
-        return list(map(InnerMessage.message_id, self.inners))
+    def told(self) -> Told | None:
+        """What the messages' texts tell; None where one of them does not look as it should."""
+        try:
+            texts = list(map(str, self.inners))
+            producer = self.inners[0].producer_name()
+            told = read_texts(texts, producer, self.partition)
+            # A text with properties could hold anything, so there the name counts that the call gives.
+            if told is None or any(
+                self.inners[index].producer_name() != producer for index in np.flatnonzero(~told.bare).tolist()
+            ):
+                told = read_texts(texts, self.producers, self.partition)
+            else:
+                self.producers = [producer] * len(self)
+        except UnicodeDecodeError:
+            return None
+        return told
 
     @cached_property
     def id_bytes(self) -> list[bytes]:
-        """Their serialized form."""
-        return list(map(InnerMessageId.serialize, self.ids))
+        """The ids' serialized form, asked for message by message."""
+        return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, self.inners)))
 
     @cached_property
     def positions(self) -> tuple[Any, Any, Any]:
         """Ledgers, entries and batch indexes, as numpy arrays."""
-        return id_columns(self.id_bytes)
+        told = self.told
+        if told is None:
+            return id_columns(self.id_bytes)
+        ledger, entry = told.ledger, told.entry
+        if self.firsts:
+            chunked = list(self.firsts)
+            ledger, entry = ledger.copy(), entry.copy()
+            ledger[chunked], entry[chunked], _ = id_columns([self.serialized(index) for index in chunked])
+        return ledger, entry, told.batch
 
     @cached_property
     def firsts(self) -> dict[int, Position]:
         """Where the first chunk is, by index, of chunked messages."""
+        told = self.told
+        if told is not None:
+            return {
+                index: Position(int(told.ledger[index]), int(told.entry[index]))
+                for index in np.flatnonzero(told.chunked).tolist()
+            }
         found = {}
         # The tag's byte may be part of a number as well, so those few are looked at.
         for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
@@ -183,13 +220,20 @@ class Block:
         return [text.encode() for text in texts]
 
     @cached_property
-    def sequence_ids(self) -> list[int]:
-        """The messages' own sequence ids, which the C++ client only shows in a message's text."""
+    def sequence_ids(self) -> Any:
+        """The messages' own sequence ids, as a numpy array; the C++ client only shows them in a message's text."""
+        if self.told is not None:
+            return self.told.sequence
         found = []
         for text, producer in zip(map(str, self.inners), self.producers, strict=True):
             begin = _SEQUENCE_AT + len(producer)
             found.append(int(text[begin : text.index(",", begin)]))
-        return found
+        return np.array(found, np.uint64).view(np.int64)
+
+    @cached_property
+    def weight(self) -> int:
+        """How many bytes all payloads have."""
+        return sum(map(len, self.data)) if self.told is None else int(self.told.size.sum())
 
     @cached_property
     def producers(self) -> list[str]:
@@ -201,9 +245,9 @@ class Block:
         """The key slots, as a numpy array."""
         if self._keys.exact:
             return np.fromiter(map(self._keys.slot, self.inners), np.int32, len(self))
-        slots = key_slots(pa.array(self.texts, pa.large_string())).astype(np.int32)
-        if "" in self.texts:
-            names, numbers = self.producers, self.sequence_ids
+        slots = key_slots(self._text_column.cast(pa.large_string())).astype(np.int32)
+        if self._keyless:
+            names, numbers = self.producers, self.sequence_ids.tolist()
             for index, text in enumerate(self.texts):
                 if not text:
                     slots[index] = key_slot(f"{names[index]}-{numbers[index]}")
@@ -229,9 +273,18 @@ class Block:
     def _key(self, kind: Any) -> Any:
         if self._keys.exact:
             return self._textual(list(map(self._keys.key, self.inners, self.texts)), kind)
-        texts: Any = [text or None for text in self.texts] if "" in self.texts else self.texts
-        keys = pa.array(texts, pa.string())
+        keys = self._text_column
+        if self._keyless:
+            keys = pa.array([text or None for text in self.texts], pa.string())
         return keys if kind == pa.string() else keys.cast(kind)
+
+    @cached_property
+    def _text_column(self) -> Any:
+        return pa.array(self.texts, pa.string())
+
+    @cached_property
+    def _keyless(self) -> bool:
+        return "" in self.texts
 
     def _ordering_key(self, kind: Any) -> Any:
         return pa.array([one or None for one in self.ordering], kind)
@@ -243,7 +296,24 @@ class Block:
         return pa.repeat(pa.scalar(self.partition, kind), len(self))
 
     def _message_id(self, kind: Any) -> Any:
-        return pa.array(self.id_bytes, kind)
+        sizes = None if self.firsts else self._batch_sizes()
+        if self.told is None or sizes is None:
+            return pa.array(self.id_bytes, kind)
+        ledger, entry, batch = self.positions
+        offsets, data = id_bytes(ledger, entry, self.partition, batch, sizes)
+        return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+    def _batch_sizes(self) -> Any:
+        """Give the sizes of the messages' batches as an array, asked for once a batch; None where that is no gain."""
+        ledger, entry, batch = self.positions
+        first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
+        begins = np.flatnonzero(first & (batch >= 0))
+        if len(begins) * _WORTH > len(self):
+            return None
+        sizes = np.zeros(len(self), np.int64)
+        sizes[begins] = [decode(self.serialized(index)).batch_size or 0 for index in begins.tolist()]
+        # Each message has what the first of its entry has; those in no batch have none.
+        return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
 
     def _first_chunk_id(self, kind: Any) -> Any:
         if not self.firsts:
@@ -254,7 +324,12 @@ class Block:
         return pa.array(found, kind)
 
     def _publish_time(self, kind: Any) -> Any:
-        return self._times(InnerMessage.publish_timestamp).cast(kind)
+        told = self.told
+        if told is None:
+            millis = np.fromiter(map(InnerMessage.publish_timestamp, self.inners), np.int64, len(self))
+        else:
+            millis = told.publish_time
+        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
 
     def _event_time(self, kind: Any) -> Any:
         millis = np.fromiter(map(InnerMessage.event_timestamp, self.inners), np.int64, len(self))
@@ -262,24 +337,17 @@ class Block:
             return pa.nulls(len(self), kind)
         return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
 
-    def _times(self, of: Any) -> Any:
-        millis = np.fromiter(map(of, self.inners), np.int64, len(self))
-        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"))
-
     def _properties(self, kind: Any) -> Any:
-        every = list(map(InnerMessage.properties, self.inners))
         names: list[str] = []
         items: list[str] = []
-        if not any(every):
-            offsets: Any = np.zeros(len(every) + 1, np.int32)
-        else:
-            ends = []
-            for one in every:
-                if one:
-                    names.extend(one)
-                    items.extend(one.values())
-                ends.append(len(names))
-            offsets = np.array([0, *ends], np.int32)
+        counts = np.zeros(len(self) + 1, np.int32)
+        having = range(len(self)) if self.told is None else np.flatnonzero(~self.told.bare).tolist()
+        for index in having:
+            one = self.inners[index].properties()
+            names.extend(one)
+            items.extend(one.values())
+            counts[index + 1] = len(one)
+        offsets = np.cumsum(counts, dtype=np.int32)
         return pa.MapArray.from_arrays(
             pa.array(offsets, pa.int32()), pa.array(names, kind.key_type), pa.array(items, kind.item_type), type=kind
         )
@@ -336,7 +404,10 @@ class Block:
 
 
 _SEQUENCE_AT = len("Message(prod=") + len(", seq=")
-_PER_MESSAGE = frozenset({"ids", "id_bytes", "data", "texts", "ordering", "sequence_ids", "producers"})
+_WORTH = 4
+"""How many messages a batch must have, on average, for asking for its size to be cheaper than for each id."""
+_LISTS = frozenset({"id_bytes", "data", "texts", "ordering", "producers"})
+_ARRAYS = frozenset({"sequence_ids"})
 _COLUMNS = {
     "value": Block._value,  # noqa: SLF001  # this module's own class, here and below
     "__key": Block._key,  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Ledgers, entries and batch indexes of many serialized message ids at once (pure, on numpy).
+"""Many serialized message ids at once, read and written: ledgers, entries and batch indexes (pure, on numpy).
 
 A call into the C++ client for each number of each id is a third of what reading a message costs. The bytes are known
 anyway, and their fields stand in order: 1 ledger, 2 entry, 3 partition, 4 batch index, 6 batch size, 7 first chunk.
@@ -13,9 +13,11 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["id_columns"]
+__all__ = ["id_bytes", "id_columns"]
 
-_LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX = 0x08, 0x10, 0x18, 0x20
+_LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _BATCH_SIZE = 0x08, 0x10, 0x18, 0x20, 0x30
+_LIMITS = np.array([1 << (7 * width) for width in range(1, 9)], np.int64)
+"""From which number on one more byte is needed."""
 _LONGEST = 10
 _MORE = 0x80
 
@@ -65,3 +67,58 @@ def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
         if not going.any():
             break
     return numbers, at
+
+
+def id_bytes(ledger: Any, entry: Any, partition: int, batch: Any, sizes: Any) -> tuple[Any, Any]:
+    """Write ids as the C++ client serializes them, all but those of chunked messages.
+
+    Args:
+        ledger: their ledgers.
+        entry: their entries.
+        partition: the index of the partition, -1 for none.
+        batch: their batch indexes, -1 for a message in no batch.
+        sizes: how many messages their batches have, 0 for a message in no batch.
+
+    Returns:
+        Where each begins and the last one ends (32 bits), and the bytes of all.
+    """
+    fields = [(_LEDGER, ledger, None), (_ENTRY, entry, None)]
+    if partition != -1:
+        fields.append((_PARTITION, np.full(len(ledger), partition), None))
+    fields += [(_BATCH_INDEX, batch, batch >= 0), (_BATCH_SIZE, sizes, sizes > 0)]
+    written = []
+    total = np.zeros(len(ledger), np.int64)
+    for tag, numbers, where in fields:
+        if where is not None and not where.any():
+            continue
+        widths = 1 + np.searchsorted(_LIMITS, numbers, side="right")
+        size = 1 + widths if where is None or where.all() else np.where(where, 1 + widths, 0)
+        written.append((tag, numbers.astype(np.int64), widths, size))
+        total += size
+    ends = np.cumsum(total)
+    offsets = np.zeros(len(ledger) + 1, np.int32)
+    offsets[1:] = ends
+    data = np.empty(int(ends[-1]), np.uint8)
+    at = ends - total
+    for tag, numbers, widths, size in written:
+        _write(data, at, tag, numbers, widths, size)
+        at = at + size
+    return offsets, data
+
+
+def _write(data: Any, at: Any, tag: int, numbers: Any, widths: Any, size: Any) -> None:
+    """Write one field of each id that has it."""
+    if not size.all():
+        has = np.flatnonzero(size)
+        at, numbers, widths = at[has], numbers[has], widths[has]
+    data[at] = tag
+    for index in range(int(widths.max())):
+        octets = (numbers >> (7 * index)) & 0x7F
+        data_at = at + 1 + index
+        more = widths > index + 1
+        octets |= more * _MORE
+        if index and not (widths > index).all():
+            there = widths > index
+            data[data_at[there]] = octets[there]
+        else:
+            data[data_at] = octets

@@ -337,7 +337,7 @@ class _Taking:
 
     def learn(self, block: Block) -> None:
         """Let the next block be as large as the bounds allow by what this one weighed."""
-        weight = sum(map(len, block.data)) // len(block) or 1
+        weight = block.weight // len(block) or 1
         fits = max(self._bytes // weight, 1)
         # Not much more at once: one light block says little about the next.
         self._at_once = min(self._rows, fits, self._at_once * 4)

@@ -103,8 +103,8 @@ class ValueDecoder:
             return self._avro(block, index, value)
         except (ValueError, TypeError, EOFError, IndexError, KeyError, StopIteration) as error:
             raise InvalidUse(
-                f"The value of {block.ids[index]} on {block.topic} is not {self._kind} of the schema: {error}. Read "
-                "it with valueFormat=bytes."
+                f"The value of {block.inners[index].message_id()} on {block.topic} is not {self._kind} of the schema: "
+                f"{error}. Read it with valueFormat=bytes."
             ) from None
 
     def _avro(self, block: Block, index: int, value: bytes) -> Mapping[str, Any]:

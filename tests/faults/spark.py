@@ -1,14 +1,15 @@
 """Spark under faults: archives of every kind of topic, and streams that lose and repeat nothing.
 
-    python tests/faults/spark.py [--faults N] [--only archive|read|write] [--json]
+    python tests/faults/spark.py [--faults N] [--only archive|read|write] [--directory DIR] [--json]
 
 `archive`: a topic of plain, batched, key-batched and chunked messages over several ledgers is read for each `splitBy`
 with 1, 2 and 7 tasks: each message once.
 
-`read`: a stream from such a topic to Parquet, which grows all the while. By turns a Python worker is killed with
-SIGKILL, the broker is killed and restarted, the driver is killed and started again, the newest entry of the commit log
-is deleted, a first batch is killed, and what was not read expires. `write`: the first four, on an exactly-once stream
-from Parquet to a topic, which is read raw afterwards. Nothing may be lost or be there twice; what expired is reported.
+`read`: a stream from such a topic to Parquet, which grows all the while. By turns the tasks' Python workers are killed
+with SIGKILL, the broker is killed and restarted, the driver is killed and started again, the newest entry of the commit
+log is deleted, and the Python process that plans the batches is killed; then a first batch is killed, and what was not
+read expires. `write`: the first four, on an exactly-once stream from Parquet to a topic, which is read raw afterwards.
+Nothing may be lost or be there twice; what expired is reported.
 
 Starts a broker and drivers of its own, which need Java and pyspark. Exits with 1 if a count is wrong.
 """
@@ -50,6 +51,7 @@ _CHUNKED_BYTES: Final = 230_000
 _EACH: Final = 40
 _QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Error)
 _BATCHING: Final = {"batching_enabled": True, "batching_max_messages": 10}
+_WORKERS: Final = {"worker": "pyspark.worker", "source": "python_streaming_source_runner"}
 _KINDS: Final = {
     "plain": {},
     "batched": _BATCHING,
@@ -74,6 +76,10 @@ class Outcome:
     def good(self) -> bool:
         """Whether nothing was lost or doubled, and each loss was reported that was made on purpose."""
         return not (self.lost or self.duplicated or self.unreported)
+
+    def tell(self, kind: str) -> None:
+        """Say which fault was made; the runs are long."""
+        print(f"{time.strftime('%H:%M:%S')} {self.run}: {kind}", file=sys.stderr, flush=True)
 
     def count(self, found: list[int], wanted: range | list[int]) -> None:
         """Compare what is there with what should be."""
@@ -109,7 +115,10 @@ class Driver:
         """Give an order and wait for its answer."""
         self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
         self._process.stdin.flush()
-        return self._answer()
+        answer = self._answer()
+        if isinstance(answer, dict) and "failed" in answer:
+            raise RuntimeError(f"the driver could not {do}: {answer['failed']}")
+        return answer
 
     def _answer(self) -> Any:
         ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER_SECONDS)
@@ -127,18 +136,19 @@ class Driver:
         self._process.kill()
         self._process.wait()
 
-    def kill_worker(self) -> bool:
-        """End one of its Python workers by SIGKILL; False if there is none at the moment."""
+    def kill_workers(self, module: str) -> bool:
+        """End its Python processes that run a module of pyspark by SIGKILL; False if there is none at the moment."""
         workers = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                if "pyspark.daemon" in " ".join(child.cmdline()) and not child.children():
+                command = " ".join(child.cmdline())
+                # The daemon that forks them has the same command, and stays.
+                if "pyspark.daemon" in command and command.endswith(module) and not child.children():
                     workers.append(child)
-        if not workers:
-            return False
-        with contextlib.suppress(psutil.Error):
-            random.choice(workers).kill()
-        return True
+        for worker in workers:
+            with contextlib.suppress(psutil.Error):
+                worker.kill()
+        return bool(workers)
 
     def end(self) -> None:
         """End it for good."""
@@ -195,9 +205,8 @@ class Run:
 
     def fault(self, kind: str) -> None:
         """Do harm once."""
-        if kind == "worker":
-            if not wait(self.driver.kill_worker, "there is a worker", 30):
-                return
+        if kind in _WORKERS:
+            wait(lambda: self.driver.kill_workers(_WORKERS[kind]), f"there is a process of {kind}", 60)
         elif kind == "broker":
             self._broker.kill()
             time.sleep(random.uniform(0, 2))
@@ -211,6 +220,7 @@ class Run:
             drop_last_commit(Path(self._order["checkpoint"]))
             self.driver.ask("start", **self._order)
         self.outcome.faults[kind] += 1
+        self.outcome.tell(kind)
 
     def planned(self) -> int:
         """Give how many batches were planned so far."""
@@ -299,7 +309,7 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
         before = run.planned()
         count = fill(broker.service_url, admin, topic, count)
         run.in_a_batch(before)
-        run.fault(("worker", "broker", "driver", "commit")[number % 4])
+        run.fault(("worker", "broker", "driver", "commit", "source")[number % 5])
         run.keep_going()
     run.settle(lambda: run.driver.ask("numbers", path=path), range(count))
     rest = [_first_batch(broker, admin, directory, run.driver), _expired(broker, admin, directory, run.driver)]
@@ -325,6 +335,7 @@ def _first_batch(broker: Any, admin: PulsarAdmin, directory: Path, driver: Drive
     wait((checkpoint / "offsets" / "0").exists, "the first batch is planned")
     driver.kill()
     outcome.faults["first batch"] += 1
+    outcome.tell("first batch")
     after = fill(broker.service_url, admin, topic, after, each=5)
     driver.begin()
     driver.ask("start", **order)
@@ -365,6 +376,7 @@ def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -
 
     wait(trimmed, "the ledger is deleted", 60)
     outcome.faults["expired"] += 1
+    outcome.tell("expired")
     driver.ask("start", **order)
     status = wait(lambda: (found := driver.ask("status"))["error"] and found, "the loss is reported", 60)
     outcome.unreported += "was trimmed" not in status["error"]
@@ -421,14 +433,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=20, help="how many on each stream (20)")
     parser.add_argument("--only", choices=("archive", "read", "write"))
+    parser.add_argument("--directory", type=Path, help="keep data, checkpoints and logs there")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     outcomes: list[Outcome] = []
     with (
-        tempfile.TemporaryDirectory() as directory,
+        tempfile.TemporaryDirectory() as temporary,
         PulsarProcess("small-chunks", settings={"managedLedgerMaxEntriesPerLedger": 100}) as broker,
         PulsarAdmin(broker.admin_url, deadline_seconds=120.0, max_attempts=100) as admin,
     ):
+        directory = arguments.directory or Path(temporary)
+        directory.mkdir(parents=True, exist_ok=True)
         for namespace in ("public/faults", "public/written", "public/expiring"):
             admin.create_namespace(namespace)
         for namespace in ("public/faults", "public/written"):
@@ -437,9 +452,9 @@ def main() -> int:
         if arguments.only in (None, "archive"):
             outcomes += run_archive(broker, admin)
         if arguments.only in (None, "read"):
-            outcomes += run_read(broker, admin, Path(directory), arguments.faults)
+            outcomes += run_read(broker, admin, directory, arguments.faults)
         if arguments.only in (None, "write"):
-            outcomes += run_write(broker, admin, Path(directory), arguments.faults)
+            outcomes += run_write(broker, admin, directory, arguments.faults)
     if arguments.as_json:
         print(json.dumps([asdict(one) for one in outcomes], indent=1))
     else:

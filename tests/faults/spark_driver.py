@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,31 @@ def start(spark: Any, order: dict[str, Any]) -> Any:
     return sink.option("checkpointLocation", order["checkpoint"]).start()
 
 
+def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
+    """Do what is asked for; give the query that there is then, and the answer."""
+    answer: Any = {}
+    if order["do"] == "start":
+        query = start(spark, order)
+    elif order["do"] == "stop" and query is not None:
+        query.stop()
+    elif order["do"] == "status" and query is not None:
+        error = query.exception()
+        rows = sum(report.numInputRows for report in query.recentProgress)
+        answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
+    elif order["do"] == "numbers":
+        # Before the first batch is committed there is nothing that Spark could read.
+        archived = any((Path(order["path"]) / "_spark_metadata").glob("[0-9]*"))
+        rows = spark.read.parquet(order["path"]).selectExpr("trim(string(value)) n").collect() if archived else []
+        answer = [int(row.n) for row in rows]
+    elif order["do"] == "feed":
+        first, count = order["first"], order["count"]
+        numbers = spark.range(first, first + count, 1, 1)
+        numbers.selectExpr("string(id) value", "if(id % 3 = 0, concat('k', id % 31), null) __key").write.mode(
+            "append"
+        ).parquet(order["path"])
+    return query, answer
+
+
 def main() -> None:
     """Obey until the input ends."""
     config = {"spark.log.level": "OFF", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
@@ -34,24 +60,11 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         answer: Any = {}
-        if order["do"] == "start":
-            query = start(spark, order)
-        elif order["do"] == "stop" and query is not None:
-            query.stop()
-        elif order["do"] == "status" and query is not None:
-            error = query.exception()
-            rows = sum(report.numInputRows for report in query.recentProgress)
-            answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
-        elif order["do"] == "numbers":
-            archived = (Path(order["path"]) / "_spark_metadata").exists()
-            rows = spark.read.parquet(order["path"]).selectExpr("trim(string(value)) n").collect() if archived else []
-            answer = [int(row.n) for row in rows]
-        elif order["do"] == "feed":
-            first, count = order["first"], order["count"]
-            numbers = spark.range(first, first + count, 1, 1)
-            numbers.selectExpr("string(id) value", "if(id % 3 = 0, concat('k', id % 31), null) __key").write.mode(
-                "append"
-            ).parquet(order["path"])
+        try:
+            query, answer = obey(spark, query, order)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told, and the next order may do
+            traceback.print_exc()
+            answer = {"failed": repr(error)}
         print(json.dumps(answer), flush=True)
 
 

@@ -62,7 +62,7 @@ def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
         assert (row["__orderingKey"] and bytes(row["__orderingKey"]).decode()) == (message.ordering_key() or None)
         assert row["__topic"] == topic
         assert row["__partition"] == -1
-        assert MessageId.deserialize(bytes(row["__messageId"])) == message_id
+        assert bytes(row["__messageId"]) == message.inner.message_id().serialize()
         assert row["__messageProperties"] == message.properties()
         assert row["__producerName"] == message.producer_name()
         assert row["__publishTime"].replace(tzinfo=UTC).timestamp() * 1000 == message.publish_timestamp()

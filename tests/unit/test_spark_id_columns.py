@@ -1,12 +1,15 @@
-"""The numbers of many ids at once are those of each id."""
+"""Many ids at once are read and written as each of them is."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext import ChunkMessageId, MessageId
-from pulsar_ext._wire import decode
-from pulsar_ext.spark.id_columns import id_columns
+from pulsar_ext._wire import MessageIdData, decode, encode
+from pulsar_ext.spark.id_columns import id_bytes, id_columns
 
 LONGS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 INTS = st.integers(-1, 2**31 - 1) | st.integers(-1, 200)
@@ -34,3 +37,17 @@ def test_foreign_bytes_are_refused():
     for data in (b"\x10\x01\x08\x01", b"\x08\x01"):
         with pytest.raises(ValueError, match="message id"):
             id_columns([data])
+
+
+@given(
+    st.lists(st.tuples(LONGS, LONGS, INTS, st.integers(0, 200) | st.integers(0, 2**31 - 1)), min_size=1, max_size=20),
+    INTS,
+)
+def test_bytes_are_those_of_each_id(numbers, partition):
+    """Whatever an id carries, and whichever ids stand next to each other; the size only where there is a batch."""
+    rows = [(ledger, entry, batch, size if batch >= 0 else 0) for ledger, entry, batch, size in numbers]
+    ledger, entry, batch, sizes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    offsets, data = id_bytes(ledger, entry, partition, batch, sizes)
+    found = [data.tobytes()[begin:end] for begin, end in pairwise(offsets)]
+    wanted = [encode(MessageIdData(row[0], row[1], partition, row[2], batch_size=row[3])) for row in rows]
+    assert found == wanted
