@@ -126,11 +126,13 @@ class _Reading:
         """
         if (self.at + len(wanted) > self._ends).any():
             raise _UnlikeError
-        whole = len(wanted) // _WORD * _WORD
-        for index in range(0, whole, _WORD):
-            self._expect(self._words, index, np.frombuffer(wanted, np.uint64, 1, index)[0])
-        for index in range(whole, len(wanted)):
-            self._expect(self._data, index, wanted[index])
+        if len(wanted) < _WORD:
+            for index, octet in enumerate(wanted):
+                self._expect(self._data, index, octet)
+        else:
+            # The last word reaches back to the end of the one before.
+            for index in (*range(0, len(wanted) - _WORD, _WORD), len(wanted) - _WORD):
+                self._expect(self._words, index, np.frombuffer(wanted, np.uint64, 1, index)[0])
         self.at += len(wanted)
 
     def _expect(self, of: Any, further: int, wanted: Any) -> None:

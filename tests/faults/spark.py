@@ -141,9 +141,10 @@ class Driver:
         workers = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                command = " ".join(child.cmdline())
-                # The daemon that forks them has the same command, and stays.
-                if "pyspark.daemon" in command and command.endswith(module) and not child.children():
+                command = child.cmdline()
+                # The daemon that forks workers has the same command as they have, and stays.
+                is_worker = "pyspark.daemon" not in command or child.parent().cmdline() == command
+                if command and command[-1].endswith(module) and is_worker:
                     workers.append(child)
         for worker in workers:
             with contextlib.suppress(psutil.Error):
