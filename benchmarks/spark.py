@@ -1,24 +1,28 @@
 """Measure reading and writing by Spark beside the plain clients.
 
-    python -m benchmarks.spark [--rows 10000,100000,1000000] [--rounds N] [--only read|write|growth|memory] [--save]
+    python -m benchmarks.spark [--only read|write|growth|memory] [--save]
 
 `read`: one task with all standard columns against a raw `pulsar.Reader` loop that touches the same fields of as many
-messages, turn by turn; and two tasks against one. `write`: the sink, one task, against the official client's
-`send_async` with a callback a message. `growth`: rows a second of a read of 10^4, 10^5, … rows. `memory`: the most
-memory that a Python worker held while it read many large messages.
+messages, turn by turn, with and without Spark around the task; and two tasks against one. `write`: the sink, one task,
+against the official client's `send_async` with a callback a message. `growth`: writing and reading 10^5, 10^6, … rows,
+with the most memory that a Python worker held. `memory`: the same while large messages are read, 10 GiB in all.
 
-Starts a broker of its own; needs the extras `spark` and `testing`, and Java.
+Each part stands for itself; `--save` writes those that ran into RESULTS-spark.md and keeps the others. Starts a broker
+of its own; needs the extras `spark` and `testing`, Java, and 2 GB of memory besides.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import os
+import re
 import statistics
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,101 +36,164 @@ from pulsar_ext.spark import spark_session
 from pulsar_ext.testing import PulsarProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _RESULTS: Final = Path(__file__).with_name("RESULTS-spark.md")
 _PAYLOAD: Final = 100
 _KEYS: Final = 5000
 _LARGE: Final = 1 << 20
+_LARGE_MESSAGES: Final = (100, 1_000, 10_000)
 _QUIET: Final = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 _SEQUENCE_AT: Final = len("Message(prod=") + len(", seq=")
+_HEAD: Final = """\
+# Spark: rows a second
+
+Repeat: `pip install -e '.[spark,testing]'`, then `python -m benchmarks.spark --save`, which writes this page, or a part
+of it with `--only`. Messages have 100 bytes and a key, in batches of 1,000. The broker, Spark's Java side and the
+Python workers share the machine. µs are processor time a row, in microseconds: of the Python workers, of Spark's Java
+side, and of the whole process of a plain client. A ratio is the median over pairs of runs, turn by turn, of sessions
+that have read before; a session's first read takes some seconds more, in which Python processes start.
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took, in seconds: by the clock, of its Python workers and of Spark's Java side."""
+
+    clock: float
+    python: float
+    java: float = 0.0
 
 
 class Bench:
     """One broker and one session, and what is measured on them."""
 
-    def __init__(self, broker: Any, spark: Any) -> None:
-        self.broker, self.spark = broker, spark
+    def __init__(self, broker: Any, rows: int, rounds: int, growth: list[int]) -> None:
+        self.broker, self.rows, self.rounds, self.growth = broker, rows, rounds, growth
+        self.spark: Any = spark_session("bench", master="local[2]", config={"spark.log.level": "OFF"})
+        self.where = {"service.url": broker.service_url, "admin.url": broker.admin_url}
         self.client = Client(broker.service_url, admin=broker.admin_url, logger=_QUIET)
         self.official = pulsar.Client(broker.service_url, logger=_QUIET)
-        self._filled: dict[tuple[int, int], str] = {}
 
-    def topic(self, rows: int, size: int = _PAYLOAD) -> str:
-        """Give a topic of so many messages with keys, batched by the client's defaults."""
-        if (rows, size) not in self._filled:
-            topic = f"persistent://public/default/spark-{rows}-{size}"
-            options = {"batching_enabled": True, "block_if_queue_full": True, "send_timeout_millis": 0}
-            producer = self.client.create_producer(topic, **options)
-            body = b"x" * size
-            for first in range(0, rows, 100_000):
-                numbers = range(first, min(first + 100_000, rows))
-                producer.send_many((body for _ in numbers), partition_keys=[f"key-{n % _KEYS}" for n in numbers])
-            producer.close()
-            self._filled[rows, size] = topic
-        return self._filled[rows, size]
+    def fill(self, name: str, rows: int, size: int = _PAYLOAD, **options: Any) -> str:
+        """Make a topic of so many messages with keys."""
+        topic = f"persistent://public/default/{name}"
+        options = {"batching_enabled": True, "block_if_queue_full": True, "send_timeout_millis": 0, **options}
+        producer = self.client.create_producer(topic, **options)
+        body = b"x" * size
+        for first in range(0, rows, 100_000):
+            numbers = range(first, min(first + 100_000, rows))
+            producer.send_many((body for _ in numbers), partition_keys=[f"key-{n % _KEYS}" for n in numbers])
+        producer.close()
+        return topic
 
-    def read(self, topic: str, tasks: int) -> None:
+    def read(self, topic: str, tasks: int = 1) -> Cost:
         """Read all standard columns by Spark into nothing."""
-        frame = (
-            self.spark.read.format("pulsar")
-            .option("service.url", self.broker.service_url)
-            .option("admin.url", self.broker.admin_url)
-            .option("topic", topic)
-            .option("minPartitions", str(tasks))
-            .load()
-        )
-        frame.write.format("noop").mode("overwrite").save()
+        frame = self.spark.read.format("pulsar").options(**self.where, topic=topic, minPartitions=str(tasks)).load()
+        return self._spent(lambda: frame.write.format("noop").mode("overwrite").save())
 
-    def raw(self, topic: str, rows: int) -> None:
+    def task(self, topic: str) -> Cost:
+        """Read the same as a task does, in this process and with no Spark around it."""
+        from pulsar_ext.spark.options import READ, parse_options  # noqa: PLC0415  # what Spark would do
+        from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
+        from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
+
+        settings = parse_options({**self.where, "topic": topic}, READ)
+        reader = PulsarBatchReader(settings, full_schema(settings))
+
+        def run() -> None:
+            for partition in reader.partitions():
+                for _ in reader.read(partition):
+                    pass
+
+        return _own(run)
+
+    def raw(self, topic: str) -> Cost:
         """Read as many messages by the official reader, and touch what the standard columns are made of."""
-        reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
-        for _ in range(rows):
-            message = reader.read_next()
-            key, producer, text = message.partition_key(), message.producer_name(), str(message._message)  # noqa: SLF001
-            begin = _SEQUENCE_AT + len(producer)
-            int(text[begin : text.index(",", begin)])
-            message.data()
-            message.topic_name()
-            message.message_id().serialize()
-            message.publish_timestamp()
-            message.event_timestamp()
-            message.properties()
-            message.ordering_key()
-            key_slot(key)
-        reader.close()
 
-    def write(self, rows: int, topic: str, **options: str) -> None:
+        def run() -> None:
+            reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
+            for _ in range(self.rows):
+                message = reader.read_next()
+                inner: Any = message._message  # noqa: SLF001  # its text has the sequence id
+                key, producer, text = message.partition_key(), message.producer_name(), str(inner)
+                begin = _SEQUENCE_AT + len(producer)
+                int(text[begin : text.index(",", begin)])
+                message.data()
+                message.topic_name()
+                message.message_id().serialize()
+                message.publish_timestamp()
+                message.event_timestamp()
+                message.properties()
+                message.ordering_key()
+                key_slot(key)
+            reader.close()
+
+        return _own(run)
+
+    def write(self, rows: int, topic: str, **options: str) -> Cost:
         """Write generated rows by Spark, in one task."""
         frame = self.spark.range(0, rows, 1, 1).selectExpr(
-            f"repeat('x', {_PAYLOAD}) value", "concat('key-', id % 5000) __key"
+            f"repeat('x', {_PAYLOAD}) value", f"concat('key-', id % {_KEYS}) __key"
         )
-        where = {"service.url": self.broker.service_url, "admin.url": self.broker.admin_url, "topic": topic}
-        frame.write.format("pulsar").options(**where, **options).mode("append").save()
+        writer = frame.write.format("pulsar").options(**self.where, topic=topic, **options).mode("append")
+        return self._spent(writer.save)
 
-    def send(self, rows: int, topic: str) -> None:
+    def send(self, topic: str) -> Cost:
         """Send as many messages by the official `send_async`."""
-        producer = self.official.create_producer(
-            topic, batching_enabled=True, block_if_queue_full=True, max_pending_messages=10_000
-        )
-        body, done = b"x" * _PAYLOAD, []
-        for number in range(rows):
-            producer.send_async(body, lambda result, _: done.append(result), partition_key=f"key-{number % _KEYS}")
-        producer.flush()
-        producer.close()
+
+        def run() -> None:
+            producer = self.official.create_producer(
+                topic, batching_enabled=True, block_if_queue_full=True, max_pending_messages=10_000
+            )
+            body, done = b"x" * _PAYLOAD, []
+            for number in range(self.rows):
+                producer.send_async(body, lambda result, _: done.append(result), partition_key=f"key-{number % _KEYS}")
+            producer.flush()
+            producer.close()
+
+        return _own(run)
+
+    def close(self) -> None:
+        """Disconnect and end the session."""
+        self.client.close()
+        self.official.close()
+        self.spark.stop()
+
+    @staticmethod
+    def _spent(work: Callable[[], object]) -> Cost:
+        """Run a job of Spark, and give what it cost."""
+        before, began = _processes(), time.perf_counter()
+        work()
+        clock, after = time.perf_counter() - began, _processes()
+        spent = {"java": 0.0, "python": 0.0}
+        for key, seconds in after.items():
+            spent[key[1]] += seconds - before.get(key, 0.0)
+        return Cost(clock, **spent)
 
 
-def timed(work: Callable[[], None]) -> float:
-    """Give the seconds that something takes."""
-    began = time.perf_counter()
+def _own(work: Callable[[], None]) -> Cost:
+    """Run something in this process, and give what it cost."""
+    began, spent = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - began
+    return Cost(time.perf_counter() - began, time.process_time() - spent)
 
 
-def ratios(one: Callable[[], None], other: Callable[[], None], rounds: int) -> tuple[float, float, float]:
-    """Run two by turns: the median seconds of each, and the median of how much faster the first is."""
-    pairs = [(timed(one), timed(other)) for _ in range(rounds)]
-    ones, others = zip(*pairs, strict=True)
-    return statistics.median(ones), statistics.median(others), statistics.median(b / a for a, b in pairs)
+def _processes() -> dict[tuple[int, str], float]:
+    """Give the processor time of Spark's processes so far."""
+    found = {}
+    for child in _spark_processes():
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            found[child.pid, "java" if child.name() == "java" else "python"] = times.user + times.system
+    return found
+
+
+def _spark_processes() -> Iterator[psutil.Process]:
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if "spark" in " ".join(child.cmdline()).replace("benchmarks.spark", ""):
+                yield child
 
 
 class Watch:
@@ -145,110 +212,161 @@ class Watch:
         self._ended.set()
         self._thread.join()
 
+    @property
+    def mib(self) -> str:
+        """The most that one of them held."""
+        return f"{self.most / (1 << 20):,.0f} MiB"
+
     def _look(self) -> None:
-        while not self._ended.wait(0.05):
-            for child in psutil.Process().children(recursive=True):
-                try:
-                    if "pyspark" in " ".join(child.cmdline()):
+        while not self._ended.wait(0.1):
+            for child in _spark_processes():
+                with contextlib.suppress(psutil.Error):
+                    if child.name() != "java":
                         self.most = max(self.most, child.memory_info().rss)
-                except psutil.Error:
-                    continue
 
 
-def measure(bench: Bench, only: str | None, rows: list[int], rounds: int) -> list[str]:
-    """Measure what is asked for; give lines of Markdown."""
-    lines: list[str] = []
-    most = max(rows)
-    if only in (None, "read"):
-        topic = bench.topic(most)
-        bench.read(topic, 1)
-        spark, raw, ratio = ratios(lambda: bench.read(topic, 1), lambda: bench.raw(topic, most), rounds)
-        two, one, gain = ratios(lambda: bench.read(topic, 2), lambda: bench.read(topic, 1), rounds)
-        lines += ["| read | rows/s | against | rows/s | ratio | goal |", "|---|---:|---|---:|---:|---:|"]
-        lines += [
-            f"| one task, all columns | {most / spark:,.0f} | raw Reader | {most / raw:,.0f} | {ratio:.2f} | 0.95 |"
-        ]
-        lines += [f"| two tasks | {most / two:,.0f} | one task | {most / one:,.0f} | {gain:.2f} | 1.70 |", ""]
-    if only in (None, "write"):
-        lines += ["| write, one task | rows/s | official send_async | ratio | goal |", "|---|---:|---:|---:|---:|"]
-        for name, options in (
-            ("at-least-once", {}),
-            ("exactly-once", {"guarantee": "exactly-once"}),
-        ):
-            turn = iter(range(1000))
+def _ratios(bench: Bench, one: Callable[[], Cost], other: Callable[[], Cost]) -> tuple[str, str, str]:
+    """Run two by turns; give the cells of each, and the median of how much faster the first is."""
+    pairs = [(one(), other()) for _ in range(bench.rounds)]
 
-            def write(options: dict[str, str] = options, name: str = name, turn: Any = turn) -> None:
-                run = f"{name}-{next(turn)}"
-                more = {**options, "producerName": run} if options else {}
-                bench.write(most, f"persistent://public/dedup/{run}", **more)
+    def cells(costs: list[Cost]) -> str:
+        clock = statistics.median(cost.clock for cost in costs)
+        spent = [statistics.median(getattr(cost, of) for cost in costs) for of in ("python", "java")]
+        micros = " + ".join(f"{seconds / bench.rows * 1e6:.1f}" for seconds in spent if seconds)
+        return f"{bench.rows / clock:,.0f} | {micros}"
 
-            write()
-            spark, send, ratio = ratios(write, lambda: bench.send(most, "persistent://public/dedup/official"), rounds)
-            lines.append(f"| {name} | {most / spark:,.0f} | {most / send:,.0f} | {ratio:.2f} | 3.00 |")
-        lines.append("")
-    if only in (None, "growth"):
-        lines += ["| rows | read, rows/s | written, rows/s |", "|---:|---:|---:|"]
-        for count in rows:
-            topic = bench.topic(count)
-            read = timed(lambda topic=topic: bench.read(topic, 2))
-            written = timed(lambda count=count: bench.write(count, f"persistent://public/default/grown-{count}"))
-            lines.append(f"| {count:,} | {count / read:,.0f} | {count / written:,.0f} |")
-        lines.append("")
-    if only in (None, "memory"):
-        lines += ["| messages | of | read in all | most memory of a Python worker |", "|---:|---:|---:|---:|"]
-        for count in (200, 1000):
-            topic = bench.topic(count, _LARGE)
-            with Watch() as watch:
-                bench.read(topic, 1)
-            size = f"{count * _LARGE / (1 << 30):.1f} GiB"
-            lines.append(f"| {count:,} | 1 MiB | {size} | {watch.most / (1 << 20):,.0f} MiB |")
-        lines.append("")
+    ratio = statistics.median(second.clock / first.clock for first, second in pairs)
+    return cells([first for first, _ in pairs]), cells([second for _, second in pairs]), f"{ratio:.2f}"
+
+
+def part_read(bench: Bench) -> list[str]:
+    """Compare reading."""
+    topic = bench.fill("read", bench.rows)
+    bench.read(topic, 2)
+    rows = []
+    for name, one, against, other, goal in (
+        ("one task, all columns", lambda: bench.read(topic), "raw Reader", lambda: bench.raw(topic), "0.95"),
+        ("the same task without Spark", lambda: bench.task(topic), "raw Reader", lambda: bench.raw(topic), ""),
+        ("two tasks", lambda: bench.read(topic, 2), "one task", lambda: bench.read(topic), "1.70"),
+    ):
+        ours, theirs, ratio = _ratios(bench, one, other)
+        rows.append(f"| {name} | {ours} | {against} | {theirs} | {ratio} | {goal} |")
+    said = (
+        "Two tasks are faster than one by as much as the machine has cores that one task, Spark's Java side and the "
+        "broker leave free; their processor time a row tells what sharing costs."
+    )
+    head = "| read | rows/s | µs | against | rows/s | µs | ratio | goal |"
+    return [said, "", head, "|---|---:|---:|---|---:|---:|---:|---:|", *rows]
+
+
+def part_write(bench: Bench) -> list[str]:
+    """Compare writing."""
+    lines = [
+        "| write, one task | rows/s | µs | official send_async, rows/s | µs | ratio | goal |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, exactly in (("at-least-once", False), ("exactly-once", True)):
+        turn = iter(range(1000))
+
+        def write(name: str = name, exactly: bool = exactly, turn: Any = turn) -> Cost:
+            run = f"{name}-{next(turn)}"
+            more = {"guarantee": name, "producerName": run} if exactly else {}
+            return bench.write(bench.rows, f"persistent://public/dedup/{run}", **more)
+
+        write()
+        ours, theirs, ratio = _ratios(bench, write, lambda: bench.send("persistent://public/dedup/official"))
+        lines.append(f"| {name} | {ours} | {theirs} | {ratio} | 3.00 |")
     return lines
+
+
+def part_growth(bench: Bench) -> list[str]:
+    """Write and read more and more rows."""
+    lines = [
+        "| rows | written, rows/s | memory of a worker | read by one task, rows/s | memory of a worker |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    warm = "persistent://public/default/warm"
+    bench.write(1000, warm)
+    bench.read(warm)
+    found = []
+    for count in bench.growth:
+        topic = f"persistent://public/default/grown-{count}"
+        with Watch() as writing:
+            written = bench.write(count, topic)
+        with Watch() as reading:
+            read = bench.read(topic)
+        found.append((count, written.clock, read.clock))
+        cells = f"{count / written.clock:,.0f} | {writing.mib} | {count / read.clock:,.0f} | {reading.mib}"
+        lines.append(f"| {count:,} | {cells} |")
+    if len(found) > 1:
+        (few, *least), (many, *most) = found[0], found[-1]
+        slopes = [(long - short) / (many - few) for short, long in zip(least, most, strict=True)]
+        fixed = [max(short - slope * few, 0.0) for short, slope in zip(least, slopes, strict=True)]
+        said = (
+            f"A line through the first and the last: writing takes {fixed[0]:.1f} s and {slopes[0] * 1e6:.1f} µs a "
+            f"row, reading {fixed[1]:.1f} s and {slopes[1] * 1e6:.1f} µs a row."
+        )
+        lines += ["", said]
+    return lines
+
+
+def part_memory(bench: Bench) -> list[str]:
+    """Read large messages, which are stored compressed and weigh their full size in a task."""
+    lines = ["| messages of 1 MiB | read in all | memory of a worker | MiB/s |", "|---:|---:|---:|---:|"]
+    for count in _LARGE_MESSAGES:
+        options = {"batching_enabled": False, "compression_type": pulsar.CompressionType.LZ4}
+        topic = bench.fill(f"large-{count}", count, _LARGE, **options)
+        with Watch() as watch:
+            cost = bench.read(topic)
+        read = count * _LARGE / (1 << 20)
+        lines.append(f"| {count:,} | {read / 1024:.1f} GiB | {watch.mib} | {read / cost.clock:,.0f} |")
+    return lines
+
+
+_PARTS: Final = {"read": part_read, "write": part_write, "growth": part_growth, "memory": part_memory}
+
+
+def save(found: dict[str, str]) -> None:
+    """Write the parts that were measured into the page, and keep the others."""
+    before = _RESULTS.read_text(encoding="utf-8") if _RESULTS.exists() else ""
+    kept = dict(re.findall(r"^## (\w+)\n\n(.*?)(?=^## |\Z)", before, re.MULTILINE | re.DOTALL))
+    parts = [f"## {name}\n\n{text.rstrip()}\n" for name in _PARTS if (text := found.get(name, kept.get(name)))]
+    _RESULTS.write_text("\n".join([_HEAD, *parts]), encoding="utf-8")
 
 
 def main() -> int:
     """Measure, print, and save if asked to."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", default="100000,1000000,10000000", help="how many rows, smallest first")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of runs for each ratio (5)")
-    parser.add_argument("--only", choices=("read", "write", "growth", "memory"))
-    parser.add_argument("--ratio-rows", type=int, default=1_000_000, help="rows of the runs that are compared")
+    parser.add_argument("--only", choices=sorted(_PARTS))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the runs that are compared")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of runs for each ratio (3)")
+    parser.add_argument("--growth", default="100000,1000000,10000000", help="how many rows, smallest first")
     parser.add_argument("--save", action="store_true", help="write RESULTS-spark.md")
     arguments = parser.parse_args()
-    rows = [int(count) for count in arguments.rows.split(",")]
-    compared = [arguments.ratio_rows]
+    growth = [int(count) for count in arguments.growth.split(",")]
     # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
     with (
-        PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker,
+        PulsarProcess(heap="512m", java_options=["-XX:TieredStopAtLevel=4"]) as broker,
         PulsarAdmin(broker.admin_url) as admin,
     ):
         admin.set_retention("public/default", Retention(-1, -1))
         admin.create_namespace("public/dedup")
         admin.set_deduplication("public/dedup", value=True)
-        spark = spark_session("bench", master="local[2]", config={"spark.log.level": "OFF"})
-        bench = Bench(broker, spark)
-        lines = []
-        for part in ("read", "write", "growth", "memory"):
-            if arguments.only in (None, part):
-                found = measure(bench, part, rows if part == "growth" else compared, arguments.rounds)
-                print("\n".join(found), flush=True)
-                lines += found
-        bench.client.close()
-        bench.official.close()
-        spark.stop()
-    load = os.getloadavg()[0]
-    where = (
-        f"Measured on {dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores, shared with the broker and Spark's "
-        f"Java side; load of the machine at the end: {load:.0f}. Messages have {_PAYLOAD} bytes and a key, batched by "
-        f"the client's defaults; ratios are medians of {arguments.rounds} pairs of runs, turn by turn, of "
-        f"{arguments.ratio_rows:,} rows, Spark's planning included."
-    )
-    repeat = "Repeat: `pip install -e '.[spark,testing]'`, then `python -m benchmarks.spark --save`."
-    facts = ["# Spark: rows a second", "", where, "", repeat, ""]
-    print(where)
-    text = "\n".join([*facts, *lines])
-    if arguments.save:
-        _RESULTS.write_text(text, encoding="utf-8")
+        bench = Bench(broker, arguments.rows, arguments.rounds, growth)
+        found = {}
+        for name, part in _PARTS.items():
+            if arguments.only in (None, name):
+                load, began = os.getloadavg()[0], time.monotonic()
+                lines = part(bench)
+                when = (
+                    f"{dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores, load before {load:.1f}; {bench.rows:,} "
+                    f"rows and {bench.rounds} pairs where runs are compared; {time.monotonic() - began:.0f} s in all."
+                )
+                found[name] = "\n".join([when, "", *lines])
+                print(f"## {name}\n\n{found[name]}\n", flush=True)
+                if arguments.save:
+                    save(found)
+        bench.close()
     return 0
 
 

@@ -131,6 +131,10 @@ class Block:
         data: bytes = self.inners[index].message_id().serialize()
         return data
 
+    def release(self) -> None:
+        """Let go of the messages: what was made of them stays."""
+        vars(self).clear()
+
     # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
 
     @cached_property

@@ -16,7 +16,7 @@ from pulsar_ext.errors import (
     MessageIdUnresolved,
     NoSuchTopic,
 )
-from pulsar_ext.positions import ledger_sizes
+from pulsar_ext.positions import Ledgers, ledger_sizes
 from pulsar_ext.spark.errors import DataLoss
 from pulsar_ext.spark.offsets import BEGINNING, Offset, after_all, lost_before
 from pulsar_ext.spark.splits import Segment, TopicState
@@ -24,13 +24,13 @@ from pulsar_ext.topics import TopicName
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats, PulsarAdmin
-    from pulsar_ext.positions import Ledgers
     from pulsar_ext.spark.options import Settings
 
 __all__ = ["batch_segments", "begin_of", "end_of", "report_loss", "state_of", "topics_of"]
 
 _log = logging.getLogger("pulsar_ext.spark")
-_messages_per_entry: dict[str, int] = {}
+_SAMPLES = 5
+_samples: dict[str, tuple[int, int]] = {}
 
 
 def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
@@ -83,29 +83,35 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
     """Give what splitting needs to know of a topic partition."""
     sizes = tuple(sorted(ledger_sizes(stats)))
-    state = TopicState(topic, sizes, stats.total_size)
-    if topic not in _messages_per_entry:
-        sampled = _sample(admin, topic, state.ledgers)
+    if topic not in _samples:
+        sampled = _sample(admin, topic, Ledgers(sizes))
         if sampled is None:
-            return state
-        _messages_per_entry[topic] = sampled
-    return TopicState(topic, sizes, stats.total_size, _messages_per_entry[topic])
+            return TopicState(topic, sizes, stats.total_size)
+        _samples[topic] = sampled
+    return TopicState(topic, sizes, stats.total_size, *_samples[topic])
 
 
-def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> int | None:
-    """Give the fewest messages of the first, the middle and the last entry; None while there is no entry."""
+def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
+    """Look at a few entries from the first to the last.
+
+    Returns:
+        The fewest messages that one has, and the most bytes of a message; None while there is no entry.
+    """
     if ledgers.last is None:
         return None
     total = ledgers.up_to(ledgers.last)
-    found = []
-    for nth in {1, max(total // 2, 1), total}:
+    fewest, heaviest = [], [1]
+    for nth in {1 + (total - 1) * part // (_SAMPLES - 1) for part in range(_SAMPLES)}:
         at = ledgers.number(nth)
         if at is not None:
             try:
-                found.append(admin.entry(topic, at.ledger_id, at.entry_id).message_count)
+                entry = admin.entry(topic, at.ledger_id, at.entry_id)
             except (AdminNotFound, AdminPrecondition):
                 continue
-    return max(min(found, default=1), 1)
+            count = max(entry.message_count, 1)
+            fewest.append(count)
+            heaviest.append((entry.total_chunk_size or entry.uncompressed_size or 0) // count)
+    return min(fewest, default=1), max(heaviest)
 
 
 def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:

@@ -41,6 +41,7 @@ _SILENT_SECONDS = 0.5
 _LOOK_AGAIN_SECONDS = 2.0
 _OVERDUE_SECONDS = 5.0
 _REOPENED_AT_MOST = 5
+_FIRST_BLOCK = 64
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
 _FOLLOWED_ENTRIES = 1000
@@ -66,6 +67,8 @@ def read_segments(segments: Iterable[Segment], ranges: KeyHashRanges | None, set
     for segment in segments:
         for block in SegmentReader(segment, settings, keys).blocks():
             kept = block if ranges is None or ranges.is_full else _in_ranges(block, ranges)
+            if kept is not block:
+                block.release()
             if kept is not None:
                 yield kept
 
@@ -118,16 +121,19 @@ class SegmentReader:
 
     def _read(self) -> Iterator[Block]:
         deliveries = self._deliveries
-        take = _Taking(self._settings["maxBatchRows"], self._settings["maxBatchBytes"])
+        take = _Taking(self._settings["maxBatchRows"], self._settings["maxBatchBytes"], self._segment.bytes_per_message)
         patience = self._settings["pollTimeoutMs"] / 1000
         progress, look_at = time.monotonic(), 0.0
         while not deliveries.reached or self._waited_for:
             inners = take(self._reader.inner.read_next)
             block = self._next_block(inners) if inners else None
+            came = block is not None or (inners and not deliveries.reached)
+            inners = []
             if block is not None:
                 take.learn(block)
                 yield block
-            if block is not None or (inners and not deliveries.reached):
+                block = None  # a block is held while it is used, not while the next one is read
+            if came:
                 progress = time.monotonic()
             now = time.monotonic()
             if now >= look_at and (deliveries.reached or self._is_quiet(now - progress)):
@@ -318,11 +324,17 @@ class SegmentReader:
 
 
 class _Taking:
-    """Takes messages from a reader, as many at once as bounds allow."""
+    """Takes messages from a reader, as many at once as bounds allow.
 
-    def __init__(self, rows: int, size: int) -> None:
+    Args:
+        rows: the most messages.
+        size: the most bytes.
+        weight: what one message may weigh, before any is known.
+    """
+
+    def __init__(self, rows: int, size: int, weight: int) -> None:
         self._rows, self._bytes = rows, size
-        self._at_once = min(rows, 64)
+        self._at_once = min(rows, _FIRST_BLOCK, max(size // weight, 1))
 
     def __call__(self, read_next: Callable[[int], Any]) -> list[Any]:
         """Give up to a block of messages; none if nothing came within 200 ms."""

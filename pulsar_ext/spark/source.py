@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from pulsar_ext.spark.blocks import Block
     from pulsar_ext.spark.options import Settings
     from pulsar_ext.spark.sink import PulsarStreamWriter, PulsarWriter
     from pulsar_ext.spark.stream import PulsarStreamReader
@@ -116,8 +117,13 @@ def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
 def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
     """Read what one task reads, as Arrow record batches of the schema."""
     make = BatchMaker(schema, settings)
-    for block in read_segments(split.segments, split.ranges, settings):
-        yield make(block)
+
+    def made(block: Block) -> Any:
+        batch = make(block)
+        block.release()  # while the next one is read
+        return batch
+
+    return map(made, read_segments(split.segments, split.ranges, settings))
 
 
 class PulsarBatchReader(DataSourceReader):

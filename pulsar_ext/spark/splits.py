@@ -22,12 +22,17 @@ __all__ = ["Segment", "Split", "TopicState", "limit_entries", "plan_splits"]
 
 @dataclass(frozen=True)
 class TopicState:
-    """What the admin API says of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes."""
+    """What the admin API says of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
+
+    Of a sample of entries, `messages_per_entry` is the fewest, and `message_bytes` what a message weighs at most where
+    that is more than is stored: uncompressed, with all its chunks.
+    """
 
     topic: str
     sizes: tuple[tuple[int, int], ...]
     total_bytes: int
     messages_per_entry: int = 1
+    message_bytes: int = 1
 
     @property
     def ledgers(self) -> Ledgers:
@@ -59,7 +64,7 @@ class Segment:
     def of(cls, state: TopicState, after: Offset, until: Offset) -> Segment:
         """Make the segment of a topic's state."""
         touched = tuple((ledger, count) for ledger, count in state.sizes if after.ledger <= ledger <= until.ledger)
-        weight = max(state.bytes_per_entry // state.messages_per_entry, 1)
+        weight = max(state.bytes_per_entry // state.messages_per_entry, state.message_bytes, 1)
         return cls(state.topic, after, until, touched, weight)
 
     @property

@@ -49,6 +49,7 @@ _ANSWER_SECONDS: Final = 240.0
 _SETTLE_SECONDS: Final = 300.0
 _CHUNKED_BYTES: Final = 230_000
 _EACH: Final = 40
+_FED: Final = 20_000
 _QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Error)
 _BATCHING: Final = {"batching_enabled": True, "batching_max_messages": 10}
 _WORKERS: Final = {"worker": "pyspark.worker", "source": "python_streaming_source_runner"}
@@ -405,8 +406,8 @@ def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> 
     count = 0
     for number in range(faults):
         before = run.planned()
-        run.driver.ask("feed", path=path, first=count, count=2000)
-        count += 2000
+        run.driver.ask("feed", path=path, first=count, count=_FED)
+        count += _FED
         run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit")[number % 4])
         run.keep_going()
