@@ -123,7 +123,7 @@ class _Check:
         for entry, part in (wanted | held).items():
             shown = info is not None and shows(info, entry)
             if not shown and part is not None and entry in wanted and sent and self._keeps_indexes():
-                processed = self._acks.is_processed() if processed is None else processed
+                processed = self._acks.is_processed(cursor) if processed is None else processed
                 shown = processed
             if shown:
                 if cursor.unconfirmed.get(entry, ()) == part:

@@ -18,13 +18,21 @@ if TYPE_CHECKING:
 
     from .acks import Entry
 
-__all__ = ["gather", "gather_numbered"]
+__all__ = ["gather", "gather_numbered", "says_all"]
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _SHAPE = re.compile(
     rb"(\x08%b\x10%b(?:\x18%b)?)(?:(\x20)%b(?:\x30%b)?|\x30\x00)?(:.*)?" % (_LONG, _LONG, _LONG, _LONG, _LONG),
     re.DOTALL,
 )
+
+
+def says_all(data: bytes) -> bool:
+    """Whether the bytes of an id that is not chunked say how many messages its batch has, if it is of one."""
+    match = _SHAPE.fullmatch(data)
+    if match is None or match[8] is not None:
+        return False
+    return match[5] is None or (match[7] is not None and _number(match[7]) > _number(match[6]))
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
@@ -76,17 +84,23 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
 
 
 def gather_numbered(
-    numbers: Sequence[int], id_at: Callable[[int], bytes]
+    numbers: Sequence[int],
+    read: Callable[[int, int], Sequence[bytes]],
+    own: range,
+    *,
+    mixed: bool = False,
 ) -> Iterator[tuple[int, Entry, int, int, int]]:
     """Read the ids of numbered messages, and of a batch only its ends where the numbers tell what is between them.
 
     Messages with consecutive numbers were received one after the other by one thread, from a queue where a batch stands
     in its order. If the last of them is as far behind the first in their batch as its number is, they are that part of
-    the batch; one that was left out had been acknowledged on the broker.
+    the batch.
 
     Args:
         numbers: the number of each message in the order of the acknowledgements, 0 for none.
-        id_at: gives the serialized id of one of them.
+        read: gives the serialized ids of the messages from one place up to another.
+        own: other numbers tell nothing.
+        mixed: whether several partitions share the queue.
 
     Yields:
         as `gather`.
@@ -95,21 +109,34 @@ def gather_numbered(
         InvalidMessageId: as `gather`.
     """
     at, count = 0, len(numbers)
-    while at < count and (number := numbers[at]):
-        first = id_at(at)
-        match = _SHAPE.fullmatch(first)
-        if match is None or match[7] is None or (size := _number(match[7])) < 2:  # noqa: PLR2004  # no batch to see
-            break
-        index = _number(match[6])
-        last = min(at + size - 1 - index, count - 1)
-        between = range(number, number + last - at + 1)
-        if list(numbers[at : last + 1]) != list(between) or id_at(last) != match[1] + _tails(size)[index + last - at]:
-            break
-        partition = -1 if match[4] is None else _number(match[4])
-        bits = ((1 << len(between)) - 1) << index
-        yield partition, (_number(match[2]), _number(match[3])), size, bits, last
-        at = last + 1
-    yield from ((*found[:4], at + found[4]) for found in gather([id_at(place) for place in range(at, count)]))
+    while at < count:
+        number, stop = numbers[at], count
+        if number in own:
+            first = read(at, at + 1)[0]
+            match = _SHAPE.fullmatch(first)
+            if match is not None and match[7] is not None and not (mixed and match[4] is not None):
+                index, size = _number(match[6]), _number(match[7])
+                stop = min(at + size - index, count)
+                length = stop - at
+                if (
+                    length > 1
+                    and list(numbers[at:stop]) == list(range(number, number + length))
+                    and read(stop - 1, stop)[0] == match[1] + _tails(size)[index + length - 1]
+                ):
+                    partition = -1 if match[4] is None else _number(match[4])
+                    yield (
+                        partition,
+                        (_number(match[2]), _number(match[3])),
+                        size,
+                        ((1 << length) - 1) << index,
+                        stop - 1,
+                    )
+                    at = stop
+                    continue
+        if stop <= at:
+            stop = count  # an index behind its batch's end: not ours to judge
+        yield from ((*found[:4], at + found[4]) for found in gather(read(at, stop)))
+        at = stop
 
 
 def _varint(value: int) -> bytes:

@@ -41,6 +41,11 @@ class AckWire:
         self._batches: dict[Entry, list[Any]] = {}
         self._fillers: list[Any] = []
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the topic is one of several of the consumer."""
+        return self._topic is not None
+
     def send(self, inner: Any, leaving: Leaving, live: dict[Entry, Any]) -> None:
         """Hand over what leaves; the C++ client sends it within 100 ms, or with the thousandth id.
 

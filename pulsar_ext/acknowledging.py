@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from ._official import InnerMessage, InnerMessageId, MessageDoor
+from ._official import InnerMessageId
 from ._wire import decode
 from .ack_cursor import Cursor
-from .ack_ids import gather, gather_numbered
+from .ack_ids import says_all
+from .ack_inbox import Inbox
 from .acks import AckTracker, Group
 from .errors import AdminError, InvalidUse, MessageIdUnresolved, PulsarExtError
 from .message_id import ChunkMessageId, MessageId, Origin
@@ -28,12 +29,15 @@ from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    import weakref
+    from collections.abc import Callable
 
+    from .ack_inbox import Taken
     from .ack_keeper import AckKeeper
     from .acks import Entry, Leaving
     from .admin import InternalStats
     from .client import Client
+    from .message import Message
 
 __all__ = ["Acknowledger"]
 
@@ -61,8 +65,6 @@ _IDLE_SECONDS = 2.0
 _SETTLE_SECONDS = 0.6
 _LOOKS = 3
 """How often a cursor is seen behind what was acknowledged before that is believed."""
-
-_message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
 
 class Acknowledger:
@@ -93,26 +95,27 @@ class Acknowledger:
     ) -> None:
         check_grouping(time_ms, max_size)
         wanted = 100 if time_ms is None else time_ms
-        self.inbox: list[Any] = []
+        self.inbox = Inbox(topics)
         self.subscription = subscription
         self._max_size = 1 if wanted == 0 else 1000 if max_size is None else max_size
         self.limit = min(self._max_size, _AT_HAND)
         self._count = 0
         self.scheduled = False
         self.chunked: Callable[[bytes], None] = lambda _: None
-        self.numbers = not (time_ms is None and max_size is None)
         self._client, self._keeper, self._topics = client, keeper, topics
         # The C++ client's own grouping adds up to 100 ms; what may not wait so long has to be flushed out of it.
         self._forces = wanted < _OFFICIAL_MILLIS or (max_size is not None and max_size < 1000)  # noqa: PLR2004
         hold = wanted if wanted < _OFFICIAL_MILLIS else max(wanted - _OFFICIAL_MILLIS, _SHORTEST_HOLD_MILLIS)
         self._group = Group(hold, self._max_size)
         # Single acknowledgements become a position only where grouping was asked for: see docs/acks.md.
-        self._runs = not splits and self.numbers
+        self._runs = not splits and not (time_ms is None and max_size is None)
         self.keeps_indexes = keeps_indexes
         self._cursors: dict[str | int, Cursor] = {}
         self._lock = threading.RLock()
         self._inner: Any = None
         self._ticked: float | None = None
+        self._rest: weakref.WeakMethod[Callable[[], None]] | None = None
+        self._number, self._numbered = 0, 0.0
         self._down = False
         self._redeliver: list[float] = []
         self._left = 0.0
@@ -130,13 +133,38 @@ class Acknowledger:
 
     def schedule(self) -> None:
         """Have the keeper look after what was put into the inbox."""
+        if self._ticked is None:  # nobody has watched the connection
+            self.inbox.doubt()
         self.scheduled = True
         self._keeper.watch(self)
 
-    def add_messages(self, messages: list[Any]) -> None:
-        """Acknowledge C++ messages, or numbered ones."""
-        self.inbox.extend(messages)
-        if len(self.inbox) >= self.limit:
+    def follow(self, rest: weakref.WeakMethod[Callable[[], None]]) -> None:
+        """Watch the connection while messages are received and numbered; call `rest` when there were none lately."""
+        self._rest = rest
+        self._numbered = time.monotonic()
+        if not self.scheduled:
+            self.schedule()
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """Acknowledge messages."""
+        self.inbox.messages.extend(messages)
+        self._kept(self.inbox.messages)
+
+    def takes(self, message_id: MessageId) -> bool:
+        """Whether an id, of a message that is not chunked, says by itself all that has to be known."""
+        if not isinstance(self._topics, str):
+            return False
+        return message_id.origin is Origin.LIVE or (
+            message_id.origin is Origin.BYTES and says_all(message_id.serialize())
+        )
+
+    def put(self, kept: list[Any], acknowledged: Message | MessageId) -> None:
+        """Put something into a list of the inbox."""
+        kept.append(acknowledged)
+        self._kept(kept)
+
+    def _kept(self, kept: list[Any]) -> None:
+        if len(kept) >= self.limit:
             self.filled()
         elif not self.scheduled:
             self.schedule()
@@ -262,11 +290,17 @@ class Acknowledger:
         with self._lock:
             return list(self._cursors.values())
 
-    def is_processed(self) -> bool:
-        """Wait until the broker has done what was sent to it; False if that cannot be told."""
+    def is_processed(self, cursor: Cursor) -> bool:
+        """Wait until the broker has done what was sent to it for one topic; False if that cannot be told.
+
+        A broker serves one connection in order, and a client has one connection to each broker.
+        """
         before = time.monotonic()
         try:
-            self._inner.get_last_message_id()
+            if cursor.wire.is_named:  # the C++ consumer of several topics answers no such question
+                self._client._open_reader(cursor.topic, InnerMessageId.latest).close()  # noqa: SLF001  # the client's own
+            else:
+                self._inner.get_last_message_id()
         except pulsar.PulsarException:
             return False
         return self._is_connected() and not self._down and time.monotonic() - before < _SLEPT_SECONDS
@@ -312,6 +346,7 @@ class Acknowledger:
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self._is_connected()
             self._watch_connection(now, connected=connected)
+            self._watch_numbers(now)
             self._absorb()
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
             if connected and self._group.is_due(pending, now):
@@ -324,11 +359,12 @@ class Acknowledger:
                 pending
                 or self._down
                 or (self._splits and self._chunks)
+                or self._rest is not None
                 or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
             )
         if connected:
             self._look(now)
-        if not watching and not self.inbox:
+        if not watching and not len(self.inbox):
             self._ticked = None
             return None
         self.scheduled = True
@@ -345,43 +381,26 @@ class Acknowledger:
 
     def _absorb(self) -> None:
         """Read what is in the inbox."""
-        count = len(self.inbox)
-        if not count:
-            return
-        # Taken by number: what another thread appends meanwhile stays.
-        taken = self.inbox[:count]
-        del self.inbox[:count]
-        self._count += count
-        if self.numbers and isinstance(self._topics, str):
-            try:
-                numbers = [one.number for one in taken]
-            except AttributeError:  # C++ messages, as dead letters are, have none
-                numbers = [getattr(one, "number", 0) for one in taken]
+        inbox = self.inbox
+        if self._ticked is None or time.monotonic() - self._ticked > _SLEPT_SECONDS:
+            inbox.doubt()
+        if inbox.messages:
+            self._count += len(inbox.messages)
+            self._add(inbox.take_messages())
+        if inbox.ids:
+            self._count += len(inbox.ids)
+            self._add(inbox.take_ids())
+        if inbox.positions or inbox.position_ids:
+            self._count += 1
+        for found, _, topic_at in (inbox.take_positions(), inbox.take_position_ids()):
+            for partition, entry, size, bits, at in found:
+                to = self._cursor_of(topic_at(at), partition)
+                to.tracker.add_cumulative(entry, bits.bit_length() - 1, max(size, 0))
 
-            def id_at(at: int) -> Any:
-                one = taken[at]
-                return _message_id(one.inner if isinstance(one, MessageDoor) else one)
-
-            self._add(gather_numbered(numbers, lambda at: _serialize(id_at(at))), id_at)
-            return
-        messages = [one.inner if isinstance(one, MessageDoor) else one for one in taken] if self.numbers else taken
-        inner_ids = list(map(_message_id, messages))
-        ids = list(map(_serialize, inner_ids))
-        if isinstance(self._topics, str):
-            self._add(gather(ids), inner_ids.__getitem__)
-            return
-        for message, inner_id, data in zip(messages, inner_ids, ids, strict=True):
-            cursor = self._cursor(message.topic_name(), inner_id.partition())
-            self._add(gather([data]), [inner_id].__getitem__, cursor)
-
-    def _add(
-        self,
-        found: Iterable[tuple[int, Entry, int, int, int]],
-        id_at: Callable[[int], Any],
-        cursor: Cursor | None = None,
-    ) -> None:
+    def _add(self, taken: Taken) -> None:
+        found, id_at, topic_at = taken
         for partition, entry, size, bits, at in found:
-            to = cursor or self._cursors.get(partition) or self._partition(partition)
+            to = self._cursors.get(partition) or self._cursor_of(topic_at(at), partition)
             if size > 0:
                 to.tracker.add_bits(entry, size, bits)
                 continue
@@ -399,9 +418,13 @@ class Acknowledger:
         if first is not None:
             cursor.firsts[entry] = (first.ledger_id, first.entry_id)
 
-    def _partition(self, partition: int) -> Cursor:
-        name = TopicName.parse(self._topics)
-        return self._cursor(str(name if partition < 0 or name.is_partition else name.partition(partition)), partition)
+    def _cursor_of(self, topic: str | None, partition: int) -> Cursor:
+        if topic is None:
+            if partition in self._cursors:
+                return self._cursors[partition]
+            name = TopicName.parse(self._topics)
+            topic = str(name if partition < 0 or name.is_partition else name.partition(partition))
+        return self._cursor(topic, partition)
 
     def _cursor(self, topic: str, partition: int) -> Cursor:
         several = not isinstance(self._topics, str)
@@ -461,6 +484,8 @@ class Acknowledger:
         if self._ticked is None:  # nobody has looked for a while: the connection may be as new as this
             self._again = [now + _AGAIN_SECONDS[0]]
         slept = self._ticked is not None and now - self._ticked > _SLEPT_SECONDS
+        if not connected or slept or self._ticked is None:
+            self.inbox.doubt()
         self._ticked = now
         if not connected:
             self._down = True
@@ -477,6 +502,17 @@ class Acknowledger:
             if self._splits and self._chunks and now - self._left > _IDLE_SECONDS:
                 # The C++ client drops chunks whose first it did not get: that may be with another consumer.
                 self._inner.redeliver_unacknowledged_messages()
+
+    def _watch_numbers(self, now: float) -> None:
+        """Let the consumer number no more messages when it has received none for a while."""
+        if self._rest is not None:
+            before, self._number = self._number, next(self.inbox.numbers)
+            if self._number > before + 1:
+                self._numbered = now
+            elif now - self._numbered > _IDLE_SECONDS:
+                rest, self._rest = self._rest(), None
+                if rest is not None:
+                    rest()
 
     def _reconnected(self, now: float) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""

@@ -35,7 +35,6 @@ from .builders import ConsumerBuilder, ReaderBuilder
 from .callbacks import guard_listener, refuse_in_callback
 from .consumer import Consumer
 from .errors import AdminUnavailable, InvalidUse
-from .grouped_consumer import GroupedConsumer
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import adopt_message, message_class
@@ -194,9 +193,7 @@ class Client(ClientDoor):
         refuse_in_callback(self, "subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
         check_key_shared(named["key_shared_policy"], named["consumer_type"])
-        grouped = not (ack_group_time_ms is None and max_ack_group_size is None)
-        several = not isinstance(topic, str)
-        messages = message_class(named["schema"], several_topics=several, numbered=grouped and not several)
+        messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
         splits = named["consumer_type"] in _SPLITTING
         acks = Acknowledger(
             self,
@@ -230,7 +227,7 @@ class Client(ClientDoor):
 
             named["message_listener"] = listen
         official = super().subscribe(**named)
-        consumer = (GroupedConsumer if grouped else Consumer)._of(  # noqa: SLF001
+        consumer = Consumer._of(  # noqa: SLF001
             official,
             self,
             messages,
@@ -239,6 +236,7 @@ class Client(ClientDoor):
             acks=acks,
             redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
+            numbers=not named["unacked_messages_timeout_ms"],
         )
         acks.attach(consumer.inner)
         looks_ahead = named["receiver_queue_size"] != 0 and not listener

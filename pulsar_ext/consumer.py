@@ -8,15 +8,18 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import threading
+import itertools
+import weakref
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
 from ._official import (
+    POLL_MILLIS,
     ConsumerDoor,
     InnerMessage,
-    MessageDoor,
+    Timeout,
     adopt,
     closed,
     inner_message_of,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
+_NOBODY = 0
+"""The number of no thread."""
+
 
 class Consumer(ReceivingMany, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
@@ -54,6 +60,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
         "_inbox",
         "_many",
         "_message_class",
+        "_numbered",
+        "_numbers",
+        "_owner",
         "_receive_call",
         "_redelivery",
         "_source",
@@ -72,6 +81,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = False
         self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}
+        self._numbers, self._numbered, self._owner = itertools.count(), self._source, _NOBODY
 
     @classmethod
     def _of(
@@ -85,6 +95,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         acks: Acknowledger,
         redelivery: Redelivery,
         queued: bool = True,
+        numbers: bool = False,
     ) -> Self:
         """Take over an official consumer.
 
@@ -97,6 +108,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             acks: its acknowledgements.
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
+            numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -105,16 +117,60 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = splits
         self._batches = {}
         self._many = {}
-        self._acks, self._inbox = acks, acks.inbox
+        self._acks, self._inbox = acks, acks.inbox.messages
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
+        self._numbers = acks.inbox.numbers
+        self._numbered = zip(self._source, self._numbers, strict=False)
+        self._owner = None if numbers and queued and not redelivery.screens else _NOBODY
         if redelivery.screens:
             self._source = self._receive_call = Screened(self._source, self._receive_call, redelivery.screen)
         refuse_after_fork(self)
         return self
 
-    receive = Receiving._receive  # noqa: SLF001  # pyright: ignore[reportAssignmentType]  # untyped officially
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """Receive one message.
+
+        A Ctrl-C ends the wait within 100 ms and loses no message.
+
+        Args:
+            timeout_millis: how long to wait; None waits for ever.
+
+        Raises:
+            pulsar.Timeout: no message came in time.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        if get_ident() == self._owner and (
+            timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS)
+        ):
+            message = self._message_class()
+            try:
+                for message.inner, message.number in self._numbered:
+                    return message
+            except Timeout:
+                if timeout_millis is not None:
+                    timeout_millis -= POLL_MILLIS
+        self._leave_number_out()
+        return Receiving._receive(self, timeout_millis)  # noqa: SLF001  # our own base
+
+    def _leave_number_out(self) -> None:
+        """Say that the next message is received without a number; begin to number those after it, where that is right.
+
+        A thread of its own, for good: what several threads receive comes in no order.
+        """
+        next(self._numbers)
+        if self._owner is None:
+            self._owner = get_ident()
+            self._acks.follow(weakref.WeakMethod(self._number_anew))
+        elif self._owner != get_ident():
+            self._owner = _NOBODY
+
+    def _number_anew(self) -> None:
+        """Number nothing before the next message was received: what follows is not behind what came."""
+        if self._owner != _NOBODY:
+            self._owner = None
+        next(self._numbers)
 
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, as many as the `batch_receive_policy` says.
@@ -123,7 +179,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             The messages, in order; empty if none came within the policy's time.
         """
         new = self._message_class
-        thread = threading.get_ident()
+        thread = get_ident()
+        self._leave_number_out()
         if thread not in self._batches:
             # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.
             batches = self._batches
@@ -150,9 +207,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             TopicRequired: the consumer reads several topics and the id does not say which one.
             MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
         """
-        if isinstance(message, MessageDoor):
-            message = message.inner
-        if isinstance(message, InnerMessage):
+        if type(message) is self._message_class:
             inbox = self._inbox
             inbox.append(message)
             acks = self._acks
@@ -160,8 +215,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
                 acks.filled()
             elif not acks.scheduled:
                 acks.schedule()
+        elif type(message) is MessageId and self._acks.takes(message):
+            self._acks.put(self._acks.inbox.ids, message)
+        elif isinstance(message, InnerMessage):
+            self.acknowledge(self._message_of(message))
         elif isinstance(message, pulsar.Message):
-            self.acknowledge(inner_message_of(message))
+            self.acknowledge(self._message_of(inner_message_of(message)))
         else:
             self._acks.add_id(message)
 
@@ -175,8 +234,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
             TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
         """
         messages = list(messages)
-        if all(isinstance(message, MessageDoor) for message in messages):
-            self._acks.add_messages([message.inner for message in messages])
+        kind = self._message_class
+        if all(type(message) is kind for message in messages):
+            self._acks.add_messages(messages)
         else:
             for message in messages:
                 self.acknowledge(message)
@@ -191,18 +251,22 @@ class Consumer(ReceivingMany, ConsumerDoor):
         Raises:
             pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
         """
-        if isinstance(message, pulsar.Message):
-            message = inner_message_of(message)
-        if isinstance(message, InnerMessage):
-            message = self._message_of(message).message_id()
-        ours = as_message_id(message)
-        topic = self._acks.topic_of(ours)
         if self._splits:
             raise pulsar.CumulativeAcknowledgementNotAllowedError(
-                f"Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription of "
-                f"{topic} has no position up to which everything is acknowledged."
+                "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
+                "position up to which everything is acknowledged."
             )
-        self._acks.add_cumulative(ours)
+        acks = self._acks
+        if type(message) is self._message_class:
+            acks.put(acks.inbox.positions, message)
+        elif type(message) is MessageId and acks.takes(message):
+            acks.put(acks.inbox.position_ids, message)
+        elif isinstance(message, InnerMessage):
+            acks.put(acks.inbox.positions, self._message_of(message))
+        elif isinstance(message, pulsar.Message):
+            acks.put(acks.inbox.positions, self._message_of(inner_message_of(message)))
+        else:
+            acks.add_cumulative(message)
 
     def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
         """Send what was acknowledged now, and on demand prove that the broker has it.
@@ -249,6 +313,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._closed:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
+        if self._owner != _NOBODY:  # what comes again comes some time later, in the midst of what is numbered
+            self._owner = _NOBODY
+            next(self._numbers)
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
         if isinstance(message, InnerMessage):
@@ -265,6 +332,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._forget_answers()
         self._forget_many()
         self._batches.clear()
+        self._number_anew()
         self._acks.flush()
         self._redelivery.forget()
         self.inner.redeliver_unacknowledged_messages()
@@ -287,6 +355,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._forget_answers()
         self._forget_many()
         self._batches.clear()
+        self._number_anew()
         self.inner.seek(target)
         self._acks.forget()
         self._redelivery.forget()
@@ -316,6 +385,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Note what is received from now on."""
         heard = Overheard(self)
         self._source = self._receive_call = heard
+        self._owner = _NOBODY
+        next(self._numbers)
         return heard
 
     def _message_of(self, inner: Any) -> Message:

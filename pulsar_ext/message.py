@@ -26,7 +26,13 @@ _MAX_PAYLOAD = (1 << 31) - 1
 class Message(MessageDoor):
     """One received message; `data()`, `value()`, `properties()` and so on are the official ones."""
 
-    __slots__ = ()
+    __slots__ = ("number",)
+    number: int
+    """Its place among those that one thread received; 0 if it was received in another way."""
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where the slot is empty.
+        return 0 if name == "number" else super().__getattr__(name)
 
     def message_id(self) -> MessageId:
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
@@ -52,20 +58,9 @@ class _MessageOfTopics(Message):
         return message_id
 
 
-class _NumberedMessage(Message):
-    """A message with its place among those that one thread received."""
-
-    __slots__ = ("number",)
-    number: int
-
-    def __getattr__(self, name: str) -> Any:
-        # Reached only where the slot is empty: of a message that was received in another way.
-        return 0 if name == "number" else super().__getattr__(name)
-
-
-def message_class(schema: Any, *, several_topics: bool = False, numbered: bool = False) -> type[Message]:
+def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
     """Give the class whose messages decode with `schema`; those from several topics name theirs."""
-    base = _MessageOfTopics if several_topics else _NumberedMessage if numbered else Message
+    base = _MessageOfTopics if several_topics else Message
     if type(schema) is BytesSchema:
         return base
     decoding: Any = type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})

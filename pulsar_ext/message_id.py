@@ -55,8 +55,7 @@ class Origin(enum.Enum):
     """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
 
 
-_LIVE = Origin.LIVE
-_UNMADE = frozenset({"inner", "_msg_id", "origin", "_data", "_topic"})
+_LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
 
 
@@ -78,25 +77,39 @@ class MessageId(MessageIdDoor):
 
     __slots__ = ("_batch_size", "_data", "_order", "_topic", "origin")
     _batch_size: int
+    _data: bytes | None
+    origin: Origin
 
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
         _check_numbers(partition, ledger_id, entry_id, batch_index)
-        self.inner = InnerMessageId(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
-        self._data: bytes | None = None
-        self._order: tuple[int, int, int, int] | None = None
+        self._order: tuple[int, int, int, int] | None = (ledger_id, entry_id, partition, batch_index)
         self._topic: str | None = None
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only where a slot is empty: in an id that `id_in_batch` made, when more than its numbers is asked for.
-        if name not in _UNMADE:
-            raise AttributeError(name)
-        ledger_id, entry_id, partition, batch_index = self._order  # type: ignore[misc]  # what such an id begins with
-        self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
-        self.inner = deserialize_inner(self._data)
-        self.origin = _LIVE
-        self._topic = None
-        return object.__getattribute__(self, name)
+        # Reached only where a slot is empty. Most ids are looked at or stored, and never handed to the C++ client: what
+        # it needs is made when it is asked for.
+        if name in ("inner", "_msg_id"):
+            self.inner = self._made()
+            return self.inner
+        if name == "_data":
+            self._data = None
+            return None
+        if name == "_batch_size":
+            return 0
+        if name == "_topic":
+            return None
+        if name == "origin":
+            return _LIVE
+        raise AttributeError(name)
+
+    def _made(self) -> Any:
+        if self._data is None and self._order is not None:
+            ledger_id, entry_id, partition, batch_index = self._order
+            if not self._batch_size:
+                return InnerMessageId(partition, ledger_id, entry_id, batch_index)
+            self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
+        return deserialize_inner(self._data or b"")
 
     @staticmethod
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
@@ -188,8 +201,25 @@ class MessageId(MessageIdDoor):
         """
         data = self._data
         if data is None:
-            data = self._data = bytes(self.inner.serialize())
+            inner = self.inner  # which may be made of bytes
+            data = self._data = self._data or bytes(inner.serialize())
         return data
+
+    def ledger_id(self) -> int:
+        """Give the ledger, -1 in `MessageId.earliest`."""
+        return self._order[0] if self._order else self.inner.ledger_id()
+
+    def entry_id(self) -> int:
+        """Give the entry in its ledger."""
+        return self._order[1] if self._order else self.inner.entry_id()
+
+    def partition(self) -> int:
+        """Give the index of the partition, -1 on a topic without partitions."""
+        return self._order[2] if self._order else self.inner.partition()
+
+    def batch_index(self) -> int:
+        """Give the index in the entry's batch, -1 for a message that is not in a batch."""
+        return self._order[3] if self._order else self.inner.batch_index()
 
     def topic_name(self, topic: str | None = None) -> str | None:
         """Set the topic that the id belongs to (as on an official id), or read it.
@@ -209,7 +239,9 @@ class MessageId(MessageIdDoor):
         return self._order
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, MessageIdDoor):
+        if isinstance(other, MessageId):
+            if self._order and other._order:
+                return self._order == other._order
             return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
         key = _key_of(other)
         return NotImplemented if key is None else self._key() == key
@@ -303,18 +335,18 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
         inner: the C++ id.
         topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
     """
-    data = inner.serialize()
-    if _FIRST_CHUNK_TAG in data and is_chunked(data):
-        chunked = _new(ChunkMessageId, inner, data, _LIVE)
-        if topic is not None:
-            chunked._topic = topic()  # noqa: SLF001  # this module's own class
-        return chunked
     # Written out, because this runs for every message whose id is asked for.
     message_id = _create(MessageId)
+    if inner.batch_index() < 0:  # a chunked message is in no batch
+        data = inner.serialize()
+        if _FIRST_CHUNK_TAG in data and is_chunked(data):
+            message_id = _create(ChunkMessageId)
+        message_id._data = data  # noqa: SLF001
     message_id.inner = inner
     message_id.origin = _LIVE
-    message_id._data = data  # noqa: SLF001
     message_id._order = message_id._topic = None  # noqa: SLF001
+    if topic is not None and type(message_id) is ChunkMessageId:
+        message_id._topic = topic()  # noqa: SLF001
     return message_id
 
 
@@ -368,10 +400,11 @@ def _from_canonical(data: bytes) -> MessageId | None:
     # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
     if not isinstance(data, bytes) or _CANONICAL.fullmatch(data) is None:
         return None
-    inner = deserialize_inner(data)
-    if inner.serialize() != data:
-        return None
-    return _new(MessageId, inner, data, Origin.BYTES)
+    message_id = _create(MessageId)
+    message_id.origin = _BYTES
+    message_id._data = data  # noqa: SLF001
+    message_id._order = message_id._topic = None  # noqa: SLF001
+    return message_id
 
 
 def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:

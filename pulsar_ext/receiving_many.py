@@ -6,9 +6,9 @@ Both take messages out of the C++ client's queue one native call each, without w
 
 from __future__ import annotations
 
-import threading
 from itertools import repeat
-from typing import TYPE_CHECKING
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
@@ -18,7 +18,7 @@ from .errors import InvalidUse
 from .receiving import Receiving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .message import Message
 
@@ -29,6 +29,11 @@ class ReceivingMany(Receiving):
     """What a `Consumer` does with many messages."""
 
     _many: dict[int, list[Message]]
+    _numbered: Any
+    _numbers: Iterator[int]
+    _owner: int | None
+    _leave_number_out: Callable[[], None]
+    receive: Callable[[int | None], Message]
 
     def receive_many(self, max_messages: int = 1000, timeout_millis: int | None = None) -> list[Message]:
         """Receive several messages at once: waits for the first, and takes with it what is there already.
@@ -49,15 +54,21 @@ class ReceivingMany(Receiving):
         """
         if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
             raise InvalidUse(f"max_messages is an int, 1 or more, not {max_messages!r}.")
-        thread = threading.get_ident()
+        thread = get_ident()
         messages = self._many.setdefault(thread, [])
         try:
             if not messages:
-                messages.append(self._receive(timeout_millis))
+                messages.append(self.receive(timeout_millis))
             message = self._message_class()
-            for message.inner in map(self._receive_call, repeat(0, max_messages - len(messages))):
-                messages.append(message)
-                message = self._message_class()
+            source = map(self._receive_call, repeat(0, max_messages - len(messages)))
+            if thread == self._owner:
+                for message.inner, message.number in zip(source, self._numbers, strict=False):
+                    messages.append(message)
+                    message = self._message_class()
+            else:
+                for message.inner in source:
+                    messages.append(message)
+                    message = self._message_class()
         except Timeout:
             pass
         del self._many[thread]
@@ -69,9 +80,15 @@ class ReceivingMany(Receiving):
         while not self._closed:
             message = new()
             try:
+                while get_ident() == self._owner:
+                    for message.inner, message.number in self._numbered:
+                        yield message
+                        message = new()
+                        break
+                self._leave_number_out()
                 for message.inner in self._source:
                     yield message
-                    message = new()
+                    break
             except Timeout:
                 refuse_in_callback(self._client, "a receive without messages")
             except pulsar.AlreadyClosed:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ._official import Timeout
 from .dead_letters import DeadLetters
+from .message import Message
 from .message_id import ChunkMessageId, MessageId, from_inner, is_chunked
 from .nacks import Delayed
 from .resolver import is_open
@@ -289,7 +290,7 @@ def take_over_redelivery(
             policy,
             named["subscription_name"],
             named["schema"],
-            acknowledge=lambda inner: acks.add_messages([inner]),
+            acknowledge=lambda inner: acks.add_messages([Message._wrap(inner)]),  # noqa: SLF001  # a sibling's
             redeliver=redelivery.ask_for,
         )
     return redelivery

@@ -248,7 +248,10 @@ def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[tuple[
 def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tuple[int, str]]:
     for attempt in range(_READS):
         numbers: list[tuple[int, str]] = []
-        reader = client.create_reader(topic, official.MessageId.earliest)
+        try:
+            reader = client.create_reader(topic, official.MessageId.earliest)
+        except official.Timeout:  # the broker is still loading the topic after its last fault
+            continue
         try:
             while reader.has_message_available():
                 message = reader.read_next(_READ_MILLIS)
@@ -261,7 +264,7 @@ def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tup
         finally:
             reader.close()
         return numbers
-    return []
+    raise _Unreadable(f"{topic} could not be opened")
 
 
 def _disorder(numbers: Iterable[tuple[int, str]], *, by_key: bool) -> int:

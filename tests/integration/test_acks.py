@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import threading
 import time
 
@@ -20,6 +22,7 @@ TYPES = [
     pulsar.ConsumerType.KeyShared,
 ]
 SHARED = pulsar.ConsumerType.Shared
+EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
 def send_batches(client, topic, batches=4, size=5):
@@ -152,6 +155,39 @@ class TestBatchIndexes:
         consumer.flush_acks(confirm=True)
         consumer.close()
         assert drain(client.subscribe(topic, "s", type_).receive) == []
+
+    @pytest.mark.parametrize("seed", range(2))
+    @pytest.mark.parametrize("partitions", [0, 2])
+    def test_whatever_is_received_anyhow_only_what_was_acknowledged_is(
+        self, client, pulsar_topic_factory, broker, seed, partitions
+    ):
+        """Received one by one, many at once, by two consumers or again, and acknowledged through either: never more."""
+        topic = pulsar_topic_factory(partitions=partitions, broker=broker)
+        chance = random.Random(seed)
+        send_batches(client, topic, 8, 7)
+        left = set(range(56))
+        for _ in range(3):
+            consumers = [client.subscribe(topic, "s", SHARED, **EARLIEST, batch_index_ack_enabled=True) for _ in "ab"]
+            got = []
+            with contextlib.suppress(pulsar.Timeout):
+                while len(got) < 60:
+                    one = chance.choice(consumers)
+                    how = chance.choice(["one", "one", "one", "many", "soon"])
+                    if how == "one":
+                        got.append(one.receive(300))
+                    elif how == "many":
+                        got += one.receive_many(chance.randrange(1, 9), 100)
+                    else:
+                        got.append(one.receive(50))
+            for message in got:
+                if index_of(message) in left and chance.random() < 0.7:
+                    chance.choice(consumers).acknowledge(message)
+                    left.discard(index_of(message))
+            for consumer in consumers:
+                consumer.flush_acks(confirm=True)
+                consumer.close()
+        again = drain(client.subscribe(topic, "s", SHARED).receive, len(left))
+        assert {index_of(message) for message in again} == left
 
 
 def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_client_factory, pulsar_fault_proxy, broker, topic):
