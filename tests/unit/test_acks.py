@@ -121,7 +121,7 @@ class Tracked(RuleBasedStateMachine):
 
 
 TestTracked = Tracked.TestCase
-TestTracked.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestTracked.settings = settings(max_examples=300, stateful_step_count=30)
 
 
 def test_a_run_leaves_as_one_position_and_holes_stay_single():

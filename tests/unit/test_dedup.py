@@ -195,7 +195,7 @@ def run_schedule(events, group_messages, by_key):
     world.check()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(EVENTS, st.integers(1, 7), st.booleans())
 def test_every_message_is_persisted_exactly_once(events, group_messages, by_key):
     """Whatever crashes, whatever acknowledgement is lost: each id ends up on the topic once, by key in order."""

@@ -8,7 +8,7 @@ from itertools import chain
 
 import _pulsar
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.batch_look import batch_slots
@@ -77,7 +77,6 @@ def test_a_peek_keeps_the_message():
     assert not source.peek()
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=12), st.booleans())
 def test_an_error_or_a_ctrl_c_loses_no_message(at, timed):
     """Whatever interrupts the decision about a message, the next receive decides about that message again."""
@@ -119,7 +118,6 @@ def test_a_flood_of_others_does_not_outlast_the_wait():
     assert not endless.peek()
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_bytes_of_base64(data):
     """The text that Java stores for bytes gives those bytes, and a text that it would not store gives none."""
@@ -156,7 +154,6 @@ def test_the_keys_of_a_batch():
     assert batch_slots(payload, len(BATCH), "p") == [slot for _, _, slot in BATCH]
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 6))
 def test_garbage_is_no_batch(data, size):
     """What is no batch of that size gives nothing instead of a guess, and never crashes."""
@@ -262,7 +259,6 @@ def test_an_admin_api_that_answered_before_is_waited_for():
 slots = st.sets(st.integers(0, 200), min_size=1)
 
 
-@settings(deadline=None)
 @given(st.lists(slots, max_size=5))
 def test_cover(consumers):
     """Covered, uncovered and overlapping slots are those of the plain sets; slot 0 is never missed."""

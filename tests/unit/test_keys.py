@@ -8,7 +8,7 @@ import random
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
@@ -81,7 +81,6 @@ def test_the_key_that_counts():
         sticky_key("no!", is_base64=True)
 
 
-@settings(deadline=None)
 @given(keys)
 def test_many_slots_are_as_one(some):
     """Lists and numpy and Arrow arrays of any text give what `key_slot` gives one by one."""
@@ -148,7 +147,6 @@ def test_texts_that_are_no_range(text):
         KeyHashRange.parse(text)
 
 
-@settings(deadline=None)
 @given(slot, slot)
 def test_a_range_is_read_as_it_is_written(a, b):
     """`parse` reads what `str` and Java write, and a range survives pickling."""
@@ -176,7 +174,6 @@ def test_sets_that_cannot_be(ranges, words):
         KeyHashRanges(ranges)
 
 
-@settings(deadline=None)
 @given(sets_of_slots(), sets_of_slots())
 def test_set_operations_are_those_of_sets(one, two):
     """Union, intersection, difference, complement, overlap and size are those of the plain sets of slots."""
@@ -196,7 +193,6 @@ def test_set_operations_are_those_of_sets(one, two):
     assert all(two.start - one.end > 1 for one, two in zip(a, list(a)[1:], strict=False))
 
 
-@settings(deadline=None)
 @given(sets_of_slots(), st.lists(st.one_of(slot, st.just(-1), st.just(SLOTS)), max_size=50))
 def test_membership(one, slots):
     """A slot is in the set exactly if it is in the plain set, and so is a key by its slot."""
@@ -207,7 +203,6 @@ def test_membership(one, slots):
     assert "a" not in ranges
 
 
-@settings(deadline=None)
 @given(sets_of_slots())
 def test_a_set_is_read_as_it_is_written(one):
     """`parse` reads what `str` writes, `repr` evaluates to the set, and it survives pickling and hashing."""
@@ -223,7 +218,6 @@ def test_the_two_ends():
     assert 0 not in KeyHashRanges.empty()
 
 
-@settings(deadline=None)
 @given(sets_of_slots(), st.integers(1, 20))
 def test_a_split_is_even_and_loses_nothing(one, n):
     """The parts are disjoint, together the set, in order, and differ by one slot at most."""
@@ -254,7 +248,6 @@ def test_one_slot_each():
     assert [part.slots for part in KeyHashRanges.full().split(SLOTS)] == [1] * SLOTS
 
 
-@settings(deadline=None)
 @given(st.dictionaries(slot, st.integers(0, 10**6), max_size=60), st.integers(1, 40))
 def test_a_plan_is_balanced_within_its_bound(histogram, n):
     """Every slot is in one part, each has a slot, none weighs more than its share and the heaviest slot together.

@@ -39,7 +39,7 @@ def test_a_whole_batch_is_parsed(payloads):
     assert [message.message_id().batch_index() for message in messages] == list(range(len(payloads)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=4), st.integers(0, 2**32).map(Random))
 def test_garbage_is_refused_and_never_crashes(payloads, random):
     """25,000 damaged batches: InvalidUse or parsed messages; the process lives."""

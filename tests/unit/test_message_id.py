@@ -125,7 +125,7 @@ def test_an_id_equals_nothing_else():
         _ = MessageId(-1, 1, 1) < 5
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(IDS, st.integers(0, 2**32).map(Random))
 def test_garbage_bytes_raise_or_are_an_id(good, random):
     """100,000 damaged ids and random bytes: InvalidMessageId, or an id that the C++ client reads the same."""
@@ -139,7 +139,7 @@ def test_garbage_bytes_raise_or_are_an_id(good, random):
         assert MessageId.deserialize(garbage) == message_id
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=1_000)
 @given(st.text(max_size=30) | st.text("0123456789:;,()- ", max_size=40))
 def test_bad_text_raises_or_is_an_id(text):
     """Random text: InvalidMessageId, or an id whose own text reads back."""

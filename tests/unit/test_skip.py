@@ -188,7 +188,7 @@ def _expected(topic, count, unit):
 _ACKED = st.sets(st.integers(0, 80))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data(), _ACKED, st.integers(0, 30), st.sampled_from(["message", "entry"]), st.booleans())
 def test_plan_equals_the_model(data, acked, count, unit, index):
     """Whatever interleaves, is broken, or is acknowledged: the plan is the model's cut, or names its two counts."""
@@ -216,7 +216,7 @@ def test_plan_equals_the_model(data, acked, count, unit, index):
         assert plan.cut.messages == expected[1]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(topics(chunks=False), _ACKED, st.integers(0, 40), st.booleans(), st.sampled_from([True, None]))
 def test_inside_a_batch(made, acked, count, index, splits):
     """Where the broker keeps acknowledgements inside batches, every count up to the end is exact."""
@@ -234,7 +234,7 @@ def test_inside_a_batch(made, acked, count, index, splits):
             assert upcoming == messages[count][:2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data(), st.integers(0, 20), st.integers(1, 12), st.booleans())
 def test_message_after(data, start, count, index):
     """The message N later is the one that a reader gets N later, past the end None."""

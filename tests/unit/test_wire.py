@@ -93,7 +93,7 @@ def test_fields_of_a_newer_broker_survive(data, field, content):
     assert encode(decode(raw)) == raw
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(IDS, st.integers(0, 2**32).map(Random))
 def test_garbage_never_passes_for_what_protobuf_refuses(data, random):
     """100,000 damaged ids and random bytes: each is refused with InvalidMessageId, or is what protobuf reads too."""

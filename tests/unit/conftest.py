@@ -1,0 +1,6 @@
+"""What the unit tests share: hypothesis asserts no time, for a busy machine is not a fault."""
+
+from hypothesis import settings
+
+settings.register_profile("untimed")
+settings.load_profile("untimed")
