@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .chunks import AskEntry, AskLedgers
+from .counting import messages_between, only_singles
 from .errors import AdminNotFound, AdminUnauthorized, InvalidUse
 from .positions import Position, ledger_sizes
 from .progress import Progress
-from .proofs import AskEntries
+from .proofs import AskCount, AskEntries
 from .scan import Scan
-from .singles import only_singles
 from .skip_plan import AskFacts, AskIndex, AskSingles, AskSplits
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Inquiry:
         self._client, self._admin = client, admin
         self._topic, self._subscription = topic, subscription
         self._progress = progress
+        self._ahead: tuple[Position, object] | None = None
 
     def run(self, steps: Generator[Any, Any, Any], backlog: Backlog) -> Any:
         """Answer what a search asks for, and return what it finds.
@@ -88,6 +89,11 @@ class Inquiry:
         except AdminUnauthorized:
             return None
 
+    def look_ahead(self, at: Position) -> None:
+        """Ask for an entry's headers before the search that will need them begins."""
+        self._ahead = None
+        self._ahead = (at, self._entry(at))
+
     def _answer(self, ask: object, backlog: Backlog, progress: Progress) -> object:
         if isinstance(ask, AskEntry):
             return self._entry(ask.position)
@@ -96,15 +102,24 @@ class Inquiry:
                 return list(pool.map(self._entry, ask.positions))
         if isinstance(ask, AskIndex):
             return self._index(ask.index)
-        if isinstance(ask, AskSingles):
-            span = (backlog.ledgers, ask.first, ask.last)
-            return only_singles(self._admin, self._topic, self._subscription, *span, progress.at)
+        if isinstance(ask, AskCount | AskSingles):
+            return self._counted(ask, backlog, progress)
         if isinstance(ask, AskSplits):
             return bool(self.keeps_batch_indexes())
         assert isinstance(ask, AskLedgers)  # noqa: S101  # there are no other questions
         return ledger_sizes(self._admin.internal_stats(self._topic))
 
+    def _counted(self, ask: AskCount | AskSingles, backlog: Backlog, progress: Progress) -> int | bool | None:
+        if not self._subscription:
+            return None  # the broker counts what a subscription has before it
+        where = (self._admin, self._topic, self._subscription, backlog.ledgers)
+        if isinstance(ask, AskCount):
+            return messages_between(*where, ask.first, ask.end)
+        return only_singles(*where, ask.first, ask.last, progress.at)
+
     def _entry(self, at: Position) -> object:
+        if self._ahead is not None and self._ahead[0] == at:
+            return self._ahead[1]
         try:
             return self._admin.entry(self._topic, at.ledger_id, at.entry_id)
         except AdminNotFound:

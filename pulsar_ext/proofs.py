@@ -4,7 +4,9 @@ The broker numbers messages, where it has the index interceptor, but gives every
 numbers its messages too, by sequence ids, and a chunked message gets one. So where two entries of one producer are as
 far apart by sequence id as they are by index, no chunk lies between them, and nothing of another producer. Without an
 index, entries take its place, where the broker's counters show that no entry is a batch. What a proof does not cover is
-halved until it does, or until the search has asked for too much: then the topic has to be read.
+halved until it does, or until the search has asked for too much: then the topic has to be read. Without an index on a
+topic of batches, sequence ids show where to look, and the broker counts the messages up to there: as many by both, and
+there is neither a chunk nor another producer among them.
 
 Two things it takes for granted: nobody gives explicit sequence ids whose leaps make up for chunks, and a message of
 which only one chunk was ever stored, between other messages of its producer, counts as a message: one too few is
@@ -24,10 +26,19 @@ if TYPE_CHECKING:
     from .admin import EntryMetadata
     from .cuts import Backlog, Unit
 
-__all__ = ["AskEntries", "AskIndex", "AskSingles", "Counted", "Counter", "prove_single"]
+__all__ = ["AskCount", "AskEntries", "AskIndex", "AskSingles", "Counted", "Counter", "prove_single"]
 
 _SAMPLES = 8
 """How many entries are looked at before the broker is asked to count all of them."""
+
+_GUESSES = 4
+"""How often an entry is guessed from the sizes of those that were seen; most batches of a topic are about as big."""
+
+_COUNTABLE_BATCH = 8
+"""The broker reads an entry to count it in the time in which a reader gets about ten messages of a batch."""
+
+_DETOUR = 4
+"""Counting goes on to the end of the topic, so at most so many entries are read for each one that is skipped."""
 
 _MAX_HEADERS = 96
 """How many headers a proof may ask for, about 0.1 s of requests: reading the topic soon costs less."""
@@ -48,6 +59,17 @@ class AskEntries:
 
 
 @dataclass(frozen=True, slots=True)
+class AskCount:
+    """The search needs to know how many messages there are from `first` up to `end`, that entry not included.
+
+    Send an int, or None if the broker cannot count them. What is acknowledged behind the end does not matter.
+    """
+
+    first: Position
+    end: Position
+
+
+@dataclass(frozen=True, slots=True)
 class AskSingles:
     """The search needs to know whether every entry from `first` to `last` is one message or one chunk; send a bool."""
 
@@ -56,7 +78,7 @@ class AskSingles:
 
 
 T = TypeVar("T")
-Steps = Generator[AskEntry | AskEntries | AskIndex, object, T]
+Steps = Generator[AskEntry | AskEntries | AskIndex | AskCount, object, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,7 @@ class Counter:
         self._left = _MAX_HEADERS
         self._known: dict[Position, EntryMetadata] = {}
         self._looked: dict[Position, EntryMetadata | None] = {}
+        self._base = 0
         self.indexed = False
 
     def find(self, nth: int, unit: Unit) -> Search:
@@ -107,16 +130,17 @@ class Counter:
             return None
         try:
             begin = yield from self._headers(first)
-            if begin.index is None and not self._single:
-                return None
-            self.indexed = begin.index is not None
+            self.indexed, self._base = begin.index is not None, begin.sequence_id
             if self.indexed:
                 found = yield from self._by_index(begin, nth, unit)
-            else:
+            elif self._single:
                 at = self._entry(nth)
                 found = Counted(at, self._backlog.entries(at), 1)
-            end = yield from self._headers(found.position)
-            yield from self._prove(begin, end)
+            else:
+                found = yield from self._by_count(begin, nth, unit)
+            if self.indexed or self._single:
+                end = yield from self._headers(found.position)
+                yield from self._prove(begin, end)
             upcoming = self._backlog.ledgers.next(found.position)
             if upcoming is not None and (yield from self._headers(upcoming)).chunk_id:
                 return None  # threads that share a producer can write into each other's messages
@@ -134,9 +158,8 @@ class Counter:
 
     def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Steps[Counted]:
         """Find it by the index, to which the messages of acknowledged entries add nothing."""
-        before = _first_index(begin)
+        before = self._first(begin)
         fixed = self._entry(nth) if unit == "entry" else None
-        answer: object = None
         goal = before + nth - 1
         holes: list[tuple[Position, int]] = []
         ledgers = self._backlog.ledgers
@@ -145,23 +168,83 @@ class Counter:
             if start is None or end is None or end < start:
                 continue
             low = yield from self._headers(start)
-            if start > fixed if fixed else _first_index(low) > goal:
+            if start > fixed if fixed else self._first(low) > goal:
                 break
             high = yield from self._headers(end)
-            holes.append((start, _last_index(high) - _first_index(low) + 1))
+            holes.append((start, self._last(high) - self._first(low) + 1))
             goal += holes[-1][1]
-        at = fixed
-        if at is None:
-            answer = yield AskIndex(goal)
-            at = answer if isinstance(answer, Position) else self._entry(nth)
-            if at.ledger_id < 0:  # the broker's answer for an index inside the topic's first batch
-                at = ledgers.number(1) or begin.position
-        yield from self._look_at(at, ledgers.next(at))
-        found = yield from self._headers(at)
-        if fixed is None and answer is not None and not _first_index(found) <= goal <= _last_index(found):
-            raise _UnprovedError
+        found = None if fixed else (yield from self._seek(begin, goal))
+        if found is None:
+            at = fixed or (yield from self._ask_index(begin, goal))
+            found = yield from self._headers(at or self._entry(nth))
+            if fixed is None and at is not None and not self._first(found) <= goal <= self._last(found):
+                raise _UnprovedError
+        at = found.position
         acked = sum(size for start, size in holes if start < at)
-        return Counted(at, _last_index(found) + 1 - before - acked, found.message_count)
+        return Counted(at, self._last(found) + 1 - before - acked, found.message_count)
+
+    def _ask_index(self, begin: EntryMetadata, goal: int) -> Steps[Position | None]:
+        """Have the broker search, which reads a dozen entries for it; None past the end."""
+        at = yield AskIndex(goal)
+        if isinstance(at, Position) and at.ledger_id < 0:  # its answer for an index inside the topic's first batch
+            return self._backlog.ledgers.number(1) or begin.position
+        return at if isinstance(at, Position) else None
+
+    def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Steps[Counted]:
+        """Find it by sequence ids, and have the broker count what is before it."""
+        backlog, ledgers = self._backlog, self._backlog.ledgers
+        ahead = backlog.entries(ledgers.last or begin.position)
+        if unit == "message" and nth < ahead * _COUNTABLE_BATCH:
+            raise _UnprovedError
+        if unit == "entry":
+            found = yield from self._headers(self._entry(nth))
+        else:
+            sought = yield from self._seek(begin, nth - 1)
+            found = sought or (yield from self._headers(self._entry(nth)))
+            if sought is None and self._last(found) >= nth - 1:
+                raise _UnprovedError  # it is somewhere, and not the last one
+        # Its producer's number and the broker's count agree on what is before an entry only if nothing else is there.
+        before, passed = self._first(found), backlog.entries(found.position)
+        holes = ledgers.between(begin.position, found.position) + 1 - passed
+        read = 2 * (ahead - passed) + passed
+        alike = begin.producer_name == found.producer_name and "?" not in begin.producer_name
+        worth = before >= read * _COUNTABLE_BATCH and read <= passed * _DETOUR
+        if holes or not alike or not worth or begin.is_chunk or found.is_chunk:
+            raise _UnprovedError
+        if (yield AskCount(begin.position, found.position)) != before:
+            raise _UnprovedError
+        return Counted(found.position, before + found.message_count, found.message_count)
+
+    def _seek(self, begin: EntryMetadata, goal: int) -> Steps[EntryMetadata | None]:
+        """Guess the entry that holds a message, by how many those seen so far hold; None if that does not find it."""
+        ledgers = self._backlog.ledgers
+        low, high = ledgers.up_to(begin.position), ledgers.up_to(ledgers.last or begin.position)
+        near, each = begin, float(begin.message_count)
+        for _ in range(_GUESSES):
+            away = int((goal - self._first(near)) // each)
+            away = max(away, 1) if goal > self._last(near) else away
+            number = min(max(ledgers.up_to(near.position) + away, low), high)
+            pair = ledgers.number(number), ledgers.number(number + 1)  # what follows the entry found is needed as well
+            yield from self._look_at(*pair)
+            for at in pair:
+                near = near if at is None else (yield from self._headers(at))
+                if self._first(near) <= goal <= self._last(near):
+                    return near
+            if not self.indexed and near.producer_name != begin.producer_name:
+                break
+            between = ledgers.between(begin.position, near.position)
+            each = max((self._first(near) - self._first(begin)) / max(between, 1), 1.0)
+        return None
+
+    def _first(self, headers: EntryMetadata) -> int:
+        """Give the number of an entry's first message: the broker's, else its producer's from the first entry on."""
+        if self.indexed and headers.index is not None:
+            return headers.index - headers.message_count + 1
+        # A batch carries the sequence id of its first message.
+        return headers.sequence_id - self._base
+
+    def _last(self, headers: EntryMetadata) -> int:
+        return self._first(headers) + headers.message_count - 1
 
     def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Steps[None]:
         """Raise unless no chunk lies from one entry to the other, both included."""
@@ -184,13 +267,12 @@ class Counter:
         step = end.sequence_id - begin.sequence_id
         if not self.indexed:
             return step == entries
-        # A batch carries the sequence id of its first message.
-        return step == _first_index(end) - _first_index(begin)
+        return step == self._first(end) - self._first(begin)
 
     def _look_at(self, *positions: Position | None) -> Steps[None]:
         """Ask for the headers of several entries at once, all of which will be needed."""
         wanted = tuple(at for at in positions if at is not None and at not in self._known)
-        answers = yield AskEntries(wanted)
+        answers = (yield AskEntries(wanted)) if wanted else ()
         self._looked.update(zip(wanted, answers, strict=True))  # type: ignore[call-overload]  # the answer to AskEntries
 
     def _headers(self, position: Position) -> Steps[EntryMetadata]:
@@ -207,14 +289,6 @@ class Counter:
             raise _UnprovedError
         self._known[position] = headers
         return headers
-
-
-def _last_index(headers: EntryMetadata) -> int:
-    return -1 if headers.index is None else headers.index
-
-
-def _first_index(headers: EntryMetadata) -> int:
-    return _last_index(headers) - headers.message_count + 1
 
 
 def prove_single(backlog: Backlog, count: int) -> Generator[AskEntry | AskSingles, object, bool]:

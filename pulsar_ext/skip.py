@@ -29,8 +29,6 @@ from .skip_plan import Plan, Situation, plan_skip
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from .admin import PulsarAdmin
     from .client import Client
     from .cuts import Unit
@@ -136,12 +134,6 @@ class Skipper:
         return plan
 
     def _look(self, *, idle: bool = True) -> Situation:
-        with ThreadPoolExecutor(1) as pool:
-            # Asked at once, because it mostly matters; an error only if it does.
-            keeping = pool.submit(self._inquiry.keeps_batch_indexes)
-            return self._look_with(keeping, idle=idle)
-
-    def _look_with(self, keeping: Future[bool | None], *, idle: bool) -> Situation:
         internal = self._admin.internal_stats(self._topic)
         if self._subscription not in internal.cursors:
             raise AdminNotFound(
@@ -153,15 +145,23 @@ class Skipper:
                 path=self._topic,
             )
         backlog = Backlog.of(internal, self._subscription)
-        # After the internal statistics: a message that comes between the two then disproves `single`, never proves it.
-        stats = self._admin.stats(self._topic)
+        # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
+        untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
+        # What will be needed is asked for at once: each round to the broker takes as long as one request.
+        with ThreadPoolExecutor(2) as pool:
+            # After the internal statistics: a message that comes between the two disproves `single`, never proves it.
+            asking = pool.submit(self._admin.stats, self._topic)
+            keeping = None if untouched else pool.submit(self._inquiry.keeps_batch_indexes)
+            first = backlog.entry(1)
+            if first is not None:
+                self._inquiry.look_ahead(first)
+            stats = asking.result()
         own = stats.subscriptions[self._subscription]
         single = is_single(internal, stats, backlog)
-        # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
-        stored = internal.cursors[self._subscription].state != "NoLedger"
-        untouched = is_fresh(internal, backlog) and not stored and not own.raw["lastAckedTimestamp"]
-        clear = single or untouched
-        keeps_indexes = None if clear else keeping.result()
+        clear = single or (untouched and not own.raw["lastAckedTimestamp"])
+        keeps_indexes = None  # is not known
+        if not clear:
+            keeps_indexes = self._inquiry.keeps_batch_indexes() if keeping is None else keeping.result()
         return Situation(
             backlog=backlog,
             single=single,
@@ -172,6 +172,7 @@ class Skipper:
             entry_bytes=entry_bytes(internal),
             now_ms=time.time_ns() // 1_000_000,
             last_ack_ms=own.raw["lastAckedTimestamp"],
+            may_hide=not single and keeps_indexes is not False,
         )
 
     # -- apply -------------------------------------------------------------------------------------------------------
@@ -198,10 +199,10 @@ class Skipper:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
             # The broker does not show acknowledgements inside batches, but when the last one came.
-            acking = pool.submit(self._last_ack_ms)
+            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
-            acked = 0 if found is None or plan.situation.single else acking.result()
+            acked = 0 if found is None or acking is None else acking.result()
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
@@ -256,7 +257,7 @@ class Skipper:
         deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
             time.sleep(pause)
-            pause = min(2 * pause, _POLL_SECONDS)
+            pause = min(1.5 * pause, _POLL_SECONDS)
             try:
                 backlog = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)
             except (AdminUnavailable, KeyError) as error:

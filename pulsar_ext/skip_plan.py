@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .cuts import Batch, Cut, CutFinder, Piece
 from .errors import SkipInsideMessage
 from .positions import Position
-from .proofs import AskEntries, AskIndex, AskSingles, Counted, Counter, prove_single
+from .proofs import AskCount, AskEntries, AskIndex, AskSingles, Counted, Counter, prove_single
 
 if TYPE_CHECKING:
     from .chunks import AskEntry
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BIG_ENTRY_BYTES",
+    "AskCount",
     "AskFacts",
     "AskIndex",
     "AskSingles",
@@ -52,6 +53,8 @@ class Strategy(Enum):
     """By the broker's index of messages: a handful of requests, whatever the count."""
     ARITHMETIC = "arithmetic"
     """By the entries in each ledger, every entry being one message: a handful of requests, whatever the count."""
+    ANALYSIS = "analysis"
+    """By the broker, which reads the entries and tells how many messages they hold."""
     HEADERS = "headers"
     """By the headers of every entry up to the cut."""
     READER = "reader"
@@ -87,6 +90,7 @@ class Situation:
         entry_bytes: the average size of an entry.
         now_ms: milliseconds since the epoch.
         last_ack_ms: when the subscription's last acknowledgement came, 0 for never.
+        may_hide: whether acknowledgements inside batches, which the broker does not show, may come from now on.
     """
 
     backlog: Backlog
@@ -98,6 +102,7 @@ class Situation:
     entry_bytes: float
     now_ms: int
     last_ack_ms: int = 0
+    may_hide: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class Plan:
         return self.cut.entries > 0 or self.cut.batch_index is not None
 
 
-Steps = Generator["AskEntry | AskEntries | AskIndex | AskFacts | AskSingles | AskSplits", object, Plan]
+Steps = Generator["AskCount | AskEntry | AskEntries | AskIndex | AskFacts | AskSingles | AskSplits", object, Plan]
 
 
 def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
@@ -136,14 +141,10 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
     first = situation.backlog.entry(1)
     if finder.exact or first is None:
         return Plan(situation, finder.cut, Strategy.ARITHMETIC, exact=finder.exact)
-    single = not situation.chunked and (yield from _is_single(situation, count))
-    if not situation.chunked and (single or not (situation.acks_hide and situation.idle)):
-        counter = Counter(situation.backlog, single=single)
-        found = yield from counter.find(count, unit)
-        if found is not None:
-            strategy = Strategy.INDEX if counter.indexed else Strategy.ARITHMETIC
-            counted = replace(situation, acks_hide=situation.acks_hide and not single)
-            return (yield from _from_count(counted, found, count, unit, strategy))
+    if not situation.chunked:
+        plan = yield from _count(situation, count, unit)
+        if plan is not None:
+            return plan
     if situation.splits is None and unit == "message":
         situation = replace(situation, splits=bool((yield AskSplits())))
     strategy = scan_strategy(situation, count)
@@ -162,12 +163,29 @@ def plan_skip(situation: Situation, count: int, unit: Unit) -> Steps:
     return Plan(situation, finder.cut, strategy, exact=finder.exact and not hidden)
 
 
-def _is_single(situation: Situation, count: int) -> Generator[AskEntry | AskSingles, object, bool]:
+def _count(
+    situation: Situation, count: int, unit: Unit
+) -> Generator[AskCount | AskEntry | AskEntries | AskIndex | AskSingles | AskSplits, object, Plan | None]:
+    """Count without going through the topic; None if that proves nothing."""
+    backlog, single = situation.backlog, situation.single
+    counter, found = Counter(backlog, single=single), None
+    if single or not (situation.acks_hide and situation.idle):
+        found = yield from counter.find(count, unit)
+    if found is None and not single and not counter.indexed and (yield from _is_single(backlog, count)):
+        counter, single = Counter(backlog, single=True), True
+        found = yield from counter.find(count, unit)
+    if found is None:
+        return None
+    uncounted = Strategy.ARITHMETIC if single else Strategy.ANALYSIS
+    strategy = Strategy.INDEX if counter.indexed else uncounted
+    counted = replace(situation, acks_hide=situation.acks_hide and not single)
+    return (yield from _from_count(counted, found, count, unit, strategy))
+
+
+def _is_single(backlog: Backlog, count: int) -> Generator[AskEntry | AskSingles, object, bool]:
     """Whether no entry that the skip can reach is a batch, asked only where reading them would cost more."""
-    backlog, last = situation.backlog, situation.backlog.ledgers.last
-    if situation.single or last is None:
-        return situation.single
-    count = min(count, backlog.entries(last))
+    last = backlog.ledgers.last
+    count = min(count, 0 if last is None else backlog.entries(last))
     return count > _FEW_ENTRIES and (yield from prove_single(backlog, count))
 
 
@@ -207,7 +225,9 @@ def read_facts(backlog: Backlog, strategy: Strategy, first: Position) -> Generat
         at = backlog.ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
 
 
-def _from_count(situation: Situation, found: Counted, count: int, unit: Unit, strategy: Strategy) -> Steps:
+def _from_count(
+    situation: Situation, found: Counted, count: int, unit: Unit, strategy: Strategy
+) -> Generator[AskSplits, object, Plan]:
     backlog = situation.backlog
     end = Cut(found.position, found.messages, backlog.entries(found.position))
     hidden = situation.acks_hide and end.messages > end.entries

@@ -10,6 +10,7 @@ import pytest
 
 import pulsar_ext
 from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.counting import messages_between
 from pulsar_ext.errors import (
     AdminError,
     AdminNotAllowed,
@@ -22,7 +23,7 @@ from pulsar_ext.errors import (
     SkipInsideMessage,
     SkipUnconfirmed,
 )
-from pulsar_ext.positions import Position, position_after
+from pulsar_ext.positions import Ledgers, Position, ledger_sizes, position_after
 from pulsar_ext.skip import Skipper
 from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
@@ -65,20 +66,21 @@ class Bench:
         self.broker, self.client, self.admin, self.namespace = broker, client, admin, namespace
         self._numbers = itertools.count()
 
-    def topic(self):
+    def topic(self, *subscriptions):
         name = f"persistent://{self.namespace}/skip-{next(self._numbers)}"
         self.admin.create_topic(name)
-        self.admin.create_subscription(name, "s", "earliest")
+        for subscription in subscriptions or ("s",):
+            self.admin.create_subscription(name, subscription, "earliest")
         return name
 
-    def fill(self, topic, kind, count=_COUNT, begin=0):
-        """Send labelled messages: of a mixed topic plain, batched and chunked ones in turns of four."""
+    def fill(self, topic, kind, count=_COUNT, begin=0, batch=4):
+        """Send labelled messages: of a mixed topic plain, batched and chunked ones in turns of the size of a batch."""
         kinds = ("plain", "batched", "chunked") if kind == "mixed" else (kind,)
         labels = [f"{number:05}" for number in range(begin, begin + count)]
-        for turn, start in enumerate(range(0, count, 4 if kind == "mixed" else count)):
+        for turn, start in enumerate(range(0, count, batch if kind == "mixed" else count)):
             one = kinds[turn % len(kinds)]
-            producer = self.client.create_producer(topic, **_options(one))
-            for number, label in enumerate(labels[start : start + (4 if kind == "mixed" else count)]):
+            producer = self.client.create_producer(topic, **_options(one, batch))
+            for number, label in enumerate(labels[start : start + (batch if kind == "mixed" else count)]):
                 key = f"k{number % 3}" if one == "key-batched" else None
                 content = label.encode() + (_BIG if one == "chunked" and number % 2 == 0 else b"")
                 producer.send_async(content, lambda *_: None, partition_key=key)
@@ -96,10 +98,10 @@ class Bench:
         reader.close()
         return found
 
-    def acknowledge(self, topic, labels):
+    def acknowledge(self, topic, labels, subscription="s"):
         """Acknowledge some messages, by a consumer that leaves."""
         consumer = self.client.subscribe(
-            topic, "s", consumer_type=pulsar.ConsumerType.Shared, max_pending_chunked_message=100
+            topic, subscription, consumer_type=pulsar.ConsumerType.Shared, max_pending_chunked_message=100
         )
         left = set(labels)
         while left:
@@ -109,18 +111,18 @@ class Bench:
                 consumer.acknowledge(message)
         consumer.close()
 
-    def drain(self, topic, **options):
+    def drain(self, topic, subscription="s", **options):
         """Receive and acknowledge everything there is; the labels in order, once the backlog is empty."""
         options.setdefault("consumer_type", pulsar.ConsumerType.Shared)
-        consumer = self.client.subscribe(topic, "s", max_pending_chunked_message=100, **options)
+        consumer = self.client.subscribe(topic, subscription, max_pending_chunked_message=100, **options)
         found = []
         # Nothing is waited for blindly: it ends when the broker says that nothing is left.
         deadline = time.monotonic() + 30
-        while self.backlog(topic) or not found:
+        while self.backlog(topic, subscription) or not found:
             try:
                 message = consumer.receive(200)
             except pulsar.Timeout:
-                if not self.backlog(topic) or time.monotonic() > deadline:
+                if not self.backlog(topic, subscription) or time.monotonic() > deadline:
                     break
                 continue
             found.append(_label(message))
@@ -128,18 +130,18 @@ class Bench:
         consumer.close()
         return found
 
-    def backlog(self, topic):
-        return self.admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries
+    def backlog(self, topic, subscription="s"):
+        return self.admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
 
-    def mark_delete(self, topic):
-        return self.admin.internal_stats(topic).cursors["s"].mark_delete_position
+    def mark_delete(self, topic, subscription="s"):
+        return self.admin.internal_stats(topic).cursors[subscription].mark_delete_position
 
 
 def _label(message):
     return message.data()[:5].decode()
 
 
-def _options(kind):
+def _options(kind, batch=4):
     if kind == "chunked":
         return {"batching_enabled": False, "chunking_enabled": True}
     if kind == "plain":
@@ -147,8 +149,9 @@ def _options(kind):
     based = pulsar.BatchingType.KeyBased if kind == "key-batched" else pulsar.BatchingType.Default
     return {
         "batching_enabled": True,
+        "block_if_queue_full": True,
         "batching_type": based,
-        "batching_max_messages": 4 if kind != "key-batched" else 12,
+        "batching_max_messages": batch if kind != "key-batched" else 3 * batch,
         "batching_max_publish_delay_ms": 10_000,
     }
 
@@ -203,6 +206,59 @@ def test_matrix(bench, kind, holes):
         options = {"batch_index_ack_enabled": result.batch_index is not None}
         assert bench.drain(topic, **options) == rest if rest else not bench.backlog(topic)
         assert bench.backlog(topic) == 0
+
+
+@_on(_PLAIN, _ONE_LEDGER)
+@pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
+@pytest.mark.parametrize("kind", _KINDS)
+def test_matrix_of_large_batches(bench, kind, holes):
+    """The same with batches so large that the broker counts them, which it does where nothing speaks against it."""
+    counts = (1, 170, 240, "end", "past") if "batch" in kind else (1, 33, "end", "past")
+    topic = bench.topic(*map(str, counts))
+    stored = bench.fill(topic, kind, 320 if "batch" in kind else 80, batch=40 if "batch" in kind else 20)
+    gone = _holes(stored) if holes else set()
+    left = [label for label, _ in stored if label not in gone]
+    for count in counts:
+        subscription = str(count)
+        bench.acknowledge(topic, gone, subscription)
+        wanted = {"end": len(left), "past": len(left) + 5}.get(count, count)
+        before, refused = bench.mark_delete(topic, subscription), None
+        try:
+            result = bench.client.skip_messages(topic, subscription, wanted)
+        except SkipInsideMessage as error:
+            refused = error
+        if refused is not None:
+            assert "batch" in kind or kind == "mixed"
+            assert bench.mark_delete(topic, subscription) == before
+            assert refused.below < wanted < refused.above
+            wanted = refused.above
+            result = bench.client.skip_messages(topic, subscription, wanted)
+        assert (result.skipped_messages, result.exact) == (min(wanted, len(left)), wanted <= len(left))
+        assert (result.strategy == "analysis") == (kind == "batched" and not holes and count != 1)
+        assert (bench.drain(topic, subscription) if left[wanted:] else []) == left[wanted:]
+        assert bench.backlog(topic, subscription) == 0
+
+
+@_on(_ONE_LEDGER)
+def test_the_broker_counts_in_several_steps(bench):
+    """Where the broker counts 100 entries at a time, a longer topic is counted all the same, and holes not at all."""
+    topic = bench.topic()
+    stored = bench.fill(topic, "batched", 6_000, batch=20)
+    result = bench.client.skip_messages(topic, "s", 4_800, dry_run=True)
+    assert (result.strategy, result.skipped_messages, result.skipped_entries) == ("analysis", 4_800, 240)
+    assert (result.exact, result.position_after) == (True, _position(stored[4_799][1]))
+    bench.acknowledge(topic, {label for label, _ in stored[1_000:1_100] + stored[5_500:5_600]})
+    ledgers = Ledgers(ledger_sizes(bench.admin.internal_stats(topic)))
+    ends = [_position(stored[number][1]) for number in (0, 4_800)]
+    assert messages_between(bench.admin, topic, "s", ledgers, *ends) == 4_700
+    result = bench.client.skip_messages(topic, "s", 4_800)
+    assert (result.strategy, result.skipped_messages, result.exact) == ("reader", 4_800, True)
+    rest = [label for label, _ in stored[4_900:5_500] + stored[5_600:]]
+    assert bench.drain(topic) == rest
+
+
+def _position(message_id):
+    return Position(message_id.ledger_id(), message_id.entry_id())
 
 
 def _holes(stored):
@@ -420,7 +476,7 @@ def test_connected_consumer_with_prefetched_messages(bench, kind):
         message = consumer.receive(5000)
         found.append(_label(message))
         consumer.acknowledge(message)
-        consumer.flush_acks() if hasattr(consumer, "flush_acks") else time.sleep(0.15)
+        consumer.flush_acks(confirm=True)  # or the backlog may not show it yet
     consumer.close()
     behind = [label for label in found if label >= labels[20]]
     assert behind == [f"{number:05}" for number in range(20, 45)]

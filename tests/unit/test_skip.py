@@ -13,10 +13,11 @@ from pulsar_ext.cuts import Backlog, Batch, CutFinder, Piece, Run, fact_of
 from pulsar_ext.errors import SkipInsideMessage
 from pulsar_ext.id_after import Found, find_after
 from pulsar_ext.positions import Ledgers, Position, PositionRange
-from pulsar_ext.proofs import AskEntries
+from pulsar_ext.proofs import AskCount, AskEntries
 from pulsar_ext.skip_plan import AskFacts, AskIndex, AskSingles, AskSplits, Situation, Strategy, plan_skip
 
 _OLD, _NOW = 1_000_000, 2_000_000
+_SMALL = st.integers(1, 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +44,13 @@ def _interleave(draw, queues):
 
 
 @st.composite
-def topics(draw, *, chunks=True, least=1):
-    """A topic of up to three producers, whose batches and chunked messages interleave, over several ledgers.
+def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
+    """A topic of some producers, whose batches of such sizes and chunked messages interleave, over several ledgers.
 
     Of a message that is never finished, at least so many chunks are there.
     """
     queues, number = [], 0
-    for producer in range(draw(st.integers(1, 3))):
+    for producer in range(draw(st.integers(1, producers))):
         queue = []
         for _ in range(draw(st.integers(0, 7))):
             number += 1
@@ -57,18 +58,18 @@ def topics(draw, *, chunks=True, least=1):
             if kind == "plain":
                 queue.append(Entry(producer, message=number))
             elif kind == "batch":
-                queue.append(Entry(producer, draw(st.integers(1, 4)), message=number))
+                queue.append(Entry(producer, draw(sizes), message=number))
             else:
                 of = draw(st.integers(least + 1, 4))
                 kept = of if kind == "chunked" else draw(st.integers(least, of - 1))
                 queue += [Entry(producer, 1, chunk, of, number) for chunk in range(kept)]
         queues.append(queue)
     entries = _interleave(draw, queues)
-    sizes, left = [], len(entries)
+    ledgers, left = [], len(entries)
     while left:
-        sizes.append(draw(st.integers(0, min(left, 6))))
-        left -= sizes[-1]
-    return entries, dict(enumerate(sizes, start=3))
+        ledgers.append(draw(st.integers(0, min(left, 6))))
+        left -= ledgers[-1]
+    return entries, dict(enumerate(ledgers, start=3))
 
 
 class Topic:
@@ -139,8 +140,8 @@ class Topic:
                 answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
                 if answer == self.at[0] and self.headers[answer].index > ask.index:
                     answer = Position(-1, -1)  # as the broker does inside the first batch
-            elif isinstance(ask, AskSingles):
-                answer = all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
+            elif isinstance(ask, AskCount | AskSingles):
+                answer = self._counted(ask)
             elif isinstance(ask, AskSplits):
                 answer = True
             elif isinstance(ask, AskFacts):
@@ -150,6 +151,12 @@ class Topic:
                     (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
                     for ledger in {at.ledger_id for at in self.at}
                 ]
+
+    def _counted(self, ask):
+        if isinstance(ask, AskSingles):
+            return all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
+        there = [at for at in self.at if ask.first <= at < ask.end and at not in self.acked]
+        return sum(self.entries[at].messages for at in there)
 
     def whole(self):
         """The messages that can be delivered, each with its entries, in the order of their last ones."""
@@ -168,10 +175,10 @@ class Topic:
     def cuts(self):
         """Every clean cut as (position of the last entry before it, messages before it, entries before it)."""
         start = self.backlog.mark_delete
+        ends = [(pieces[0], pieces[-1]) for _, _, pieces in self.whole()]
         for cut in [start, *(at for at in self.at if at not in self.acked)]:
-            messages = self.whole()
-            if all((pieces[0] <= cut) == (pieces[-1] <= cut) for _, _, pieces in messages):
-                before = sum(pieces[-1] <= cut for _, _, pieces in messages)
+            if all((first <= cut) == (last <= cut) for first, last in set(ends)):
+                before = sum(last <= cut for _, last in ends)
                 yield cut, before, sum(at <= cut and at not in self.acked for at in self.at)
 
 
@@ -195,6 +202,24 @@ def test_plan_equals_the_model(data, acked, count, unit, index):
     # A single chunk of a message that was given up looks like a message to the index: documented in proofs.py.
     entries, sizes = data.draw(topics(least=2 if index else 1))
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
+    _check_plan(topic, count, unit)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.data(),
+    topics(least=2, producers=2, sizes=st.one_of(st.just(40), st.integers(8, 60))),
+    st.one_of(st.just(frozenset()), _ACKED),
+    st.sampled_from(["message", "entry"]),
+)
+def test_plan_of_large_batches_equals_the_model(data, made, acked, unit):
+    """The same where the batches are so large that the broker may count: chunks, holes and other producers are seen."""
+    topic = Topic(*made, [number for number in acked if number < len(made[0])])
+    whole = len(topic.whole()) if unit == "message" else len(topic.at)
+    _check_plan(topic, data.draw(st.integers(0, whole + 5)), unit)
+
+
+def _check_plan(topic, count, unit):
     expected = _expected(topic, count, unit)
     try:
         plan = topic.run(plan_skip(topic.situation(), count, unit))
@@ -273,6 +298,42 @@ def test_requests_do_not_grow(each, index, strategy):
         plan = topic.run(plan_skip(topic.situation(single=each == 1), total // 2, "message"))
         assert (plan.strategy.value, plan.cut.messages, plan.exact) == (strategy, total // 2, True)
         assert topic.asked <= 7
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_large_batches_are_counted_by_the_broker(uneven):
+    """Without an index, large batches of one producer take a handful of requests, also where some ended early."""
+    for total in (40, 800):
+        entries = [Entry(0, 73 if uneven and number % 7 == 3 else 100) for number in range(total)]
+        topic = Topic(entries, {3: total // 2, 4: 0, 7: total - total // 2})
+        cut = total * 3 // 4
+        count = sum(entry.messages for entry in entries[:cut])
+        plan = topic.run(plan_skip(topic.situation(), count, "message"))
+        assert (plan.strategy, plan.cut.messages, plan.cut.entries, plan.exact) == (Strategy.ANALYSIS, count, cut, True)
+        assert topic.asked <= 12
+        inside = topic.run(plan_skip(topic.situation(splits=True), count + 9, "message"))
+        assert (inside.strategy, inside.cut.messages, inside.cut.batch_index) == (Strategy.ANALYSIS, count + 9, 9)
+        with pytest.raises(SkipInsideMessage) as error:
+            topic.run(plan_skip(topic.situation(), count + 9, "message"))
+        assert (error.value.below, error.value.above) == (count, count + entries[cut].messages)
+
+
+@pytest.mark.parametrize("odd", ["chunks", "producer", "hole", "short", "far"])
+def test_what_the_broker_does_not_count(odd):
+    """Chunks, another producer, what is acknowledged, and a cut that is near the start of a long topic are read."""
+    entries = [Entry(0, 100)] * 80
+    if odd == "chunks":
+        entries[20:23] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
+    elif odd == "producer":
+        entries[20] = Entry(1, 100)
+    elif odd == "short":
+        entries = [Entry(0, 7)] * 80
+    topic = Topic(entries, {3: 30, 4: 50}, [20] if odd == "hole" else ())
+    wanted = {"far": 10, "short": 70}.get(odd, 60)
+    count = [number for number in (cut[1] for cut in topic.cuts()) if number][wanted]
+    plan = topic.run(plan_skip(topic.situation(), count, "message"))
+    assert plan.strategy in (Strategy.READER, Strategy.HEADERS)
+    assert (plan.cut.messages, plan.exact) == (count, True)
 
 
 def test_a_chunk_disproves():

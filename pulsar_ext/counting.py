@@ -1,4 +1,4 @@
-"""Whether a stretch of a topic holds no batch, by having the broker count its entries and its messages.
+"""Having the broker count: the messages of a stretch of a topic, and whether there is a batch among them.
 
 The broker reads without sending anything, and several stretches at a time. It stops after
 `subscriptionBacklogScanMaxEntries` entries, 10,000 by default; the first answer shows how many that are.
@@ -17,9 +17,60 @@ if TYPE_CHECKING:
     from .admin import PulsarAdmin
     from .positions import Ledgers, Position
 
-__all__ = ["only_singles"]
+__all__ = ["messages_between", "only_singles"]
 
-_AT_ONCE = 4
+_AT_ONCE = 8
+
+_TRIES = 3
+"""How often two counts up to the end of the topic are begun again because a message came in between."""
+
+
+def messages_between(
+    admin: PulsarAdmin, topic: str, subscription: str, ledgers: Ledgers, first: Position, end: Position
+) -> int | None:
+    """Count the messages from the entry `first` up to, not including, the entry `end`.
+
+    The broker counts up to the end of the topic, so it does that from both: the difference lies between them.
+
+    Args:
+        admin: has the broker count.
+        topic: the full name of a topic without partitions.
+        subscription: a subscription that has acknowledged neither of the two entries; it is not moved. What it has
+            acknowledged between them is not counted.
+        ledgers: the entries of the topic.
+        first: an entry.
+        end: a later one.
+
+    Returns:
+        None where the broker does not count, or counts what is no message, or while messages come all the time.
+    """
+
+    def count(start: Position) -> tuple[int, Position] | None:
+        """Give how many messages there are from `start` on, and the last entry that was counted."""
+        at, messages = start, 0
+        while True:
+            try:
+                found = admin.analyze_backlog(topic, subscription, at)
+            except AdminError:
+                return None
+            if found.marker_messages or found.first is None or found.last is None or found.first < at:
+                return None
+            if at == start != found.first:
+                return None
+            messages += found.messages
+            upcoming = ledgers.next(found.last)
+            if not found.aborted or upcoming is None:
+                return messages, found.last
+            at = upcoming
+
+    for _ in range(_TRIES):
+        with ThreadPoolExecutor(2) as pool:
+            whole, rest = pool.map(count, (first, end))
+        if whole is None or rest is None:
+            return None
+        if whole[1] == rest[1]:
+            return whole[0] - rest[0]
+    return None
 
 
 def only_singles(
