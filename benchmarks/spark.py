@@ -114,8 +114,8 @@ class Bench:
         def run() -> None:
             reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
             for _ in range(self.rows):
-                message = reader.read_next()
-                inner: Any = message._message  # noqa: SLF001  # its text has the sequence id
+                message: Any = reader.read_next()
+                inner = message._message  # noqa: SLF001  # its text has the sequence id
                 key, producer, text = message.partition_key(), message.producer_name(), str(inner)
                 begin = _SEQUENCE_AT + len(producer)
                 int(text[begin : text.index(",", begin)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.keys import KeyHashRange, KeyHashRanges, key_slot
 from pulsar_ext.spark.offsets import Offset
+from pulsar_ext.topics import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +23,15 @@ __all__ = [
     "a_number",
     "a_pattern",
     "a_text",
+    "a_topic",
+    "a_url",
+    "an_avro_schema",
     "an_offset",
     "by_topic",
     "some_keys",
     "some_names",
     "some_ranges",
+    "some_topics",
 ]
 
 
@@ -35,6 +40,42 @@ def a_text(value: str) -> str:
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
+
+
+def a_url(*schemes: str) -> Callable[[str], str]:
+    """Make the reader of a URL."""
+
+    def parse(value: str) -> str:
+        text = a_text(value)
+        if not re.fullmatch(rf"(?:{'|'.join(map(re.escape, schemes))})://[^\s/]+/?.*", text):
+            raise ValueError(f"allowed: a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}")
+        return text
+
+    parse.__doc__ = "URL"
+    return parse
+
+
+def a_topic(value: str) -> str:
+    """Read the name of a topic."""
+    text = a_text(value)
+    TopicName.parse(text)
+    return text
+
+
+def some_topics(value: str) -> tuple[str, ...]:
+    """Read names of topics separated by commas."""
+    return tuple(map(a_topic, some_names(value)))
+
+
+def an_avro_schema(value: str) -> str:
+    """Read an Avro schema in JSON, and give it as it is."""
+    try:
+        found = json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"allowed: an Avro schema in JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise TypeError("allowed: an Avro schema in JSON, which is an object with type and fields")
+    return value
 
 
 def a_flag(value: str) -> bool:

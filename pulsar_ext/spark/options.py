@@ -20,17 +20,21 @@ from pulsar_ext.spark.option_values import (
     a_number,
     a_pattern,
     a_text,
+    a_topic,
+    a_url,
+    an_avro_schema,
     an_offset,
     by_topic,
     some_keys,
     some_names,
     some_ranges,
+    some_topics,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["OPTIONS", "PASSED_ON", "Option", "Settings", "option_table", "parse_options"]
+__all__ = ["OPTIONS", "PASSED_ON", "Option", "Settings", "check_options", "option_table", "parse_options"]
 
 READ, STREAM, WRITE, SINK = "batch read", "streaming read", "batch write", "streaming write"
 _READS = (READ, STREAM)
@@ -56,6 +60,9 @@ class Option:
         """What it takes, for the table."""
         kinds: dict[Any, str] = {
             a_text: "text",
+            a_topic: "name",
+            an_avro_schema: "JSON",
+            some_topics: "names, comma-separated",
             a_flag: "true \\| false",
             a_duration: "duration",
             some_names: "names, comma-separated",
@@ -70,11 +77,11 @@ _ID = "`earliest`, `latest`, a message id"
 _TIME = "milliseconds or ISO 8601"
 
 OPTIONS: Final = (
-    Option("service.url", _ALL, a_text, None, "The broker, `pulsar://host:6650`. Required."),
-    Option("admin.url", _ALL, a_text, None, "Its admin API; by default the same host's usual port."),
+    Option("service.url", _ALL, a_url("pulsar", "pulsar+ssl"), None, "The broker, `pulsar://host:6650`. Required."),
+    Option("admin.url", _ALL, a_url("http", "https"), None, "Its admin API; by default the same host's usual port."),
     Option("token", _ALL, a_text, None, "The token to authenticate with. Never shown, in plans neither."),
-    Option("topic", _ALL, a_text, None, "The topic to read, or to write where a row names none."),
-    Option("topics", _READS, some_names, None, "Several topics."),
+    Option("topic", _ALL, a_topic, None, "The topic to read, or to write where a row names none."),
+    Option("topics", _READS, some_topics, None, "Several topics."),
     Option(
         "topicsPattern",
         _READS,
@@ -134,7 +141,7 @@ OPTIONS: Final = (
         "bytes",
         "`json` and `avro` make columns of the value's fields, by `valueSchema` or the topic's own schema.",
     ),
-    Option("valueSchema", _READS, a_text, None, "An Avro schema in JSON, in place of the topic's own."),
+    Option("valueSchema", _READS, an_avro_schema, None, "An Avro schema in JSON, in place of the topic's own."),
     Option(
         "allowDifferentTopicSchemas",
         _READS,
@@ -238,7 +245,9 @@ _CONFLICTS = (
     ("endingOffsets", "endingTime"),
     ("keyHashRanges", "keys"),
     ("readCompacted", "guarantee"),
+    ("predefinedSubscription", "subscriptionPrefix"),
 )
+_PASSED_FOR = {"pulsar.client.": _ALL, "pulsar.reader.": _READS, "pulsar.producer.": _WRITES}
 
 
 class Settings:
@@ -289,6 +298,8 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
             continue
         prefix = next((one for one in PASSED_ON if lower.startswith(one)), None)
         if prefix is not None:
+            if where is not None and where not in _PASSED_FOR[prefix]:
+                raise InvalidUse(_elsewhere(f"{prefix}*", where, _PASSED_FOR[prefix]))
             argument, value = _pass_on(prefix, lower.removeprefix(prefix), text)
             passed.setdefault(prefix, {})[argument] = value
             continue
@@ -296,16 +307,45 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
         if option is None:
             raise InvalidUse(_unknown(lower, where))
         if where is not None and where not in option.where:
-            raise InvalidUse(
-                f"Option {option.name} does not apply to a {where}, only to a {' or a '.join(option.where)}."
-            )
+            raise InvalidUse(_elsewhere(option.name, where, option.where))
         try:
             values[option.name] = option.parse(text)
         except (ValueError, TypeError, KeyError) as error:
             shown = "" if option.name in _HIDDEN else f" {text!r}"
             raise InvalidUse(f"Option {option.name}{shown}: {error}") from None
     _check(values, where)
+    producer = passed.get("pulsar.producer.", {})
+    if producer.get("chunking_enabled") and producer.get("batching_enabled"):
+        raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled contradict each other.")
     return Settings(where or "use", values, passed)
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Check options while it is not known what they are for: they have to do for a read or a write of some kind.
+
+    Raises:
+        InvalidUse: they do for none; it is the error of the kind that most of them apply to.
+    """
+    parse_options(options, None)
+    errors: dict[str, InvalidUse] = {}
+    for where in _ALL:
+        try:
+            parse_options(options, where)
+        except InvalidUse as error:
+            errors[where] = error
+        else:
+            return
+
+    def applying(where: str) -> int:
+        passed = [uses for prefix, uses in _PASSED_FOR.items() for key in options if key.lower().startswith(prefix)]
+        known = [_BY_KEY[key.lower()].where for key in options if key.lower() in _BY_KEY]
+        return sum(where in uses for uses in (*passed, *known))
+
+    raise errors[max(_ALL, key=applying)]
+
+
+def _elsewhere(name: str, where: str, uses: tuple[str, ...]) -> str:
+    return f"Option {name} does not apply to a {where}, only to a {' or a '.join(uses)}."
 
 
 def _pass_on(prefix: str, name: str, text: str) -> tuple[str, Any]:

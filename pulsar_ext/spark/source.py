@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from pulsar_ext.keys import SLOTS, KeyHashRange, KeyHashRanges
 from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.options import READ, SINK, STREAM, WRITE, parse_options
+from pulsar_ext.spark.options import READ, SINK, STREAM, WRITE, check_options, parse_options
 from pulsar_ext.spark.planning import batch_segments
 from pulsar_ext.spark.reading import read_segments
 from pulsar_ext.spark.schema import BatchMaker, check_schema, full_schema
@@ -48,7 +48,7 @@ class PulsarDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        parse_options(options, None)
+        check_options(options)
 
     @classmethod
     def name(cls) -> str:

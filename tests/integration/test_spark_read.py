@@ -240,7 +240,17 @@ def test_unfinished_chunks(spark, broker, client, admin, topic):
     assert numbers(rows) == list(range(6))
 
 
-def test_options_are_checked_without_a_broker():
-    """What is wrong with the options is told by the data source itself."""
+def test_options_are_checked_at_load(spark):
+    """What is wrong with the options is told by `load()`, of a read and of a stream, and needs no broker."""
     with pytest.raises(InvalidUse, match=r"service\.url"):
         pulsar_ext.spark.PulsarDataSource({})
+    given = {"service.url": "pulsar://localhost:1", "topic": "t"}
+    for wrong, words in (
+        ({"startingoffset": "earliest"}, "Did you mean startingOffsets"),
+        ({"topics": "u"}, "topic and topics contradict"),
+        ({"splitBy": "rows"}, "allowed: partition, entries, keyHash"),
+        ({"splitBy": "entries"}, "needs minPartitions"),
+    ):
+        for reading in (spark.read, spark.readStream, spark.read.schema("value binary")):
+            with pytest.raises(PySparkException, match=words):
+                reading.format("pulsar").options(**given, **wrong).load()

@@ -7,7 +7,7 @@ import pytest
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.keys import KeyHashRanges, key_slot
 from pulsar_ext.spark.offsets import Offset
-from pulsar_ext.spark.options import OPTIONS, READ, SINK, STREAM, WRITE, option_table, parse_options
+from pulsar_ext.spark.options import OPTIONS, READ, SINK, STREAM, WRITE, check_options, option_table, parse_options
 
 URL = {"service.url": "pulsar://localhost:6650"}
 TOPIC = {**URL, "topic": "t"}
@@ -62,11 +62,52 @@ def test_unknown_option_names_the_nearest_and_all():
         ({**TOPIC, "guarantee": "best"}, SINK, ["at-least-once, exactly-once"]),
         ({**TOPIC, "pulsar.producer.compressionType": "rar"}, WRITE, ["LZ4"]),
         ({**URL, "path": "t"}, READ, ["topic"]),
+        ({"service.url": "localhost:6650", "topic": "t"}, READ, ["pulsar://", "pulsar+ssl://"]),
+        ({**TOPIC, "admin.url": "localhost:8080"}, READ, ["http://"]),
+        ({**URL, "topic": "a/b"}, READ, ["a/b"]),
+        ({**URL, "topics": "a,b/c"}, READ, ["b/c"]),
+        ({**TOPIC, "valueFormat": "json", "valueSchema": "{"}, READ, ["Avro schema in JSON"]),
+        ({**TOPIC, "valueFormat": "json", "valueSchema": "[]"}, READ, ["fields"]),
+        ({**TOPIC, "predefinedSubscription": "s", "subscriptionPrefix": "p"}, STREAM, ["contradict"]),
+        ({**TOPIC, "pulsar.producer.batchingEnabled": "true"}, READ, ["does not apply", "batch write"]),
+        ({**TOPIC, "pulsar.reader.readerName": "r"}, WRITE, ["does not apply", "batch read"]),
+        (
+            {**TOPIC, "pulsar.producer.chunkingEnabled": "true", "pulsar.producer.batchingEnabled": "true"},
+            WRITE,
+            ["contradict"],
+        ),
     ],
 )
 def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
     """Nothing that cannot be meant is guessed at."""
     refused(options, where, *words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({**TOPIC, "startingoffset": "earliest"}, ["startingOffsets"]),
+        ({**TOPIC, "splitBy": "entries"}, ["needs minPartitions"]),
+        ({**TOPIC, "minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "2"}, ["more than"]),
+        ({**TOPIC, "splitBy": "partition", "guarantee": "exactly-once"}, ["does not apply"]),
+        ({**TOPIC, "endingOffsets": "latest", "maxEntriesPerTrigger": "2"}, ["does not apply"]),
+        ({**URL, "startingOffsets": "earliest"}, ["topic, topics or topicsPattern"]),
+    ],
+)
+def test_options_that_do_for_nothing_are_refused_at_once(options, words):
+    """Before it is known whether they are for a read or a write; with the words of what they nearly do for."""
+    with pytest.raises(InvalidUse) as caught:
+        check_options(options)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_options_that_do_for_something_pass():
+    """Each kind of use has options of its own."""
+    check_options({**TOPIC, "endingOffsets": "latest"})
+    check_options({**TOPIC, "maxEntriesPerTrigger": "2", "pulsar.reader.receiverQueueSize": "5"})
+    check_options({**URL, "guarantee": "exactly-once", "producerName": "p"})
+    check_options({**TOPIC, "guarantee": "exactly-once", "checkpointLocation": "/tmp/c"})
 
 
 def test_values_are_read():
