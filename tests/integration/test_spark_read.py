@@ -241,7 +241,7 @@ def test_unfinished_chunks(spark, broker, client, admin, topic):
 
 
 def test_options_are_checked_at_load(spark):
-    """What is wrong with the options is told by `load()`, of a read and of a stream, and needs no broker."""
+    """What is wrong with the options is told by `load()`, or with a schema at the plan; it needs no broker."""
     with pytest.raises(InvalidUse, match=r"service\.url"):
         pulsar_ext.spark.PulsarDataSource({})
     given = {"service.url": "pulsar://localhost:1", "topic": "t"}
@@ -251,6 +251,9 @@ def test_options_are_checked_at_load(spark):
         ({"splitBy": "rows"}, "allowed: partition, entries, keyHash"),
         ({"splitBy": "entries"}, "needs minPartitions"),
     ):
-        for reading in (spark.read, spark.readStream, spark.read.schema("value binary")):
+        for reading in (spark.read, spark.readStream):
             with pytest.raises(PySparkException, match=words):
                 reading.format("pulsar").options(**given, **wrong).load()
+        lazily = spark.read.schema("value binary").format("pulsar").options(**given, **wrong).load()
+        with pytest.raises(PySparkException, match=words):
+            lazily.count()
