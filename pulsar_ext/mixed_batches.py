@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import sys
 import warnings
 from typing import Any, TypeVar
 
@@ -12,11 +14,21 @@ from .producer import Producer
 
 _P = TypeVar("_P", bound=Producer)
 
+_PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # as the frames tell it
+
 __all__ = ["MixedKeyBatchWarning", "producer_class"]
 
 
 class MixedKeyBatchWarning(UserWarning):
     """A batched producer sends keyed messages, and its batching type is not KeyBased."""
+
+
+def _outside() -> int:
+    """Count the calls between the line of the application and this function's caller."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001  # as `warnings` itself does
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _warn(producer: Producer) -> None:
@@ -26,7 +38,7 @@ def _warn(producer: Producer) -> None:
         "consumers and key-range readers of other clients get messages of other slots. Use batching_type="
         "BatchingType.KeyBased, or ignore MixedKeyBatchWarning if nobody shares this topic by key.",
         MixedKeyBatchWarning,
-        stacklevel=6 if hasattr(producer, "open") else 5,  # behind `post`, which only some have
+        stacklevel=_outside(),
     )
 
 

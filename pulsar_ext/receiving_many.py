@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .message import Message
 
-__all__ = ["ReceivingMany"]
+__all__ = ["ReceivingMany", "check_max_messages"]
 
 
 class ReceivingMany(Receiving):
@@ -52,8 +52,7 @@ class ReceivingMany(Receiving):
             InvalidUse: `max_messages` is no int of 1 or more.
             pulsar.AlreadyClosed: it is closed.
         """
-        if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
-            raise InvalidUse(f"max_messages is an int, 1 or more, not {max_messages!r}.")
+        check_max_messages(max_messages)
         thread = get_ident()
         messages = self._many.setdefault(thread, [])
         try:
@@ -98,3 +97,13 @@ class ReceivingMany(Receiving):
     def _forget_many(self) -> None:
         """Drop what an interrupted call left behind: it is from before a seek or a redelivery."""
         self._many.clear()
+
+
+def check_max_messages(max_messages: Any) -> None:
+    """Refuse what is no number of messages to receive.
+
+    Raises:
+        InvalidUse: it is no int of 1 or more.
+    """
+    if isinstance(max_messages, bool) or not isinstance(max_messages, int) or max_messages < 1:
+        raise InvalidUse(f"max_messages is an int, 1 or more, not {max_messages!r}.")

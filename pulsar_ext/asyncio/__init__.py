@@ -2,8 +2,8 @@
 
 Each class stands over its blocking counterpart, which it holds in `blocking`, so that nothing is decided twice. Sends
 and receives run on the C++ client's own threads; what would wait (opening, closing, seeking, the admin API) runs on
-threads of the client's. Errors are both worlds': `except pulsar.PulsarException` and
-`except pulsar.asyncio.PulsarException` catch them.
+threads of the client's, and what Python looks at before the application does is received on one of the consumer's.
+Errors are both worlds': `except pulsar.PulsarException` and `except pulsar.asyncio.PulsarException` catch them.
 """
 
 from __future__ import annotations

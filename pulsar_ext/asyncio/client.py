@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import weakref
 from functools import partial
@@ -49,6 +50,7 @@ class Client(AsyncClientDoor):
         self._authentication = kwargs.get("authentication")
         self._threads = Threads()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
     @shaped_like(pulsar.asyncio.Client.create_producer)
     async def create_producer(self, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
@@ -60,7 +62,9 @@ class Client(AsyncClientDoor):
             blocking = self.blocking.create_producer(deduplication=deduplication, **named)
             return Producer(blocking, self._threads, self._room(named, waits=deduplication))
 
-        return await self._open(opened)
+        producer = await self._open(opened)
+        self._producers.add(producer)
+        return producer
 
     @shaped_like(pulsar.asyncio.Client.subscribe)
     async def subscribe(
@@ -104,13 +108,23 @@ class Client(AsyncClientDoor):
 
     @shaped_like(pulsar.asyncio.Client.create_reader)
     async def create_reader(
-        self, *args: Any, key_hash_ranges: Any = None, key_forms: Any = "auto", **kwargs: Any
+        self,
+        *args: Any,
+        reader_listener: Callable[[Reader, Message], object] | None = None,
+        key_hash_ranges: Any = None,
+        key_forms: Any = "auto",
+        **kwargs: Any,
     ) -> Reader:
-        """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`."""
+        """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
+
+        A `reader_listener` is called in the loop, and awaited if it is async, for one message after the other.
+        """
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
         opening = partial(self.blocking.create_reader, key_hash_ranges=key_hash_ranges, key_forms=key_forms, **named)
         reader: Reader = await self._opened(opening, Reader)
+        if reader_listener is not None:
+            reader._listen(reader_listener)  # noqa: SLF001  # this package's own
         return reader
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
@@ -143,6 +157,10 @@ class Client(AsyncClientDoor):
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         return await self._threads.run(self.blocking.get_topic_partitions, topic)
 
+    def get_service_info(self) -> Any:
+        """Give where and how the client connects, as `pulsar.Client`."""
+        return self.blocking.get_service_info()
+
     async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
         return await self._threads.run(self.blocking.resolve_message_id, topic, message_id)
@@ -157,6 +175,9 @@ class Client(AsyncClientDoor):
 
     async def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
+        if self._threads.ended:
+            return
+        await asyncio.gather(*(producer._empty_lane() for producer in self._producers))  # noqa: SLF001
         await self._threads.run(self.blocking.close)
         for receiving in list(self._receiving):
             receiving._feed.close()  # noqa: SLF001  # this package's own
@@ -167,6 +188,7 @@ class Client(AsyncClientDoor):
         self.blocking.shutdown()
         for receiving in list(self._receiving):
             receiving._feed.close()  # noqa: SLF001
+        self._threads.end()
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from inspect import isawaitable
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
 
 from pulsar_ext._official import AsyncConsumerDoor, InnerMessage, MessageDoor
 from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.message_id import is_chunked
 
-from .errors import awaited
-from .receiving import AsyncReceiving
+from .asking import Asking
+from .errors import awaited, error_of
+from .receiving import AsyncSeeking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -26,7 +30,7 @@ __all__ = ["AckScope", "Consumer"]
 _log = logging.getLogger("pulsar_ext")
 
 
-class Consumer(AsyncReceiving, AsyncConsumerDoor):
+class Consumer(AsyncSeeking, AsyncConsumerDoor):
     """A `pulsar.asyncio.Consumer` with everything of `pulsar_ext.Consumer`; made by `Client.subscribe()`.
 
     It is also an asynchronous iterator, which ends when the consumer is closed, and a context manager.
@@ -37,6 +41,7 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
         plain = type(blocking) is BlockingConsumer and not blocking._redelivery.screens  # noqa: SLF001  # its other half
         self._begin(blocking, threads, blocking.inner.receive_async if plain else None, blocking.receive)
+        self._ask_batch = Asking(blocking.batch_receive)
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message. Cancelling loses none: what comes later is the next caller's.
@@ -54,8 +59,23 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
         return await self._several(max_messages, timeout_millis)
 
     async def batch_receive(self) -> list[Message]:
-        """Receive several messages at once, as many as the `batch_receive_policy` says; see `receive_many` as well."""
-        return await self._threads.run(self.blocking.batch_receive)
+        """Receive several messages at once, as many as the `batch_receive_policy` says; see `receive_many` as well.
+
+        Cancelling loses none: what comes later is the next caller's.
+        """
+        if self._feed.holds:
+            return [await self._next(None), *self._here()]
+        arriving: Future[list[Message]] = Future()
+        arriving.set_running_or_notify_cancel()
+        self._ask_batch(partial(_settle, arriving))
+        try:
+            messages = await asyncio.wrap_future(arriving)
+        except asyncio.CancelledError:
+            arriving.add_done_callback(self._keep)
+            raise
+        for noted in self._feed.heard:
+            noted.extend(message.inner for message in messages)
+        return [*self._here(), *messages]  # what an earlier receive had asked for came first
 
     async def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it; see `pulsar_ext.Consumer`."""
@@ -111,7 +131,8 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        self.blocking.redeliver_unacknowledged_messages()
+        with awaited():
+            self.blocking.redeliver_unacknowledged_messages()
 
     async def unsubscribe(self) -> None:
         """Delete the subscription."""
@@ -123,18 +144,26 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
         last = await self._threads.run(self.blocking.get_last_message_id)
         return last.inner
 
-    def _listen(self, listener: Callable[[Consumer, Message], object]) -> None:
-        """Begin to hand every message to a listener, until the consumer is closed."""
-        self._listening = asyncio.create_task(self._hand_out(listener))
+    @property
+    def misrouted(self) -> int:
+        """How many messages of other slots a consumer of key ranges got; other consumers have no such thing."""
+        count: int = self.blocking.misrouted
+        return count
 
-    async def _hand_out(self, listener: Callable[[Consumer, Message], object]) -> None:
-        async for message in self:
-            try:
-                answer = listener(self, message)
-                if isawaitable(answer):
-                    await answer
-            except Exception:  # noqa: BLE001  # whatever it is, the next message has to be handed out
-                _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+    def _here(self) -> list[Message]:
+        """Take what has come and nobody was promised."""
+        found = []
+        while self._feed.holds and (inner := self._feed.take()) is not None:
+            found.append(self.blocking._message_of(inner))  # noqa: SLF001  # its other half
+        return found
+
+    def _keep(self, arrived: Future[list[Message]]) -> None:
+        """Leave to the next caller what came for one that did not wait; on any thread."""
+        error = arrived.exception()
+        if error is None:
+            self._feed.give(message.inner for message in arrived.result())
+        elif not isinstance(error, pulsar.AlreadyClosed):
+            self._feed.give([error])
 
     async def process(self, handler: Callable[[Message], Awaitable[object]], *, concurrency: int = 100) -> None:
         """Hand every message to `handler`, so many at a time, until the consumer is closed or this is cancelled.
@@ -169,6 +198,16 @@ class Consumer(AsyncReceiving, AsyncConsumerDoor):
             raise
         else:
             await self.acknowledge(message)
+
+
+def _settle(arriving: Future[list[Message]], outcome: Any, messages: list[Message]) -> None:
+    """Hear what became of a batch."""
+    if isinstance(outcome, BaseException):
+        arriving.set_exception(outcome)
+    elif outcome != pulsar.Result.Ok:
+        arriving.set_exception(error_of(outcome))
+    else:
+        arriving.set_result(messages)
 
 
 class AckScope:

@@ -14,7 +14,7 @@ from pulsar_ext.errors import PulsarExtError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PulsarException", "awaited", "raise_for"]
+__all__ = ["PulsarException", "awaited", "both_worlds", "error_of", "raise_for"]
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
@@ -33,9 +33,21 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
         return _of, (self._result.name, self._msg)
 
 
+def error_of(result: Any) -> PulsarException:
+    """Give the error of a `pulsar.Result`."""
+    return _of(result.name, None)
+
+
 def raise_for(result: Any) -> NoReturn:
     """Raise the error of a `pulsar.Result`."""
-    raise _of(result.name, None)
+    raise error_of(result)
+
+
+def both_worlds(error: BaseException) -> BaseException:
+    """Give the blocking client's official error as that of both worlds; any other error stays."""
+    if isinstance(error, PulsarExtError | PulsarException) or not isinstance(error, pulsar.PulsarException):
+        return error
+    return _of(type(error).__name__, str(error))
 
 
 @contextlib.contextmanager
@@ -43,12 +55,10 @@ def awaited() -> Iterator[None]:
     """Turn the blocking client's official errors into those of both worlds; those of this library stay."""
     try:
         yield
-    except PulsarExtError:
-        raise
     except pulsar.PulsarException as error:
-        if isinstance(error, PulsarException):
+        if (turned := both_worlds(error)) is error:
             raise
-        raise _of(type(error).__name__, str(error)) from None
+        raise turned from None
 
 
 def _of(name: str, msg: str | None) -> PulsarException:

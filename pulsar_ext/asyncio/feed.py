@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from .errors import raise_for
+from .errors import error_of, raise_for
 from .mailbox import mailbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .mailbox import Mailbox
 
@@ -41,9 +41,11 @@ class Feed:
         self._arrived: deque[Any] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._mailbox: Mailbox | None = None
-        self._failure: Any = None
+        self._closed = False
         self._lock = threading.Lock()
         self._asked = self._promised = self._turns = 0
+        self.behind: Any = None
+        """What keeps messages as well, and forgets them with this."""
         self.heard: list[list[Any]] = []
         """Lists that note what is taken."""
 
@@ -51,7 +53,7 @@ class Feed:
         """Take the next C++ message, waiting for it.
 
         Raises:
-            PulsarException: it is closed, or the C++ client gave an error.
+            PulsarException: it is closed, or the C++ client gave an error, which the next call is beyond.
         """
         self._turns += 1
         if not self._turns % _TURNS:
@@ -63,7 +65,7 @@ class Feed:
         return inner
 
     def take(self) -> Any:
-        """Take a C++ message that is here already; None if there is none."""
+        """Take a C++ message that is here already; None if there is none, or an error comes before it."""
         if len(self._arrived) <= self._promised:
             if self._waiters:
                 return None
@@ -71,15 +73,24 @@ class Feed:
                 self._request(1)
             if len(self._arrived) <= self._promised:
                 return None
-        return self._pop()
+        return None if isinstance(self._arrived[0], BaseException) else self._pop()
+
+    def give(self, come: Iterable[Any]) -> None:
+        """Give back C++ messages, or an error, that nobody got; on any thread."""
+        with self._lock:
+            self._arrived.extend(come)
+        self._tell()
 
     def forget(self) -> None:
         """Drop what has come and was not taken: it is from before a seek or a redelivery."""
         self._arrived.clear()
+        if self.behind is not None:
+            self.behind.forget()
 
     def close(self) -> None:
         """End: whoever waits is told that it is closed."""
-        self._fail(pulsar.Result.AlreadyClosed)
+        self._arrived.clear()
+        self._end()
 
     @property
     def holds(self) -> bool:
@@ -90,14 +101,16 @@ class Feed:
         if not self._arrived:
             return None
         inner = self._arrived.popleft()
+        if isinstance(inner, BaseException):
+            raise inner
         for noted in self.heard:
             noted.append(inner)
         return inner
 
     async def _arrival(self) -> None:
         """Wait until a message has come for this caller, or an error."""
-        if self._failure is not None:
-            raise_for(self._failure)
+        if self._closed:
+            raise_for(pulsar.Result.AlreadyClosed)
         future = asyncio.get_running_loop().create_future()
         self._waiters.append(future)
         self._mailbox = mailbox()
@@ -113,12 +126,12 @@ class Feed:
                 self._wake()  # the message that woke this one is the next one's
             raise
         self._promised -= 1
-        if self._failure is not None and not self._arrived:
-            raise_for(self._failure)
+        if self._closed and not self._arrived:
+            raise_for(pulsar.Result.AlreadyClosed)
 
     def _request(self, wanted: int) -> None:
         """Have so many messages here or asked for."""
-        while self._failure is None:
+        while not self._closed:
             with self._lock:
                 if self._asked + len(self._arrived) >= wanted:
                     return
@@ -131,24 +144,31 @@ class Feed:
                 raise
 
     def _answer(self, result: Any, inner: Any) -> None:
-        """Hear the answer; on any thread."""
+        """Hear the answer, which is a `pulsar.Result` or an error; on any thread."""
+        if result != _OK:
+            inner = result if isinstance(result, BaseException) else error_of(result)
         with self._lock:
             self._asked -= 1
-            if result == _OK:
+            if result != pulsar.Result.AlreadyClosed:
                 self._arrived.append(inner)
-        if result != _OK:
-            self._fail(result)
-        elif self._waiters and self._mailbox is not None:
+        if result == pulsar.Result.AlreadyClosed:
+            self._end()
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake whom something has come for; on any thread."""
+        if self._waiters and self._mailbox is not None:
             self._mailbox.post(self._wake)
 
-    def _fail(self, result: Any) -> None:
-        self._failure = result
+    def _end(self) -> None:
+        self._closed = True
         if self._mailbox is not None:
             self._mailbox.post(self._wake)
 
     def _wake(self) -> None:
-        """Wake as many callers as there are messages for; all of them after an error."""
-        while self._waiters and (self._failure is not None or len(self._arrived) > self._promised):
+        """Wake as many callers as there are messages for; all of them when it is closed."""
+        while self._waiters and (self._closed or len(self._arrived) > self._promised):
             future = self._waiters.popleft()
             if not future.done() and not future.get_loop().is_closed():
                 self._promised += 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.builders import ReaderBuilder as BlockingReaderBuilder
+from pulsar_ext.key_shared import sticky_ranges_of
+from pulsar_ext.range_consumer import check_on_misrouted
 
 from .consumer import Consumer
 from .reader import Reader
@@ -30,8 +34,11 @@ class ReaderBuilder(BlockingReaderBuilder):
     _opened: Callable[[Callable[[], Any], type[Any]], Awaitable[Any]]
 
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Open the reader; raises as the blocking one."""
-        reader: Reader = await self._opened(super().create, Reader)
+        """Open the reader; raises as the blocking one. Its listener is called in the loop."""
+        quiet, listener = _without_listener(self, "reader_listener")
+        reader: Reader = await self._opened(partial(BlockingReaderBuilder.create, quiet), Reader)
+        if listener is not None:
+            reader._listen(listener)  # noqa: SLF001  # this package's own
         return reader
 
 
@@ -41,9 +48,24 @@ class ConsumerBuilder(BlockingConsumerBuilder):
     _opened: Callable[[Callable[[], Any], type[Any]], Awaitable[Any]]
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Subscribe, then check that every slot has a consumer; raises as the blocking one."""
-        consumer: Consumer = await self._opened(super().subscribe, Consumer)
+        """Subscribe, then check that every slot has a consumer; raises as the blocking one.
+
+        Its listener is called in the loop.
+        """
+        quiet, listener = _without_listener(self, "message_listener")
+        if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
+            check_on_misrouted(self._on_misrouted, listens=listener is not None)
+        consumer: Consumer = await self._opened(partial(BlockingConsumerBuilder.subscribe, quiet), Consumer)
+        if listener is not None:
+            consumer._listen(listener)  # noqa: SLF001
         return consumer
+
+
+def _without_listener(builder: Any, name: str) -> tuple[Any, Any]:
+    """Give such a builder without its listener, which the blocking client would call on its own threads, and that."""
+    quiet = copy(builder)
+    quiet._options = dict(builder._options)  # noqa: SLF001  # it is one of ours
+    return quiet, quiet._options.pop(name, None)  # noqa: SLF001
 
 
 class GroupReader(AsyncReceiving):
@@ -61,6 +83,15 @@ class GroupReader(AsyncReceiving):
         """Give the topic's name."""
         return str(self.blocking.topic())
 
+    async def close(self) -> None:
+        """Close this reader; without it, the others stall. Close the group instead."""
+        await self._threads.run(self.blocking.close)
+        self._feed.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        if not self._threads.ended:
+            await self.close()
+
 
 class RangeReaderGroup:
     """Readers whose ranges tile the slots, as `pulsar_ext.RangeReaderGroup`; made by `Client.create_reader_group()`."""
@@ -76,6 +107,9 @@ class RangeReaderGroup:
         for reader in self.readers:
             reader._feed.close()  # noqa: SLF001  # this package's own
 
+    def __repr__(self) -> str:
+        return repr(self.blocking)
+
     def __iter__(self) -> Iterator[GroupReader]:
         return iter(self.readers)
 
@@ -86,4 +120,5 @@ class RangeReaderGroup:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        if not self._threads.ended:
+            await self.close()

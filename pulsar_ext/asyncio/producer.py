@@ -44,6 +44,7 @@ class Producer(AsyncProducerDoor):
         self._threads = threads
         self._room = room
         self._flying = self._queued = 0
+        self._closing = False
         self._lane: ThreadPoolExecutor | None = None
 
     @shaped_like(pulsar.asyncio.Producer.send)
@@ -84,16 +85,15 @@ class Producer(AsyncProducerDoor):
         await self._threads.run(self.blocking.flush)
 
     async def close(self) -> None:
-        """Send what is batched, wait until it is persisted, and close.
+        """Send what waits for room and what is batched, wait until it is persisted, and close.
 
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
         if self.blocking._closed:  # noqa: SLF001  # its other half
             raise_for(pulsar.Result.AlreadyClosed)
+        await self._empty_lane()
         await self._threads.run(self.blocking.close)
-        if self._lane is not None:
-            self._lane.shutdown(wait=False)
 
     def last_sequence_id_published(self) -> int:
         """Give the last sequence id that is persisted."""
@@ -107,11 +107,23 @@ class Producer(AsyncProducerDoor):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.blocking._closed:  # noqa: SLF001
+        if not (self.blocking._closed or self._threads.ended):  # noqa: SLF001
             await self.close()
+
+    async def _empty_lane(self) -> None:
+        """Let what waits for room be sent, and nothing new: closed beneath, it would never hear what became of it."""
+        self._closing = True
+        if self._lane is not None:
+            last = asyncio.wrap_future(self._lane.submit(int))
+            self._lane.shutdown(wait=False)
+            client: Any = self.blocking._client  # noqa: SLF001  # its other half
+            await asyncio.wait({last}, timeout=client.operation_timeout_seconds)
+            self._lane = None
 
     async def _send_in_lane(self, call: Any) -> None:
         """Send on a thread that may wait for room; one behind the other, so that the order is kept."""
+        if self._closing:
+            raise_for(pulsar.Result.AlreadyClosed)
         if self._lane is None:
             self._lane = ThreadPoolExecutor(1, "pulsar-ext-lane")
         self._queued += 1

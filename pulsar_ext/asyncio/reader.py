@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pulsar_ext._official import AsyncReaderDoor
 from pulsar_ext.reader import Reader as BlockingReader
 
-from .receiving import AsyncReceiving
+from .receiving import AsyncSeeking
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Reader"]
 
 
-class Reader(AsyncReceiving, AsyncReaderDoor):
+class Reader(AsyncSeeking, AsyncReaderDoor):
     """A `pulsar.asyncio.Reader` with everything of `pulsar_ext.Reader`; made by `Client.create_reader()`.
 
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.

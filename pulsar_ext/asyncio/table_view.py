@@ -43,4 +43,5 @@ class TableView:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        if not self._threads.ended:
+            await self.close()

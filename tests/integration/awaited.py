@@ -15,9 +15,16 @@ import _pulsar
 
 import pulsar_ext
 import pulsar_ext.asyncio
+from pulsar_ext.admin import AsyncPulsarAdmin
 from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader
 
+_LISTENERS = {"message_listener", "reader_listener"}
 _KINDS = (Consumer, GroupReader, Producer, RangeReaderGroup, Reader)
+
+
+def blocking_of(made: Any) -> Any:
+    """Give the blocking object behind one of either shape, for what tests look at within it."""
+    return made.awaited.blocking if isinstance(made, Awaited) else made
 
 
 class Awaited:
@@ -32,6 +39,10 @@ class Awaited:
             return member
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if name in _LISTENERS:
+                args = tuple(map(self._on_thread, args))
+            for listener in _LISTENERS & kwargs.keys():
+                kwargs[listener] = kwargs[listener] and self._on_thread(kwargs[listener])
             return self._wrap(self._loop.run(member, *args, **kwargs))
 
         return call
@@ -43,6 +54,14 @@ class Awaited:
         if isinstance(result, pulsar_ext.asyncio.ReaderBuilder | pulsar_ext.asyncio.ConsumerBuilder):
             return Awaited(result, self._loop)
         return pulsar_ext.MessageId.wrap(result) if isinstance(result, _pulsar.MessageId) else result
+
+    def _on_thread(self, listener: Any) -> Any:
+        """Give a listener that awaits this one, which may wait for the loop."""
+
+        async def listen(receiving: Any, message: Any) -> None:
+            await asyncio.to_thread(listener, self._wrap(receiving), message)
+
+        return listen
 
     def close(self) -> None:
         """Close; again does nothing, as with the blocking client."""
@@ -59,40 +78,59 @@ class Awaited:
 class AwaitedClient(Awaited):
     """`pulsar_ext.asyncio.Client`."""
 
-    def __init__(self, service_url: str, **options: Any) -> None:
-        super().__init__(Client(service_url, **options), Loop())
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, Loop())
 
     def create_producer(self, topic: str, *args: Any, **kwargs: Any) -> Any:
         """Create a producer, without batches by default as the blocking client does."""
         kwargs.setdefault("batching_enabled", False)
-        return self._wrap(self._loop.run(self.awaited.create_producer, topic, *args, **kwargs))
+        producer = self._wrap(self._loop.run(self.awaited.create_producer, topic, *args, **kwargs))
+        producer.batches = kwargs["batching_enabled"]
+        return producer
 
-    def subscribe(self, *args: Any, message_listener: Any = None, **kwargs: Any) -> Any:
-        """Subscribe; a listener gets the consumer in the blocking shape."""
-        if message_listener is not None:
-            kwargs["message_listener"] = lambda consumer, message: message_listener(self._wrap(consumer), message)
-        return self._wrap(self._loop.run(self.awaited.subscribe, *args, **kwargs))
-
-    def close(self) -> None:
-        """Close the client and its loop."""
-        super().close()
+    def end(self) -> None:
+        """Close, and end the loop."""
+        self.close()
         self._loop.close()
 
     def _admin_api(self) -> Any:
         return self.awaited.blocking._admin_api()
 
 
+def awaited_admin(url: str, **options: Any) -> Any:
+    """Make an `AsyncPulsarAdmin` in the shape of a `PulsarAdmin`."""
+    return Awaited(AsyncPulsarAdmin(url, **options), Loop())
+
+
 class AwaitedProducer(Awaited):
     """`pulsar_ext.asyncio.Producer`."""
 
+    batches = False
+
+    def send(self, content: Any, **options: Any) -> Any:
+        """Send; a batch leaves at once, as the blocking `send()` has it, and does not wait for others to join it."""
+
+        async def send() -> Any:
+            sending = asyncio.ensure_future(self.awaited.send(content, **options))
+            await asyncio.sleep(0)
+            if self.batches and not sending.done():
+                with contextlib.suppress(pulsar_ext.PulsarException):  # the send tells it
+                    await self.awaited.flush()
+            return await sending
+
+        return self._loop.run(send)
+
     def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        """Begin an awaited send, and tell the callback how it ends."""
+        """Begin an awaited send, and tell the callback how it ends; what is refused at once raises."""
 
         async def send() -> None:
+            sent = pulsar_ext.MessageId()
             try:
                 sent = await self.awaited.send(content, **options)
+            except pulsar_ext.DuplicateMessage:
+                result = pulsar_ext.DUPLICATE_MESSAGE
             except pulsar_ext.asyncio.PulsarException as error:
-                result, sent = error.error(), pulsar_ext.MessageId()
+                result = error.error()
             else:
                 result = pulsar_ext.Result.Ok
             if callback is not None:
@@ -101,17 +139,33 @@ class AwaitedProducer(Awaited):
         self._loop.begin(send)
 
     def flush(self) -> None:
-        """Flush, and wait for the sends that have begun."""
-        self._loop.turn()
-        self._loop.run(self.awaited.flush)
-        self._loop.settle()
+        """Flush, until the sends that have begun have ended."""
+        try:
+            self._loop.run(self.awaited.flush)
+        finally:
+            while not self._loop.settled():
+                with contextlib.suppress(pulsar_ext.PulsarException):
+                    self._loop.run(self.awaited.flush)
+
+    def close(self) -> None:
+        """Close, and hear the outcome of the sends that have begun."""
+        super().close()
+        while not self._loop.settled():
+            pass
 
 
 class AwaitedReceiver(Awaited):
-    """A consumer or a reader; iterating a reader of key ranges gives what is there and ends, as the blocking one."""
+    """A consumer or a reader.
+
+    Iterating a reader of key ranges gives what is there and ends, iterating a consumer ends when it is closed, as with
+    the blocking ones.
+    """
 
     def __iter__(self) -> Any:
-        while self.has_message_available():
+        with contextlib.suppress(StopAsyncIteration):
+            while isinstance(self.awaited, Consumer):
+                yield self._loop.run(anext, self.awaited)
+        while not isinstance(self.awaited, Consumer) and self.has_message_available():
             yield self.read_next(10_000)
 
     def ack_scope(self, *args: Any, **kwargs: Any) -> Any:
@@ -133,6 +187,9 @@ class AwaitedGroup(Awaited):
 
     def __len__(self) -> int:
         return len(self.awaited)
+
+    def __repr__(self) -> str:
+        return repr(self.awaited)
 
 
 class _Scope:
@@ -165,28 +222,31 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     def begin(self, function: Any) -> None:
-        """Begin a task, in the order of the calls."""
+        """Begin a task and let it come to its first wait; raise what it raised by then."""
 
-        def create() -> None:
+        async def create() -> None:
             task = self._loop.create_task(function())
             self._begun.add(task)
             task.add_done_callback(self._begun.discard)
+            await asyncio.sleep(0)
+            if task.done():
+                task.result()
 
-        self._loop.call_soon_threadsafe(create)
+        if threading.current_thread() is self._thread:  # of a callback
+            self._begun.add(self._loop.create_task(function()))
+        else:
+            asyncio.run_coroutine_threadsafe(create(), self._loop).result()
 
-    def turn(self) -> None:
-        """Let what has begun come to its first wait."""
-        self.run(asyncio.sleep, 0)
-        self.run(asyncio.sleep, 0)
+    def settled(self) -> bool:
+        """Wait a little for everything that has begun; tell whether it has ended."""
 
-    def settle(self) -> None:
-        """Wait for everything that has begun."""
-
-        async def wait() -> None:
+        async def wait() -> bool:
+            self._begun -= {task for task in self._begun if task.done()}
             if self._begun:
-                await asyncio.wait(self._begun)
+                await asyncio.wait(self._begun, timeout=0.05)
+            return not any(not task.done() for task in self._begun)
 
-        self.run(wait)
+        return bool(self.run(wait))
 
     def close(self) -> None:
         """End the thread and the loop."""

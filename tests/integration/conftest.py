@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
-from awaited import AwaitedClient
+from awaited import AwaitedClient, awaited_admin
+
+from pulsar_ext.admin import PulsarAdmin
+
+_SHAPES = ("client_factory", "admin_class")
+"""The fixtures that give either client's objects."""
 
 
 @pytest.fixture
@@ -17,26 +23,29 @@ def broker(pulsar_broker_factory):
 def pytest_configure(config):
     """Make the mark known."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
+    config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_AWAITED=all runs it awaited as well")
 
 
 def pytest_generate_tests(metafunc):
     """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client."""
-    if "client_factory" in metafunc.fixturenames:
-        both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
-            mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
-        )
-        metafunc.parametrize("client_factory", ["blocking", "awaited"] if both else ["blocking"], indirect=True)
+    both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
+        mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
+    )
+    for name in _SHAPES:
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, ["blocking", "awaited"] if both else ["blocking"], indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
-    """With the asyncio client, run each test with its first parameters only; PULSAR_EXT_AWAITED=all runs all."""
+    """With the asyncio client, run each test with its first parameters, but `twin_on_demand`; or all, if asked for."""
     if os.environ.get("PULSAR_EXT_AWAITED") == "all":
         return
     seen, left_out = set(), []
     for item in items:
-        if getattr(item, "callspec", None) and item.callspec.params.get("client_factory") == "awaited":
+        params = item.callspec.params if getattr(item, "callspec", None) else {}
+        if "awaited" in map(params.get, _SHAPES):
             function = (item.module.__name__, item.originalname)
-            if function in seen:
+            if function in seen or item.get_closest_marker("twin_on_demand"):
                 left_out.append(item)
             seen.add(function)
     if left_out:
@@ -45,26 +54,49 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture
-def client_factory(request, pulsar_client_factory):
+def client_factory(request, pulsar_client_factory, pulsar_async_client_factory):
     """Makes clients: blocking ones, or asyncio ones in their shape."""
     if request.param == "blocking":
         yield pulsar_client_factory
         return
     made = []
 
-    def make(broker, **options):
-        made.append(AwaitedClient(broker.service_url, **{"admin": broker.admin_url, **options}))
+    def make(*args, **options):
+        made.append(AwaitedClient(pulsar_async_client_factory(*args, **options)))
         return made[-1]
 
     yield make
     for one in made:
-        one.close()
+        one.end()
+
+
+@pytest.fixture(scope="module")
+def admin_class(request):
+    """`PulsarAdmin`, or `AsyncPulsarAdmin` in its shape."""
+    return PulsarAdmin if request.param == "blocking" else awaited_admin
 
 
 @pytest.fixture
 def client(client_factory, broker):
     """A client of that broker."""
     return client_factory(broker)
+
+
+@pytest.fixture
+def run(pulsar_async_client_factory, broker):
+    """Run a coroutine function with a client, which is closed afterwards; a task left over is a failure."""
+
+    def run(function, **options):
+        async def with_client():
+            async with pulsar_async_client_factory(broker, **options) as client:
+                result = await asyncio.wait_for(function(client), 60)
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert not left
+            return result
+
+        return asyncio.run(with_client())
+
+    return run
 
 
 @pytest.fixture
@@ -81,7 +113,7 @@ def admin(client):
 
 @pytest.fixture(scope="session")
 def spark():
-    """The run's one Spark session: two cores of this machine, and nothing that is heard from outside."""
+    """A worker's one Spark session: two cores of this machine, and nothing that is heard from outside."""
     pytest.importorskip("pyspark")
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # not everybody has Spark
 

@@ -15,6 +15,8 @@ import pulsar_ext as pulsar
 from pulsar_ext import MessageId
 from pulsar_ext.positions import Position
 
+BOTH_CLIENTS = True
+
 TYPES = [
     pulsar.ConsumerType.Exclusive,
     pulsar.ConsumerType.Failover,
@@ -190,13 +192,13 @@ class TestBatchIndexes:
         assert {index_of(message) for message in again} == left
 
 
-def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_client_factory, pulsar_fault_proxy, broker, topic):
+def test_what_cannot_be_confirmed_raises_and_is_kept(client_factory, pulsar_fault_proxy, broker, topic):
     """While the broker cannot be reached a confirmed flush raises; acknowledgements given then arrive afterwards."""
     proxy = pulsar_fault_proxy(broker)
-    client = pulsar_client_factory(broker, service_url=proxy.service_url)
+    client = client_factory(broker, service_url=proxy.service_url)
     admin = client._admin_api()
     consumer = client.subscribe(topic, "s", SHARED)
-    send_plain(pulsar_client_factory(broker), topic, 20)
+    send_plain(client_factory(broker), topic, 20)
     messages = drain(consumer.receive, 20)
     consumer.acknowledge_many(messages[:5])
     proxy.refuse()
@@ -211,14 +213,12 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_client_factory, puls
     assert consumer.pending_acks() == 0
 
 
-def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(
-    pulsar_client_factory, pulsar_fault_proxy, broker, topic
-):
+def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(client_factory, pulsar_fault_proxy, broker, topic):
     """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
     proxy = pulsar_fault_proxy(broker)
-    client = pulsar_client_factory(broker, service_url=proxy.service_url)
+    client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s")
-    send_plain(pulsar_client_factory(broker), topic, 10)
+    send_plain(client_factory(broker), topic, 10)
     messages = drain(consumer.receive, 10)
     proxy.refuse()
     proxy.cut()
@@ -227,6 +227,7 @@ def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(
     assert eventually(lambda: shown(client._admin_api(), topic) == set(range(7)))
 
 
+@pytest.mark.twin_on_demand
 def test_a_cursor_that_an_operator_moved_back_is_followed(client, topic, admin):
     """What was acknowledged cumulatively is delivered again after a reset; the C++ client alone drops it."""
     consumer = client.subscribe(topic, "s", ack_group_time_ms=100)
@@ -444,6 +445,7 @@ class TestRedelivery:
         with pytest.raises(pulsar.Timeout):
             consumer.receive(100)
 
+    @pytest.mark.twin_on_demand
     def test_a_chunked_message_nobody_acknowledges_in_time_comes_again(self, client, topic):
         """After unacked_messages_timeout_ms it is delivered whole on the same connection, on a Shared subscription."""
         consumer = client.subscribe(topic, "s", SHARED, unacked_messages_timeout_ms=10_000)
@@ -455,6 +457,7 @@ class TestRedelivery:
         assert [index_of(message) for message in drain(consumer.receive, 1, quiet_millis=1_000)] == [1]
 
 
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 def test_a_fork_beside_pending_acknowledgements(client, topic, admin):
     """The child refuses and ends, whatever the parent's thread was doing; the parent's acknowledgements arrive."""
     consumer = client.subscribe(topic, "s")

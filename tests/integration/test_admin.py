@@ -27,6 +27,8 @@ from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
 from pulsar_ext.topics import TopicName
 
+BOTH_CLIENTS = True
+
 _SMALL = Profile(
     "admin",
     "small chunks, ten entries a ledger, entries numbered and time-stamped",
@@ -55,8 +57,8 @@ def broker(pulsar_broker_factory):
 
 
 @pytest.fixture(scope="module")
-def admin(broker):
-    with PulsarAdmin(broker.admin_url, token=broker.token) as made:
+def admin(broker, admin_class):
+    with admin_class(broker.admin_url, token=broker.token) as made:
         yield made
 
 
@@ -610,6 +612,7 @@ def test_threads_share_one_admin(admin, topic):
 
 
 # Python 3.12 warns of any fork beside threads, which is what this is about.
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_opens_its_own_connections(admin, topic):
     """After a fork both processes go on, each over connections of its own."""
@@ -626,6 +629,7 @@ def test_a_forked_child_opens_its_own_connections(admin, topic):
     assert admin.subscriptions(topic) == ("s",)
 
 
+@pytest.mark.blocking_only("it is about the awaited one already")
 def test_asyncio_shell_does_the_same(broker, admin, client, topic, silent_port):
     """Awaited operations run beside each other and give the same values and errors, within the same deadline."""
     positions = _fill(client, topic)

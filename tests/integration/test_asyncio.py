@@ -17,23 +17,6 @@ from pulsar_ext.errors import DuplicateMessage, InvalidUse
 _BIG = b"." * 220_000
 
 
-@pytest.fixture
-def run(pulsar_async_client_factory, broker):
-    """Run a coroutine function with a client, which is closed afterwards; a task left over is a failure."""
-
-    def run(function, **options):
-        async def with_client():
-            async with pulsar_async_client_factory(broker, **options) as client:
-                result = await asyncio.wait_for(function(client), 60)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left
-            return result
-
-        return asyncio.run(with_client())
-
-    return run
-
-
 def test_chunked_messages(run, topic):
     """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
 
@@ -308,7 +291,8 @@ def test_one_client_for_several_loops(broker, topic):
     asyncio.run(second(*asyncio.run(first())))
 
 
-def test_a_loop_that_ends_with_a_receive_pending(broker, topic):
+@pytest.mark.parametrize("dead_letters", [False, True])
+def test_a_loop_that_ends_with_a_receive_pending(broker, topic, dead_letters):
     """A program whose loop ends while a receive waits and messages come ends well; officially it is aborted."""
     program = textwrap.dedent(f"""
         import asyncio, threading, time
@@ -317,7 +301,10 @@ def test_a_loop_that_ends_with_a_receive_pending(broker, topic):
         producer = sender.create_producer({topic!r})
         async def main():
             client = pulsar.asyncio.Client({broker.service_url!r})
-            consumer = await client.subscribe({topic!r}, "s")
+            options = dict(consumer_type=pulsar.ConsumerType.Shared)
+            if {dead_letters}:
+                options["dead_letter_policy"] = pulsar.ConsumerDeadLetterPolicy(9, {topic!r} + "-dead")
+            consumer = await client.subscribe({topic!r}, "s", **options)
             task = asyncio.ensure_future(consumer.receive())
             await asyncio.sleep(0.1)
             return client, consumer

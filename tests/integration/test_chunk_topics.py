@@ -11,6 +11,7 @@ import re
 import threading
 
 import pytest
+from awaited import blocking_of
 from chunked import FORMS, THREE_CHUNKS, acknowledged, drain, eventually, index_of, payload
 
 import pulsar_ext as pulsar
@@ -24,13 +25,15 @@ TINY_LEDGERS = Profile(
     {**PROFILES["small-chunks"].settings, "managedLedgerMaxEntriesPerLedger": "2"},
 )
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
+BOTH_CLIENTS = True
+
 STORED = ["deserialized", "rebuilt"]
 
 
 @pytest.fixture
-def interleaved(client, pulsar_client_factory, broker, topic):
+def interleaved(client, client_factory, broker, topic):
     """The ids of 12 chunked messages by content, whose chunks two producers wrote at the same time."""
-    clients = [client, pulsar_client_factory(broker)]
+    clients = [client, client_factory(broker)]
     for _ in range(10):
         ids = _write_at_once(clients, topic)
         spans = sorted((i.first_chunk_message_id().entry_id(), i.entry_id()) for i in ids.values())
@@ -217,9 +220,9 @@ class TestTinyLedgers:
     """Every chunked message spans ledgers of two entries; behind the cursor they are trimmed away."""
 
     @pytest.fixture
-    def client(self, pulsar_client_factory, pulsar_broker_factory):
+    def client(self, client_factory, pulsar_broker_factory):
         """A client of a broker with tiny ledgers."""
-        return pulsar_client_factory(pulsar_broker_factory(TINY_LEDGERS))
+        return client_factory(pulsar_broker_factory(TINY_LEDGERS))
 
     @pytest.fixture
     def topic(self, pulsar_topic_factory, pulsar_broker_factory):
@@ -255,7 +258,7 @@ class TestTinyLedgers:
         """Move the cursor behind an entry, and have the broker delete every ledger before it."""
         admin = client._admin_api()
         consumer = client.subscribe(topic, "s")
-        consumer.inner.acknowledge_cumulative(MessageId(-1, last.ledger_id, last.entry_id).inner)
+        blocking_of(consumer).inner.acknowledge_cumulative(MessageId(-1, last.ledger_id, last.entry_id).inner)
         consumer.close()
         assert eventually(lambda: admin.internal_stats(topic).cursors["s"].mark_delete_position >= last)
 

@@ -10,6 +10,8 @@ from test_producer import entries, read
 import pulsar_ext as pulsar
 from pulsar_ext.dedup_open import stored_entry
 
+BOTH_CLIENTS = True
+
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 BATCHED = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
 
@@ -134,7 +136,7 @@ def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
 
 
 def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
-    client, topic, pulsar_broker_factory, pulsar_client_factory, pulsar_topic_factory
+    client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
 ):
     """No name, a topic that is not persistent, batches of chunks, a broker that does not deduplicate."""
     for settings in (
@@ -150,7 +152,7 @@ def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
         opened(client, topic.replace("persistent://", "non-persistent://"))
     plain = pulsar_broker_factory("plain")
     with pytest.raises(pulsar.DeduplicationDisabled, match="Disabled"):
-        opened(pulsar_client_factory(plain), pulsar_topic_factory(broker=plain))
+        opened(client_factory(plain), pulsar_topic_factory(broker=plain))
 
 
 def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, pulsar_topic_factory, broker):
@@ -180,11 +182,11 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
 
 
 def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
-    broker, admin, topic, pulsar_client_factory, pulsar_fault_proxy
+    broker, admin, topic, client_factory, pulsar_fault_proxy
 ):
     """After the send timeout all that is pending is told Timeout, nothing more is taken, and a new one goes on."""
     proxy = pulsar_fault_proxy(broker)
-    client = pulsar_client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=5)
+    client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=5)
     producer = opened(client, topic, send_timeout_millis=700, **BATCHED)
     producer.send(b"0", sequence_id=0)
     proxy.pause()
@@ -199,7 +201,7 @@ def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
     proxy.resume()
     producer.close()
     client.close()
-    again = pulsar_client_factory(broker)
+    again = client_factory(broker)
     producer = opened(again, topic, **BATCHED)
     for number in range(producer.last_sequence_id_published() + 1, 12):
         producer.send_async(b"%d" % number, None, sequence_id=number)
@@ -226,10 +228,11 @@ def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_
     assert {(int(one.data()) % 3, one.message_id().partition()) for one in messages} == {(0, 0), (1, 1), (2, 2)}
 
 
-def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, pulsar_client_factory):
+@pytest.mark.twin_on_demand
+def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, client_factory):
     """The topic is unloaded behind each of them; officially, a message half written by then is lost and told Ok."""
     with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
-        client, topic = pulsar_client_factory(broker), "persistent://public/default/moving"
+        client, topic = client_factory(broker), "persistent://public/default/moving"
         admin = client._admin_api()
         told = []
         producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
@@ -249,10 +252,10 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
         client.close()
 
 
-def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, pulsar_client_factory):
+def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, client_factory):
     """On a topic that the broker deduplicates, a plain producer of batches by key has every message stored."""
     broker = pulsar_broker_factory("dedup")
-    client = pulsar_client_factory(broker)
+    client = client_factory(broker)
     topic = f"persistent://public/default/by-key-{time.time_ns()}"
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     producer = client.create_producer(

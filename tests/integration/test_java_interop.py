@@ -12,6 +12,8 @@ from pulsar_ext import ChunkMessageId, MessageId
 from pulsar_ext.testing.backend import process_problem
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
+BOTH_CLIENTS = True
+
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
@@ -44,8 +46,8 @@ def broker(pulsar_broker_factory):
 
 
 @pytest.fixture
-def client(broker, pulsar_client_factory):
-    return pulsar_client_factory(broker)
+def client(broker, client_factory):
+    return client_factory(broker)
 
 
 @pytest.fixture

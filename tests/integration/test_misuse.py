@@ -19,6 +19,8 @@ from chunked import drain, eventually
 
 import pulsar_ext as pulsar
 
+BOTH_CLIENTS = True
+
 HANG_SECONDS = 120
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
@@ -55,6 +57,7 @@ def contents(client, topic):
     return [message.data() for message in drain(client.create_reader(topic, pulsar.MessageId.earliest).read_next)]
 
 
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, client, topic):
     """In the child every use raises ForkedClientError, a client of its own sends, and the parent goes on unharmed."""
     done = program(
@@ -118,6 +121,7 @@ def interruptions():
         signal.signal(signal.SIGINT, previous)
 
 
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 @pytest.mark.parametrize("queue", [1000, 1, 0])
 @pytest.mark.parametrize("what", ["receive", "read_next"])
 def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
@@ -156,6 +160,7 @@ def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
     assert interrupted
 
 
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 def test_a_receive_with_a_timeout_can_be_interrupted(program):
     """Ctrl-C ends receive(60000) and read_next() at once, with a KeyboardInterrupt."""
     done = program(
@@ -175,6 +180,7 @@ def test_a_receive_with_a_timeout_can_be_interrupted(program):
     assert done.stdout.split() == ["interrupted"] * 3, done.stderr
 
 
+@pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_a_send_callback_that_raises_harms_nobody(client, topic, caplog):
     """All 300 callbacks of batches are called though every third raises; flush returns; nothing is lost."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=100)
@@ -196,6 +202,7 @@ def test_a_send_callback_that_raises_harms_nobody(client, topic, caplog):
     assert "the application's own error" in caplog.text
 
 
+@pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_waiting_inside_a_send_callback_is_refused_not_deadlocked(client, topic):
     """send, flush and close of the same client raise InvalidUse there; send_async works."""
     producer = client.create_producer(topic)
@@ -236,6 +243,7 @@ def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, cap
     assert "the application's own error" in caplog.text
 
 
+@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize("kept", ["held", "dropped"])
 def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client, topic, batching, kept):
@@ -320,10 +328,11 @@ def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
     assert entry.sequence_id == 0
 
 
-def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, pulsar_client_factory):
+@pytest.mark.twin_on_demand
+def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
     """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""
     broker = pulsar_own_broker("plain")
-    client = pulsar_client_factory(broker)
+    client = client_factory(broker)
     topic = "persistent://public/default/restart"
     consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
     sent, received = [], []
@@ -347,6 +356,7 @@ def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, pulsar_clien
     assert received == sent
 
 
+@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program):
     """The C++ client would die of a chunked dead letter: here it arrives, whole, and the process lives on."""
     done = program(
@@ -368,6 +378,7 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
     assert "250000" in done.stdout.split()
 
 
+@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("how", ["close", "exit"])
 def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
     """With a batch open and the link frozen, close() and the program's end come, and the callback is told."""
@@ -413,6 +424,7 @@ def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):
     assert not any(thread.is_alive() for thread in threads)
 
 
+@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
 def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
     """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""
@@ -434,6 +446,7 @@ def test_a_message_router_that_fails_fails_its_message_only(program, client, pul
     assert done.stdout.splitlines()[-1] == "UnknownError"
 
 
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 def test_an_interrupted_batch_receive_keeps_its_batch(program):
     """A Ctrl-C during batch_receive() leaves the messages that it brought to the next call."""
     done = program(
@@ -458,6 +471,7 @@ def test_an_interrupted_batch_receive_keeps_its_batch(program):
     assert done.stdout.splitlines() == ["interrupted", "[b'0']"], done.stderr
 
 
+@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 def test_a_worker_process_sends_everything_at_its_end(program, client, topic):
     """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""
     done = program(

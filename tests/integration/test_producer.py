@@ -8,8 +8,11 @@ from collections import Counter
 
 import pulsar as official
 import pytest
+from awaited import blocking_of
 
 import pulsar_ext as pulsar
+
+BOTH_CLIENTS = True
 
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 SLOW = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
@@ -139,9 +142,16 @@ def test_what_the_official_client_refuses_is_refused_before_it_joins_a_batch(cli
         content = bad.pop("content")
         with pytest.raises((TypeError, ValueError)):
             producer.send_async(content, None, **bad)
+    assert producer.send(b"last").batch_index() == 1
+
+
+@pytest.mark.blocking_only("awaited sends have no callbacks")
+def test_a_callback_that_is_none_is_refused(client, topic):
+    """Anything but a function or None raises, and the message does not join the batch."""
+    producer = client.create_producer(topic, **SLOW)
     with pytest.raises(TypeError):
         producer.send_async(b"x", "no callback")
-    assert producer.send(b"last").batch_index() == 1
+    assert producer.send(b"last").batch_index() == 0
 
 
 def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
@@ -221,6 +231,7 @@ def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic
     assert Counter(told) == {"Ok": 115, "ProducerQueueIsFull": 1}
 
 
+@pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_callbacks_may_send_and_may_raise(client, topic):
     """A callback that raises costs no other its call, and one that sends joins a batch."""
     done, told = threading.Event(), []
@@ -254,7 +265,7 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
     expected = [producer.send(b"x", partition_key=key).partition() for key in keys]
     theirs.close()
     ours = client.create_producer(topic, batching_enabled=True)
-    assert isinstance(ours, pulsar.Producer)
+    assert isinstance(blocking_of(ours), pulsar.Producer)
     assert [ours.send(b"x", partition_key=key).partition() for key in keys] == expected
     routed = client.create_producer(
         topic, batching_enabled=True, message_router=lambda message, n: len(message.data()) % n
@@ -285,9 +296,9 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
     producer.send(b"x")
     admin.update_partitions(topic, 3)
     for _ in range(100):
-        producer._next_look = 0
+        blocking_of(producer)._next_look = 0
         producer.send(b"x")
-        if len(producer.parts) == 3:
+        if len(blocking_of(producer).parts) == 3:
             break
         time.sleep(0.1)
     assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}
@@ -295,11 +306,11 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_an_automatic_id_behind_an_explicit_one_is_not_dropped(
-    pulsar_broker_factory, pulsar_client_factory, pulsar_topic_factory, batched
+    pulsar_broker_factory, client_factory, pulsar_topic_factory, batched
 ):
     """On a topic that the broker deduplicates, the official client's own count is lower, and the broker drops it."""
     broker = pulsar_broker_factory("dedup")
-    client, topic = pulsar_client_factory(broker), pulsar_topic_factory(broker=broker)
+    client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
     producer = client.create_producer(topic, batching_enabled=batched)
     for number, sequence_id in enumerate([None, 100, None, None]):
         producer.send(b"%d" % number, sequence_id=sequence_id)

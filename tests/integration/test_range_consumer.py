@@ -7,12 +7,15 @@ import time
 
 import pulsar as official
 import pytest
+from awaited import blocking_of
 from keyed import BATCHING, fill, number_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, key_slot
 from pulsar_ext.key_cover import UncoveredSlotsWarning, key_cover
 from pulsar_ext.range_consumer import MisroutedMessageWarning
+
+BOTH_CLIENTS = True
 
 FULL = KeyHashRanges.full()
 EARLIEST = pulsar.InitialPosition.Earliest
@@ -302,4 +305,4 @@ def test_a_plain_builder_is_a_plain_consumer(client, topic):
     consumer = client.new_consumer().topic(topic).subscription_name("s").subscribe()
     client.create_producer(topic, **BATCHING).send(b"1", partition_key="a")
     assert number_of(consumer.receive(5000)) == 1
-    assert type(consumer) is pulsar.Consumer
+    assert type(blocking_of(consumer)) is pulsar.Consumer

@@ -6,6 +6,7 @@ import contextlib
 import time
 
 import pytest
+from awaited import blocking_of
 from keyed import KINDS, fill, number_of
 
 import pulsar_ext as pulsar
@@ -14,6 +15,8 @@ from pulsar_ext.range_group import GroupReader
 from pulsar_ext.range_reader import RangeReader
 
 EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "default": "client", "keyless": "client"}
+
+BOTH_CLIENTS = True
 
 # The kinds of batches that the tests send are exactly those that the warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
@@ -43,7 +46,9 @@ def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kin
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:
         assert group.filtering == EXPECTED[kind], group.reason
         assert group.reason in repr(group)
-        assert {type(reader) for reader in group} == {GroupReader if group.filtering == "broker" else RangeReader}
+        assert {type(blocking_of(reader)) for reader in group} == {
+            GroupReader if group.filtering == "broker" else RangeReader
+        }
         found = read_all(group)
     assert sorted(number for part in found for number in part) == list(range(len(keys)))
     if kind != "keyless":
@@ -55,6 +60,7 @@ def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kin
         assert not [one for one in admin.subscriptions(name) if one.startswith("pulsar-ext")]
 
 
+@pytest.mark.twin_on_demand
 @pytest.mark.parametrize("kind", ["unbatched", "key"])
 def test_the_broker_sends_each_message_once(client, admin, topic, kind):
     """Four readers on one subscription cost the broker the topic's bytes once, where four readers apart cost four."""
@@ -123,15 +129,16 @@ def test_an_empty_topic_tells_nothing(client, admin, topic):
         assert sum(map(len, read_all(group))) == 100
 
 
+@pytest.mark.twin_on_demand
 @pytest.mark.parametrize("fault", ["cut", "kill"])
-def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, pulsar_client_factory, pulsar_fault_proxy, fault):
+def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory, pulsar_fault_proxy, fault):
     """While connections are cut, or the broker is killed and restarted, a group reads every message once."""
     own = pulsar_own_broker("small-chunks")
     topic = "persistent://public/default/faults"
-    fill(pulsar_client_factory(own), topic, "unbatched", 5000, keys=2000)
-    fill(pulsar_client_factory(own), topic, "key", 1000, keys=20)
+    fill(client_factory(own), topic, "unbatched", 5000, keys=2000)
+    fill(client_factory(own), topic, "key", 1000, keys=20)
     proxy = pulsar_fault_proxy(own)
-    client = pulsar_client_factory(own, service_url=proxy.service_url)
+    client = client_factory(own, service_url=proxy.service_url)
     found = []
     with client.create_reader_group(topic, MessageId.earliest, 3, receiver_queue_size=100) as group:
         assert group.filtering == "broker"

@@ -9,12 +9,15 @@ import threading
 import time
 
 import pytest
+from awaited import blocking_of
 from keyed import BATCHING, KINDS, fill, number_of, run_java, tilings
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
 from pulsar_ext.key_forms import KeyFormWarning
 from pulsar_ext.range_reader import RangeReader
+
+BOTH_CLIENTS = True
 
 FULL = KeyHashRanges.full()
 
@@ -66,6 +69,7 @@ def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
     assert found == {(name, n) for name in ("alone", "batched") for n in range(40) if half.contains_key(f"{name}-{n}")}
 
 
+@pytest.mark.twin_on_demand
 @pytest.mark.parametrize("batching", ["unbatched", "default", "key"])
 def test_every_kind_of_key_as_java_sends_it(client, broker, topic, batching):
     """Text, bytes, base64 text, empty, ordering and no keys: each message is read by the one whose slot it has."""
@@ -89,6 +93,7 @@ def known_slot(number):
     return key_slot(keys[kind]) if kind < len(keys) else None
 
 
+@pytest.mark.twin_on_demand
 @pytest.mark.parametrize("ranges", ["0-32767", "20000-29999,50000-65535", "1-1"])
 def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, topic, ranges):
     """The messages are those, and in the order, of Java's own key-range reader, which the broker filters for."""
@@ -118,10 +123,10 @@ def test_a_tail_out_of_range_is_not_available(client, topic):
     assert number_of(reader.read_next()) == 2
 
 
-def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, pulsar_client_factory, broker, topic):
+def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, client_factory, broker, topic):
     """A chunked message whose producer died in the middle does not make has_message_available() wait for ever."""
     fill(client, topic, "unbatched", 5)
-    half_a_message(pulsar_client_factory(broker), admin, topic)
+    half_a_message(client_factory(broker), admin, topic)
     reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-65534"])
     assert numbers(reader) == list(range(5))
 
@@ -168,8 +173,8 @@ def test_the_builder_is_the_seeds(client, topic):
     ranges = KeyHashRanges([KeyHashRange(0, 10000), KeyHashRange(20001, 30000)])
     builder = client.new_reader().topic(topic).start_message_id(MessageId.earliest)
     reader = builder.key_hash_range(KeyHashRange(0, 10000), KeyHashRange(20001, 30000)).create()
-    assert isinstance(reader, RangeReader)
-    assert isinstance(reader, pulsar.Reader)
+    assert isinstance(blocking_of(reader), RangeReader)
+    assert isinstance(blocking_of(reader), pulsar.Reader)
     assert reader.key_hash_ranges == ranges
     expected = [n for n in range(200) if ranges.contains_key(keys[n])]
     messages = list(reader)
@@ -242,11 +247,11 @@ def test_schema_and_queue_of_zero(client, topic):
     assert reader.read_next().value() == "b"
 
 
-def test_without_an_admin_api_it_says_what_it_takes_for_granted(pulsar_client_factory, broker, client, topic):
+def test_without_an_admin_api_it_says_what_it_takes_for_granted(client_factory, broker, client, topic):
     """Where no admin API answers, one warning tells that doubtful keys are taken for text; plain keys need none."""
     fill(client, topic, "unbatched", 20)
     client.create_producer(topic).send(b"20", partition_key="AAAA")
-    alone = pulsar_client_factory(broker, admin="http://localhost:9")
+    alone = client_factory(broker, admin="http://localhost:9")
     assert key_slot("AAAA") != key_slot(bytes(3))
     at = key_slot("AAAA")
     reader = alone.create_reader(topic, MessageId.earliest, key_hash_ranges=[(at, at)])
@@ -271,6 +276,7 @@ def half_a_message(client, admin, topic):
     assert tail.chunk_id < tail.num_chunks - 1
 
 
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 def test_a_child_process_is_told(client, topic):
     """A reader of ranges that a fork inherits refuses to read there, instead of hanging."""
     fill(client, topic, "unbatched", 5)
@@ -289,6 +295,7 @@ def test_a_child_process_is_told(client, topic):
     assert len(list(reader)) == 4
 
 
+@pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_ctrl_c_swallows_no_message(client, topic, timed):
     """However often the reading is interrupted, every message of the range is read once and in order."""
@@ -325,17 +332,18 @@ def test_a_ctrl_c_swallows_no_message(client, topic, timed):
     assert interrupted > 10
 
 
+@pytest.mark.twin_on_demand
 @pytest.mark.parametrize("fault", ["cut", "kill"])
-def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, pulsar_client_factory, pulsar_fault_proxy, fault):
+def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory, pulsar_fault_proxy, fault):
     """While connections are cut, or the broker is killed and restarted, readers that tile the slots read all once."""
     own = pulsar_own_broker("small-chunks")
     topic = "persistent://public/default/faults"
     proxy = pulsar_fault_proxy(own)
-    client = pulsar_client_factory(own)
+    client = client_factory(own)
     total = 0
     for kind in ("unbatched", "default", "key", "chunked"):
         total += len(fill(client, topic, kind, 60 if kind == "chunked" else 3000, keys=2000))
-    reading = pulsar_client_factory(own, service_url=proxy.service_url)
+    reading = client_factory(own, service_url=proxy.service_url)
     readers = [
         reading.create_reader(topic, MessageId.earliest, key_hash_ranges=part, receiver_queue_size=100)
         for part in FULL.split(3)

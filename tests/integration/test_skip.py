@@ -7,6 +7,7 @@ import time
 
 import pulsar
 import pytest
+from awaited import blocking_of
 
 import pulsar_ext
 from pulsar_ext.admin import PulsarAdmin
@@ -27,6 +28,8 @@ from pulsar_ext.positions import Ledgers, Position, ledger_sizes, position_after
 from pulsar_ext.skip import Skipper
 from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
+
+BOTH_CLIENTS = True
 
 _SMALL_LEDGERS = {
     "maxMessageSize": "102400",
@@ -157,11 +160,11 @@ def _options(kind, batch=4):
 
 
 @pytest.fixture
-def bench(request, pulsar_broker_factory, pulsar_client_factory, pulsar_namespace_factory):
+def bench(request, pulsar_broker_factory, client_factory, pulsar_namespace_factory):
     broker = pulsar_broker_factory(getattr(request, "param", _PLAIN))
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with PulsarAdmin(broker.admin_url, token=broker.token) as admin:
-        client = pulsar_client_factory(broker, admin=admin, logger=quiet)
+        client = client_factory(broker, admin=admin, logger=quiet)
         yield Bench(broker, client, admin, pulsar_namespace_factory(broker))
 
 
@@ -527,7 +530,7 @@ def test_cursor_moved(bench):
     """An acknowledgement between plan and execution is seen, and nothing is skipped."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "plain")]
-    skipper = Skipper(bench.client, bench.admin, topic, "s")
+    skipper = Skipper(blocking_of(bench.client), bench.admin, topic, "s")
     plan = skipper.plan(10)
     bench.acknowledge(topic, {labels[4]})
     with pytest.raises(CursorMoved, match="Nothing was skipped") as error:

@@ -9,7 +9,7 @@ from pulsar_ext.admin import PulsarAdmin
 
 jobs = pytest.importorskip("pulsar_ext.spark.jobs")
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings("default")]
 
 
 def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, tmp_path):

@@ -18,7 +18,7 @@ from pulsar_ext.keys import KeyHashRanges
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark-read"),
     pytest.mark.filterwarnings("default"),
 ]
 

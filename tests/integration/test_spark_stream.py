@@ -10,7 +10,7 @@ from spark_topics import archive_once, drop_last_commit, fill, keep_everything, 
 
 pytest.importorskip("pyspark")
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture

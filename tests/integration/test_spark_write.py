@@ -9,7 +9,7 @@ from spark_topics import drop_last_commit, keep_everything, numbers, options_of
 
 pytest.importorskip("pyspark")
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings("default")]
 
 ROWS = (
     "cast(id as string) value",

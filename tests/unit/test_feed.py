@@ -1,7 +1,10 @@
 """The way of messages from the C++ client's threads to awaiting callers, without a broker."""
 
 import asyncio
+import contextlib
 import pickle
+import queue
+import threading
 
 import pulsar
 import pulsar.asyncio
@@ -10,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext.asyncio
+from pulsar_ext.asyncio.asking import Asking
 from pulsar_ext.asyncio.errors import awaited
 from pulsar_ext.asyncio.feed import Feed
 from pulsar_ext.asyncio.mailbox import Mailbox
@@ -149,3 +153,67 @@ def test_errors_belong_to_both_worlds():
     assert (error.error(), "Pulsar error: ConsumerBusy" in str(error)) == (pulsar.Result.ConsumerBusy, True)
     with pytest.raises(InvalidUse), awaited():
         raise InvalidUse("ours stay as they are")
+
+
+def test_an_error_is_raised_once_in_its_place():
+    """What came before it is taken first, taking what is here ends before it, and the next call is beyond it."""
+
+    async def steps():
+        source = Source()
+        feed = Feed(source.ask)
+        feed.give([1, KeyError("two"), 3])
+        assert [await feed.next(), feed.take()] == [1, None]
+        with pytest.raises(KeyError):
+            await feed.next()
+        assert await feed.next() == 3
+        waiting = asyncio.ensure_future(feed.next())
+        await asyncio.sleep(0)
+        source.asked.pop(0)(pulsar.Result.Timeout, None)
+        with pytest.raises(pulsar.Timeout):
+            await waiting
+        source.come(4)
+        assert await feed.next() == 4
+        feed.give([5])
+        feed.close()
+        with pytest.raises(pulsar.AlreadyClosed):
+            await feed.next()
+
+    asyncio.run(steps())
+
+
+def test_what_stands_behind_forgets_with_it():
+    """A seek drops what came, here and in what the messages are asked from."""
+    feed, behind = Feed(Source().ask), Feed(Source().ask)
+    feed.behind = behind
+    for one in (feed, behind):
+        one.give([1])
+    feed.forget()
+    assert not feed.holds
+    assert not behind.holds
+
+
+def test_a_blocking_receive_answers_one_request_after_the_other():
+    """In the order of what it gives, whatever that is, on a thread that does not hold up the end of the process."""
+    given = iter([1, 2, KeyError("three"), pulsar.Timeout("four"), pulsar.AlreadyClosed("five")])
+    running, threads, answers = threading.Lock(), set(), queue.Queue()
+
+    def receive():
+        threads.add(threading.current_thread())
+        with contextlib.ExitStack() as alone:
+            assert running.acquire(blocking=False)
+            alone.callback(running.release)
+            one = next(given)
+            if isinstance(one, Exception):
+                raise one
+            return one
+
+    asking = Asking(receive)
+    for _ in range(5):
+        asking(lambda result, came: answers.put((result, came)))
+    first, second, third, fourth, fifth = (answers.get(timeout=20) for _ in range(5))
+    assert (first, second) == ((_OK, 1), (_OK, 2))
+    assert isinstance(third[0], KeyError)
+    assert isinstance(fourth[0], pulsar.Timeout)
+    assert isinstance(fourth[0], pulsar.asyncio.PulsarException)
+    assert fifth == (pulsar.Result.AlreadyClosed, None)
+    assert all(thread.daemon for thread in threads)

@@ -1,0 +1,206 @@
+"""What asyncio consumers, readers and clients owe to those who wait, who wait no more, and who close."""
+
+import asyncio
+
+import pulsar
+import pytest
+
+import pulsar_ext
+import pulsar_ext.asyncio
+from pulsar_ext import KeyHashRange, MessageId, key_slot
+
+
+def _screened(topic):
+    """Options of a consumer whose messages Python looks at first."""
+    policy = pulsar_ext.ConsumerDeadLetterPolicy(9, f"{topic}-dead")
+    return {"consumer_type": pulsar.ConsumerType.Shared, "dead_letter_policy": policy}
+
+
+def test_nothing_from_before_a_seek_comes_after_it(run, topic):
+    """What an abandoned read of key ranges had asked for is dropped by a seek, which brings it again in its place."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, batching_enabled=False)
+        for number in range(3):
+            await producer.send(b"%d" % number, partition_key="k")
+        slot = key_slot("k")
+        reader = await client.create_reader(topic, MessageId.latest, key_hash_ranges=[KeyHashRange(slot, slot)])
+        with pytest.raises(pulsar.Timeout):
+            await reader.read_next(50)
+        await producer.send(b"3", partition_key="k")
+        while not reader._feed.holds:  # noqa: ASYNC110  # the abandoned read's answer has no event
+            await asyncio.sleep(0.01)
+        await reader.seek(MessageId.earliest)
+        assert [(await reader.read_next(5000)).data() for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        with pytest.raises(pulsar.Timeout):
+            await reader.read_next(200)
+
+    run(steps)
+
+
+def test_batches_lose_nothing_to_others(run, topic):
+    """What a cancelled batch_receive() would have got comes with the next receive, what a timed-out receive with it."""
+
+    async def steps(client):
+        policy = pulsar_ext.ConsumerBatchReceivePolicy(10, -1, 1_000)
+        consumer = await client.subscribe(topic, "s", batch_receive_policy=policy)
+        producer = await client.create_producer(topic, batching_enabled=False)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.batch_receive(), 0.05)
+        sent = [await producer.send(b"%d" % number) for number in range(3)]
+        assert [(await consumer.receive(5000)).message_id() for _ in sent] == sent
+        with pytest.raises(pulsar.Timeout):
+            await consumer.receive(50)
+        sent = [await producer.send(b"%d" % number) for number in range(3, 6)]
+        found = []
+        while len(found) < len(sent):
+            found += await consumer.batch_receive()
+        assert [message.message_id() for message in found] == sent
+        async with consumer.ack_scope():
+            await producer.send(b"6")
+            assert len(await consumer.batch_receive()) == 1
+
+    run(steps)
+
+
+def test_a_closed_client_refuses_and_closes_again(broker, topic):
+    """Closing again does nothing, whatever else is asked for is told AlreadyClosed, and what was opened too."""
+
+    async def steps():
+        client = pulsar_ext.asyncio.Client(broker.service_url)
+        producer = await client.create_producer(topic)
+        async with await client.subscribe(topic, "s") as consumer:
+            await client.close()
+        await client.close()
+        message = MessageId(-1, 0, 0)
+        for use in (
+            lambda: client.create_producer(topic),
+            lambda: client.get_topic_partitions(topic),
+            lambda: producer.send(b""),
+            producer.flush,
+            consumer.receive,
+            lambda: consumer.receive(50),
+            lambda: consumer.seek(message),
+            consumer.flush_acks,
+        ):
+            with pytest.raises(pulsar.AlreadyClosed):
+                await use()
+
+    asyncio.run(steps())
+
+
+@pytest.mark.parametrize("closed", ["producer", "client"])
+def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
+    """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+        )
+        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+        await asyncio.sleep(0)
+        await (producer if closed == "producer" else client).close()
+        sent = await asyncio.wait_for(asyncio.gather(*sending), 20)
+        assert sent == sorted(set(sent))
+        with pytest.raises(pulsar.AlreadyClosed):
+            await producer.send(b"late")
+
+    run(steps)
+
+
+def test_consumers_that_wait_hold_up_nothing(run, topic):
+    """More consumers wait than the client has threads, each message looked at by Python; all else goes on."""
+
+    async def steps(client):
+        names = [f"{topic}-{number}" for number in range(66)]
+        consumers = await asyncio.gather(*(client.subscribe(name, "s", **_screened(name)) for name in names))
+        waiting = [asyncio.create_task(consumer.receive()) for consumer in consumers]
+        await asyncio.sleep(0.2)
+        producer = await client.create_producer(names[-1])
+        sent = await producer.send(b"x")
+        assert (await waiting.pop()).message_id() == sent
+        await client.close()
+        for answer in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(answer, pulsar.AlreadyClosed)
+
+    run(steps)
+
+
+@pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning", "ignore::pulsar_ext.UncoveredSlotsWarning")
+def test_an_error_on_the_way_ends_one_receive_only(run, topic):
+    """What an application's own function raises for a misrouted message is raised by the receive; the next goes on."""
+    strangers = []
+
+    def redirect(message):
+        strangers.append(message.partition_key())
+        if len(strangers) == 1:
+            raise KeyError(message.partition_key())
+
+    async def steps(client):
+        slot = key_slot("own")
+        policy = pulsar_ext.KeySharedPolicy.sticky_hash_range().ranges((slot, slot))
+        builder = client.new_consumer().topic(topic).subscription_name("s").key_shared_policy(policy)
+        consumer = await builder.on_misrouted(redirect).subscribe()
+        assert consumer.key_hash_ranges.contains_key("own")
+        producer = await client.create_producer(topic, batching_max_publish_delay_ms=1000, batching_max_messages=4)
+        await asyncio.gather(*(producer.send(b"", partition_key=key) for key in ("own", "a", "b", "own")))
+        assert (await consumer.receive(5000)).partition_key() == "own"
+        with pytest.raises(KeyError):
+            await consumer.receive(5000)
+        assert (await consumer.receive(5000)).partition_key() == "own"
+        assert set(strangers) == {"a", "b"}
+
+    run(steps)
+
+
+@pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+def test_readers_of_a_group_may_be_read_at_once(run, topic):
+    """Fifty reads of one reader of a group at a time get a batch's messages once each, in their order."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, batching_max_publish_delay_ms=1000, batching_max_messages=50)
+        await asyncio.gather(*(producer.send(b"%d" % one, partition_key=f"k{one}") for one in range(50)))
+        async with await client.create_reader_group(topic, MessageId.earliest, 1, filtering="broker") as group:
+            [reader] = group
+            found = await asyncio.gather(*(reader.read_next(5000) for _ in range(50)))
+            assert [int(message.data()) for message in found] == list(range(50))
+            await reader.close()
+
+    run(steps)
+
+
+def test_listeners_are_called_in_the_loop(run, topic):
+    """Of a reader and of a builder's consumer: functions and async ones, which wait while they are paused."""
+
+    async def steps(client):
+        loop, heard = asyncio.get_running_loop(), asyncio.Queue()
+
+        def hear(_, message):
+            assert asyncio.get_running_loop() is loop
+            heard.put_nowait(message.data())
+
+        async def await_it(consumer, message):
+            await consumer.acknowledge(message)
+            hear(consumer, message)
+
+        builder = client.new_consumer().topic(topic).subscription_name("s").message_listener(await_it)
+        consumer = await builder.subscribe()
+        producer = await client.create_producer(topic)
+        await producer.send(b"0")
+        reader = await client.create_reader(topic, MessageId.earliest, reader_listener=hear)
+        assert [await heard.get() for _ in range(2)] == [b"0", b"0"]
+        consumer.pause_message_listener()
+        await producer.send(b"1")
+        assert await heard.get() == b"1"
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(heard.get(), 0.2)
+        consumer.resume_message_listener()
+        assert await heard.get() == b"1"
+        with pytest.raises(pulsar.InvalidConfiguration):
+            (await client.subscribe(topic, "without")).pause_message_listener()
+        assert reader.is_connected()
+        assert consumer.is_connected()
+        await client.close()
+        await asyncio.sleep(0)
+
+    run(steps)
