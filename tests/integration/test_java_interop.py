@@ -137,6 +137,7 @@ def test_orders_as_java(sent_by_java):
         assert [one == other for other in ids] == [sign == "=" for sign in signs]
 
 
+@pytest.mark.twin_on_demand
 def test_java_ids_lead_to_their_messages(client, sent_by_java):
     """A reader started and a consumer sought by a Java id, from its bytes or its text, receive that very message."""
     for sent in sent_by_java:
