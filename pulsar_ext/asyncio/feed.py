@@ -145,13 +145,18 @@ class Feed:
 
     def _answer(self, result: Any, inner: Any) -> None:
         """Hear the answer, which is a `pulsar.Result` or an error; on any thread."""
-        if result != _OK:
-            inner = result if isinstance(result, BaseException) else error_of(result)
+        if result == _OK:
+            with self._lock:
+                self._asked -= 1
+                self._arrived.append(inner)
+            self._tell()
+            return
+        closed = result == pulsar.Result.AlreadyClosed
         with self._lock:
             self._asked -= 1
-            if result != pulsar.Result.AlreadyClosed:
-                self._arrived.append(inner)
-        if result == pulsar.Result.AlreadyClosed:
+            if not closed:
+                self._arrived.append(result if isinstance(result, BaseException) else error_of(result))
+        if closed:
             self._end()
         else:
             self._tell()

@@ -88,6 +88,12 @@ class AwaitedClient(Awaited):
         producer.batches = kwargs["batching_enabled"]
         return producer
 
+    def close(self) -> None:
+        """Close, and hear the outcome of the sends that have begun."""
+        super().close()
+        while not self._loop.settled():
+            pass
+
     def end(self) -> None:
         """Close, and end the loop."""
         self.close()

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from chunked import drain, eventually
@@ -26,21 +27,29 @@ EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 PREAMBLE = """
 import os, signal, sys, threading, time
-import pulsar_ext as pulsar
+import pulsar_ext as pulsar, pulsar_ext.asyncio
 service_url, admin_url, topic = sys.argv[1:4]
-def connect():
-    return pulsar.Client(service_url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def connect(url=service_url, made=pulsar.Client, **options):
+    return made(url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
 EARLIEST = pulsar.InitialPosition.Earliest
+"""
+AWAITED = f"""
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from awaited import AwaitedClient
+blocking = connect
+def connect(*args, **options):
+    return AwaitedClient(blocking(*args, made=pulsar.asyncio.Client, **options))
 """
 
 
 @pytest.fixture
-def program(broker, topic, tmp_path):
+def program(request, client_factory, broker, topic, tmp_path):
     """Run a program against the broker in a process of its own; its status and its output are the result."""
+    preamble = PREAMBLE + (AWAITED if request.node.callspec.params["client_factory"] == "awaited" else "")
 
     def run(source: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "program.py"
-        script.write_text(PREAMBLE + textwrap.dedent(source))
+        script.write_text(preamble + textwrap.dedent(source))
         return subprocess.run(
             [sys.executable, "-X", "faulthandler", str(script), broker.service_url, broker.admin_url, topic],
             capture_output=True,
@@ -243,7 +252,6 @@ def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, cap
     assert "the application's own error" in caplog.text
 
 
-@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize("kept", ["held", "dropped"])
 def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client, topic, batching, kept):
@@ -356,7 +364,6 @@ def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_facto
     assert received == sent
 
 
-@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program):
     """The C++ client would die of a chunked dead letter: here it arrives, whole, and the process lives on."""
     done = program(
@@ -378,7 +385,6 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
     assert "250000" in done.stdout.split()
 
 
-@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("how", ["close", "exit"])
 def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
     """With a batch open and the link frozen, close() and the program's end come, and the callback is told."""
@@ -386,8 +392,7 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
         f"""
         from pulsar_ext.testing import FaultProxy
         with FaultProxy.to(service_url) as proxy:
-            client = pulsar.Client(proxy.service_url, operation_timeout_seconds=3,
-                                   logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+            client = connect(proxy.service_url, operation_timeout_seconds=3)
             producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000,
                                               send_timeout_millis=0)
             producer.send_async(b"x", lambda result, _: print(result.name, flush=True))
@@ -424,7 +429,6 @@ def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):
     assert not any(thread.is_alive() for thread in threads)
 
 
-@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 @pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
 def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
     """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""
@@ -471,7 +475,6 @@ def test_an_interrupted_batch_receive_keeps_its_batch(program):
     assert done.stdout.splitlines() == ["interrupted", "[b'0']"], done.stderr
 
 
-@pytest.mark.blocking_only("the program has no loop; test_asyncio.py ends some that have one")
 def test_a_worker_process_sends_everything_at_its_end(program, client, topic):
     """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""
     done = program(
