@@ -8,8 +8,10 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
+from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -53,10 +55,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     __slots__ = (
         "_acks",
+        "_ahead",
         "_answers",
         "_batches",
         "_client",
         "_closed",
+        "_gathers",
         "_inbox",
         "_many",
         "_message_class",
@@ -76,6 +80,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._closed = False
         self._message_class = Message
         self._many = {}
+        self._ahead = deque()
+        self._gathers = None
         self._source = self._receive_call = self._inbox = self._acks = self.inner
         self._answers: Any = None
         self._splits = False
@@ -96,6 +102,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         redelivery: Redelivery,
         queued: bool = True,
         numbers: bool = False,
+        gathers: bool = False,
     ) -> Self:
         """Take over an official consumer.
 
@@ -109,6 +116,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
+            gathers: whether it was subscribed with `gathering_policy()`.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -117,10 +125,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = splits
         self._batches = {}
         self._many = {}
+        self._ahead = deque()
         self._acks, self._inbox = acks, acks.inbox.messages
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
+        self._gathers = self._receive_call if gathers else None
         self._numbers = acks.inbox.numbers
         self._numbered = zip(self._source, self._numbers, strict=False)
         self._owner = None if numbers and queued and not redelivery.screens else _NOBODY
@@ -151,6 +161,10 @@ class Consumer(ReceivingMany, ConsumerDoor):
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
+        if self._ahead and self._receive_call is self._gathers:
+            with contextlib.suppress(IndexError):  # another thread was faster
+                for message in iter(self._ahead.popleft, None):
+                    return message
         self._leave_number_out()
         return Receiving._receive(self, timeout_millis)  # noqa: SLF001  # our own base
 
@@ -171,31 +185,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
         if self._owner != _NOBODY:
             self._owner = None
         next(self._numbers)
-
-    def batch_receive(self) -> list[Message]:
-        """Receive several messages at once, as many as the `batch_receive_policy` says.
-
-        Returns:
-            The messages, in order; empty if none came within the policy's time.
-        """
-        new = self._message_class
-        thread = get_ident()
-        self._leave_number_out()
-        if thread not in self._batches:
-            # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.
-            batches = self._batches
-            for batches[thread] in iter(self.inner.batch_receive, None):
-                break
-        messages = []
-        screen = self._redelivery.screen if self._redelivery.screens else None
-        for inner in self._batches[thread]:
-            if screen is not None and not screen(inner):
-                continue
-            message = new()
-            message.inner = inner
-            messages.append(message)
-        del self._batches[thread]
-        return messages
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.

@@ -75,7 +75,7 @@ class RangeConsumer(Consumer):
                 after it waits for the next receive.
         """
         if not self._filter.holds_unseen:
-            self._filter.put_back(filter(self._redelivery.screen, self.inner.batch_receive()))
+            self._filter.put_back(message.inner for message in super().batch_receive())
         found, error = self._filter.drain()
         if error is not None and not found:
             raise error

@@ -322,6 +322,33 @@ def test_many_and_one_by_one(client, topic):
     assert len(messages) == 10
 
 
+def test_what_a_loop_fetched_ahead_is_the_next_of_any_receive(client, topic, admin):
+    """After a break every kind of receive goes on where the loop was; a scope acknowledges what it received alone."""
+    consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
+    send_batches(client, topic, 60, 10)
+    got = []
+    for message in consumer:
+        got.append(message)
+        if len(got) == 50:
+            break
+    got += [consumer.receive(), consumer.receive(1_000), consumer.receive(50)]
+    got += consumer.receive_many(7)
+    with consumer.ack_scope(confirm=False) as _:
+        got += [consumer.receive() for _ in range(10)]
+        got += consumer.receive_many(13)
+        got += consumer.batch_receive()
+        inside = len(got)
+    while len(got) < 600:
+        got += consumer.receive_many(100, 10_000)
+    assert [index_of(message) for message in got] == list(range(600))
+    consumer.flush_acks(confirm=True)
+    assert shown(admin, topic) == set(range(6, inside // 10))
+    consumer.seek(MessageId.earliest)
+    assert index_of(next(iter(consumer))) == 0
+    consumer.seek(got[300].message_id())
+    assert index_of(consumer.receive()) == 301
+
+
 def test_nothing_prefetched_survives_a_seek(client, topic):
     """After a seek receive_many begins where the seek went, with nothing from before."""
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
