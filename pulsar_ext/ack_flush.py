@@ -223,9 +223,10 @@ class Overheard:
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def note(self, messages: list[Any]) -> None:
-        """Hear messages that the consumer received in another way."""
-        self._heard += [message.inner for message in messages]
+    def note(self, messages: list[Any], since: int) -> None:
+        """Hear messages that the consumer received in another way: those of a list from a place on."""
+        if messages is not self._ahead:
+            self._heard += [message.inner for message in messages[since:]]
 
     def end(self) -> list[Any]:
         """Listen no more, and give what was heard."""

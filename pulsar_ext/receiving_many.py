@@ -156,7 +156,7 @@ class ReceivingMany(Receiving):
             message.number = number
             wrapped.append(message)
         if isinstance(self._source, Overheard):
-            self._source.note(wrapped)
+            self._source.note(wrapped, 0)
         end = len(kept)
         kept[end:] = wrapped  # no call from here on: Python looks for signals at calls
         del batches[thread]
@@ -196,6 +196,8 @@ class ReceivingMany(Receiving):
         before = len(kept)
         with contextlib.suppress(IndexError):  # another thread was faster
             kept.extend(islice(iter(self._ahead.popleft, None), min(most, len(self._ahead))))
+        if isinstance(self._source, Overheard):
+            self._source.note(kept, before)
         return len(kept) > before
 
     def _forget_many(self) -> None:
