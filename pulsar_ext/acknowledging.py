@@ -501,6 +501,7 @@ class Acknowledger:
             del self._redeliver[0]
             if self._splits and self._chunks and now - self._left > _IDLE_SECONDS:
                 # The C++ client drops chunks whose first it did not get: that may be with another consumer.
+                self._number_anew()
                 self._inner.redeliver_unacknowledged_messages()
 
     def _watch_numbers(self, now: float) -> None:
@@ -510,9 +511,14 @@ class Acknowledger:
             if self._number > before + 1:
                 self._numbered = now
             elif now - self._numbered > _IDLE_SECONDS:
-                rest, self._rest = self._rest(), None
-                if rest is not None:
-                    rest()
+                self._number_anew()
+                self._rest = None
+
+    def _number_anew(self) -> None:
+        """Tell the consumer that what follows is not behind what came."""
+        rest = None if self._rest is None else self._rest()
+        if rest is not None:
+            rest()
 
     def _reconnected(self, now: float) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""
@@ -590,8 +596,14 @@ class Acknowledger:
         with self._lock:
             cursor.forget()
         partition = cursor.wire.partition
+        self._number_anew()
         with contextlib.suppress(pulsar.PulsarException):
             self._inner.seek(InnerMessageId(partition, mark.ledger_id, mark.entry_id, -1))
+        if mark.entry_id >= 0:
+            # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
+            with self._lock:
+                cursor.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
+            self.schedule()
 
 
 def check_grouping(time_ms: object, max_size: object) -> None:
