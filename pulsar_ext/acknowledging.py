@@ -8,7 +8,6 @@ the connection was lost is handed over again. Mirrors Java's `PersistentAcknowle
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -21,10 +20,11 @@ from ._wire import decode
 from .ack_cursor import Cursor
 from .ack_ids import says_all
 from .ack_inbox import Inbox
+from .ack_look import CursorLook
 from .acks import AckTracker, Group
-from .errors import AdminError, InvalidUse, MessageIdUnresolved, PulsarExtError
+from .errors import AdminError, InvalidUse, MessageIdUnresolved
 from .message_id import ChunkMessageId, MessageId, Origin
-from .positions import Ledgers, Position, ledger_sizes
+from .positions import Position
 from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .ack_inbox import Taken
     from .ack_keeper import AckKeeper
     from .acks import Entry, Leaving
-    from .admin import InternalStats
     from .client import Client
     from .message import Message
 
@@ -52,19 +51,12 @@ _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
 _SLEPT_SECONDS = 0.085
 """Two looks further apart may have a disconnection and a reconnection between them."""
-_LOOK_SECONDS = 2.0
-_LOOK_DEADLINE_SECONDS = 1.0
-"""The keeper's thread waits for it, and has other consumers to look after."""
-_LOOK_AGAIN_SECONDS = 30.0
 _AGAIN_SECONDS = (0.3, 1.0, 3.0)
 """When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
 it has, before the broker knows its consumer again."""
 _REDELIVER_SECONDS = (3.0, 10.0, 30.0)
 """When half received chunked messages are asked for after a reconnection, if nothing was acknowledged for a while."""
 _IDLE_SECONDS = 2.0
-_SETTLE_SECONDS = 0.6
-_LOOKS = 3
-"""How often a cursor is seen behind what was acknowledged before that is believed."""
 
 
 class Acknowledger:
@@ -111,8 +103,8 @@ class Acknowledger:
         self._runs = not splits and not (time_ms is None and max_size is None)
         self.keeps_indexes = keeps_indexes
         self._cursors: dict[str | int, Cursor] = {}
-        self._lock = threading.RLock()
-        self._inner: Any = None
+        self.lock = threading.RLock()
+        self.inner: Any = None
         self._ticked: float | None = None
         self._rest: weakref.WeakMethod[Callable[[], None]] | None = None
         self._number, self._numbered = 0, 0.0
@@ -121,13 +113,13 @@ class Acknowledger:
         self._left = 0.0
         self._splits, self._chunks = splits, False
         self._again: list[float] = []
-        self._settles: float | None = None
+        self._look = CursorLook(self, client, subscription)
         self._closed = False
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
-        with self._lock:
-            self._inner = inner
+        with self.lock:
+            self.inner = inner
 
     # -- what the application says -------------------------------------------------------------------------------------
 
@@ -171,7 +163,7 @@ class Acknowledger:
 
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
-        with self._lock:
+        with self.lock:
             if self._closed:
                 self.inbox.clear()
                 raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
@@ -201,7 +193,7 @@ class Acknowledger:
             wholes = [((inner.ledger_id(), inner.entry_id()), inner) for inner in inners]
         else:
             wholes = [(entry, None)]
-        with self._lock:
+        with self.lock:
             cursor = self._cursor(topic, data.partition)
             if bits:
                 cursor.tracker.add_bits(entry, size, bits)
@@ -223,7 +215,7 @@ class Acknowledger:
             data = decode(ours.serialize())
             entry = (data.ledger_id, data.entry_id)
             size = self._size(topic, ours, data.batch_size) if data.batch_index >= 0 else 0
-        with self._lock:
+        with self.lock:
             self._absorb()
             cursor = self._cursor(topic, ours.partition())
             cursor.tracker.add_cumulative(entry, ours.batch_index(), size)
@@ -234,7 +226,7 @@ class Acknowledger:
         if message_id.batch_index() < 0:
             return
         data = decode(message_id.serialize())
-        with self._lock:
+        with self.lock:
             self._absorb()
             cursor = self._cursor(self.topic_of(message_id), data.partition)
             cursor.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
@@ -246,7 +238,7 @@ class Acknowledger:
     @property
     def pending(self) -> int:
         """How many acknowledgements have not been handed over, entries and parts of batches."""
-        with self._lock:
+        with self.lock:
             self._absorb()
             return sum(cursor.tracker.pending for cursor in self._cursors.values())
 
@@ -254,7 +246,7 @@ class Acknowledger:
 
     def flush(self) -> bool:
         """Send everything now; False if there is no connection, and everything is kept for the next."""
-        with self._lock:
+        with self.lock:
             self._absorb()
             if not self._is_connected():
                 self.schedule()
@@ -265,14 +257,14 @@ class Acknowledger:
 
     def flush_again(self, cursor: Cursor, missing: Leaving) -> None:
         """Send once more what the broker does not show."""
-        with self._lock:
+        with self.lock:
             if self._is_connected():
-                cursor.hand_over(self._inner, missing, time.monotonic())
-                cursor.wire.flush(self._inner)
+                cursor.hand_over(self.inner, missing, time.monotonic())
+                cursor.wire.flush(self.inner)
 
     def leave_now(self) -> None:
         """Hand over everything that waits, without flushing it out of the C++ client."""
-        with self._lock:
+        with self.lock:
             self._absorb()
             if self._is_connected():
                 self._leave(time.monotonic(), force=False)
@@ -280,14 +272,14 @@ class Acknowledger:
     def is_duplicate(self, inner: Any) -> bool:
         """Whether a C++ message was acknowledged already."""
         inner_id = inner.message_id()
-        with self._lock:
+        with self.lock:
             self._absorb()
             cursor = self._cursor(inner.topic_name(), inner_id.partition())
             return cursor.tracker.is_duplicate((inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index())
 
     def cursors(self) -> list[Cursor]:
         """Give every topic or partition that something was acknowledged on."""
-        with self._lock:
+        with self.lock:
             return list(self._cursors.values())
 
     def is_processed(self, cursor: Cursor) -> bool:
@@ -300,24 +292,24 @@ class Acknowledger:
             if cursor.wire.is_named:  # the C++ consumer of several topics answers no such question
                 self._client._open_reader(cursor.topic, InnerMessageId.latest).close()  # noqa: SLF001  # the client's own
             else:
-                self._inner.get_last_message_id()
+                self.inner.get_last_message_id()
         except pulsar.PulsarException:
             return False
         return self._is_connected() and not self._down and time.monotonic() - before < _SLEPT_SECONDS
 
     def forget(self) -> None:
         """Forget everything that was acknowledged and has not left: the cursor was moved elsewhere."""
-        with self._lock:
+        with self.lock:
             self._absorb()
             for cursor in self._cursors.values():
                 cursor.forget()
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
-        with self._lock:
+        with self.lock:
             self._absorb()
             pending = self.pending
-            if self._inner is not None and self._is_connected():
+            if self.inner is not None and self._is_connected():
                 self._leave(time.monotonic(), force=False)
             elif pending:
                 _log.warning(
@@ -338,10 +330,10 @@ class Acknowledger:
         Returns:
             After how many seconds to look again; None if there is nothing to watch.
         """
-        with self._lock:
+        with self.lock:
             if self._closed:
                 return None
-            if self._inner is None:
+            if self.inner is None:
                 return _TICK_SECONDS
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self._is_connected()
@@ -363,7 +355,7 @@ class Acknowledger:
                 or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
             )
         if connected:
-            self._look(now)
+            self._look.look(now)
         if not watching and not len(self.inbox):
             self._ticked = None
             return None
@@ -371,7 +363,7 @@ class Acknowledger:
         return min(_TICK_SECONDS, self._group.time_ms / 1000 or _TICK_SECONDS)
 
     def _added(self) -> None:
-        with self._lock:
+        with self.lock:
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
         if pending >= self._max_size:
             self._count = pending
@@ -439,7 +431,7 @@ class Acknowledger:
         if size > message_id.batch_index():
             return size
         entry = (message_id.ledger_id(), message_id.entry_id())
-        with self._lock:
+        with self.lock:
             self._absorb()
             known = self._cursor(topic, message_id.partition()).tracker.partly().get(entry)
         if known is not None and known[0] > message_id.batch_index():
@@ -462,20 +454,20 @@ class Acknowledger:
             leaving = cursor.tracker.leave()
             if leaving:
                 try:
-                    cursor.hand_over(self._inner, leaving, now)
+                    cursor.hand_over(self.inner, leaving, now)
                 except pulsar.AlreadyClosed:
                     raise
                 except pulsar.PulsarException as error:  # as for a message of a topic that is not this consumer's
                     _log.error("%d acknowledgements on %s were refused: %s", len(leaving), cursor.topic, error)
             if force and (leaving or cursor.sent):
-                cursor.wire.flush(self._inner)
+                cursor.wire.flush(self.inner)
             if leaving:
                 self._left = now
         self._group.left()
         self._count = 0
 
     def _is_connected(self) -> bool:
-        return self._inner is not None and bool(self._inner.is_connected())
+        return self.inner is not None and bool(self.inner.is_connected())
 
     # -- after a disconnection -----------------------------------------------------------------------------------------
 
@@ -493,7 +485,7 @@ class Acknowledger:
             self._reconnected(now)
         elif slept and not self._again:  # a machine this busy may have hidden a short disconnection
             self._again = [now + _AGAIN_SECONDS[1]]
-            self._settles = self._again[0] + _SETTLE_SECONDS
+            self._look.after(self._again[0])
         elif self._again and now >= self._again[0]:
             del self._again[0]
             self._hand_over_again(now, keep=bool(self._again))
@@ -501,8 +493,8 @@ class Acknowledger:
             del self._redeliver[0]
             if self._splits and self._chunks and now - self._left > _IDLE_SECONDS:
                 # The C++ client drops chunks whose first it did not get: that may be with another consumer.
-                self._number_anew()
-                self._inner.redeliver_unacknowledged_messages()
+                self.number_anew()
+                self.inner.redeliver_unacknowledged_messages()
 
     def _watch_numbers(self, now: float) -> None:
         """Let the consumer number no more messages when it has received none for a while."""
@@ -511,10 +503,10 @@ class Acknowledger:
             if self._number > before + 1:
                 self._numbered = now
             elif now - self._numbered > _IDLE_SECONDS:
-                self._number_anew()
+                self.number_anew()
                 self._rest = None
 
-    def _number_anew(self) -> None:
+    def number_anew(self) -> None:
         """Tell the consumer that what follows is not behind what came."""
         rest = None if self._rest is None else self._rest()
         if rest is not None:
@@ -526,84 +518,11 @@ class Acknowledger:
         self._hand_over_again(now, keep=True)
         self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
         self._again = [now + seconds for seconds in _AGAIN_SECONDS]
-        self._settles = self._again[-1] + _SETTLE_SECONDS
+        self._look.after(self._again[-1])
 
     def _hand_over_again(self, now: float, *, keep: bool) -> None:
         for cursor in self._cursors.values():
-            cursor.hand_over_again(self._inner, now, keep=keep)
-
-    def _look(self, now: float) -> None:
-        """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection."""
-        settled = self._settles is not None and now >= self._settles
-        if settled:
-            self._settles = None
-        for cursor in self.cursors():
-            behind = settled and cursor.reached is not None
-            if not behind and not (cursor.tracker.wants_base and now - cursor.looked > _LOOK_SECONDS):
-                continue
-            cursor.looked = now
-            try:
-                admin = self._client._admin_api().within(_LOOK_DEADLINE_SECONDS)  # noqa: SLF001  # the client's own
-                stats = admin.internal_stats(cursor.topic)
-            except PulsarExtError:  # none answers, or none is known: everything still leaves, one by one
-                cursor.looked = now + _LOOK_AGAIN_SECONDS
-                if behind:
-                    self._settles = now + _LOOK_SECONDS
-                return
-            cursor.behind = cursor.behind + 1 if self._learn(cursor, stats, behind=behind) else 0
-            if not cursor.behind:
-                continue
-            if cursor.behind < _LOOKS:
-                self._settles = now + _SETTLE_SECONDS  # what was sent again may be on its way
-            else:
-                cursor.behind = 0
-                self._go_back(cursor, stats.cursors[self.subscription].mark_delete_position)
-
-    def _learn(self, cursor: Cursor, stats: InternalStats, *, behind: bool) -> bool:
-        """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
-        info = stats.cursors.get(self.subscription)
-        if info is None:
-            return False
-        mark = info.mark_delete_position
-        ledgers = Ledgers(ledger_sizes(stats))
-        with self._lock:
-            if behind and cursor.reached is not None and ledgers.between(mark, Position(*cursor.reached)) > 0:
-                return True
-            following = ledgers.next(mark)
-            cursor.tracker.looked(
-                (mark.ledger_id, mark.entry_id),
-                None if following is None else (following.ledger_id, following.entry_id),
-                [
-                    (ledger_id, entry)
-                    for one in info.individually_deleted
-                    for ledger_id, entry in _entries(one.after, one.last)
-                ],
-            )
-        return False
-
-    def _go_back(self, cursor: Cursor, mark: Position) -> None:
-        """Take up again where the broker's cursor is.
-
-        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
-        is redelivered from there, as acknowledged earlier, until a seek makes it forget.
-        """
-        _log.warning(
-            "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
-            self.subscription,
-            cursor.topic,
-            mark,
-        )
-        with self._lock:
-            cursor.forget()
-        partition = cursor.wire.partition
-        self._number_anew()
-        with contextlib.suppress(pulsar.PulsarException):
-            self._inner.seek(InnerMessageId(partition, mark.ledger_id, mark.entry_id, -1))
-        if mark.entry_id >= 0:
-            # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
-            with self._lock:
-                cursor.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
-            self.schedule()
+            cursor.hand_over_again(self.inner, now, keep=keep)
 
 
 def check_grouping(time_ms: object, max_size: object) -> None:
@@ -616,9 +535,3 @@ def check_grouping(time_ms: object, max_size: object) -> None:
         raise InvalidUse(f"ack_group_time_ms is an int of milliseconds, 0 or more, not {time_ms!r}.")
     if max_size is not None and (isinstance(max_size, bool) or not isinstance(max_size, int) or max_size < 1):
         raise InvalidUse(f"max_ack_group_size is an int, 1 or more, not {max_size!r}.")
-
-
-def _entries(after: Position, last: Position) -> list[Entry]:
-    """Give the entries of a range, as far as its own bounds tell them."""
-    first = after.entry_id + 1 if after.ledger_id == last.ledger_id else 0
-    return [(last.ledger_id, entry) for entry in range(first, last.entry_id + 1)]
