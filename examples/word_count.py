@@ -1,6 +1,6 @@
 """Count words in a stream of messages, with Spark: the smallest streaming job that is of use.
 
-    pulsar-ext broker run                                   # in one terminal; it prints the URLs
+    pulsar-ext broker run --port 6650 --admin-port 8080     # in one terminal
     python examples/word_count.py --topic words             # in another
     python examples/word_count.py --topic words --send "to be or not to be"
 
@@ -57,7 +57,12 @@ def main() -> None:
         .trigger(**({"availableNow": True} if arguments.once else {"processingTime": "2 seconds"}))
         .start()
     )
-    query.awaitTermination()
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":
