@@ -363,7 +363,8 @@ def main() -> int:
                 lines = part(bench)
                 when = (
                     f"{dt.datetime.now(dt.UTC).date()}, {os.cpu_count()} cores, load before {load:.1f}; {bench.rows:,} "
-                    f"rows ({bench.rows // 2:,} written) and {bench.rounds} pairs where runs are compared; {time.monotonic() - began:.0f} s in all."
+                    f"rows ({bench.rows // 2:,} written) and {bench.rounds} pairs where runs are compared; "
+                    f"{time.monotonic() - began:.0f} s in all."
                 )
                 found[name] = "\n".join([when, "", *lines])
                 print(f"## {name}\n\n{found[name]}\n", flush=True)

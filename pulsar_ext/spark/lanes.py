@@ -11,6 +11,7 @@ import pulsar
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.spark.connection import client_of
 from pulsar_ext.spark.errors import NotWritten
+from pulsar_ext.spark.row_batches import RowSender
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,6 +38,12 @@ _COMPRESSIONS = {
     "ZSTD": pulsar.CompressionType.ZSTD,
     "SNAPPY": pulsar.CompressionType.SNAPPY,
 }
+_MANY = {
+    "partition_key": "partition_keys",
+    "ordering_key": "ordering_keys",
+    "properties": "properties",
+    "event_timestamp": "event_timestamps",
+}
 _BATCHINGS = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
 
 
@@ -54,6 +61,7 @@ class Lanes:
         self._prefix = prefix
         self._first_id = first_id
         self._producers: dict[tuple[str, str], Any] = {}
+        self._senders: dict[tuple[str, str], RowSender] = {}
         self._sent: dict[str, int] = {}
         self._duplicates = 0
 
@@ -83,9 +91,14 @@ class Lanes:
         Raises:
             NotWritten: a message could not be persisted.
         """
-        for (_, topic), producer in self._producers.items():
-            with _told(topic):
-                producer.flush()
+        for lane, producer in self._producers.items():
+            sender = self._senders.get(lane)
+            with _told(lane[1]):
+                if sender is None:
+                    producer.flush()
+                else:
+                    sender.finish()
+                    self._duplicates += sender.duplicates
         return sum(self._sent.values()), self._duplicates
 
     def __enter__(self) -> Self:
@@ -108,13 +121,19 @@ class Lanes:
             ids = [first + index for index in indexes]
         with _told(topic):
             producer = self._producer(lane, topic)
+            columns = {
+                "partition_key": part(rows.keys),
+                "ordering_key": part(rows.ordering_keys),
+                "properties": part(rows.properties),
+                "event_timestamp": part(rows.event_times),
+            }
+            given = {name: column for name, column in columns.items() if column is not None}
+            sender = self._senders.get((lane, topic))
+            if sender is not None:
+                sender.send(part(rows.values), given, ids)
+                return
             sent = producer.send_many(
-                part(rows.values),
-                partition_keys=part(rows.keys),
-                ordering_keys=part(rows.ordering_keys),
-                properties=part(rows.properties),
-                event_timestamps=part(rows.event_times),
-                sequence_ids=ids,
+                part(rows.values), sequence_ids=ids, **{_MANY[name]: column for name, column in given.items()}
             )
             self._duplicates += sent.duplicates
 
@@ -122,6 +141,8 @@ class Lanes:
         producer = self._producers.get((lane, topic))
         if producer is None:
             producer = self._producers[lane, topic] = self._open(lane, topic)
+            if RowSender.takes(producer):
+                self._senders[lane, topic] = RowSender(producer)
         return producer
 
     def _open(self, lane: str, topic: str) -> Any:

@@ -88,6 +88,7 @@ class Outcome:
         self.messages += len(wanted)
         self.lost += sum(1 for number in wanted if not counts[number])
         self.duplicated += sum(times - 1 for times in counts.values())
+        self.tell(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
 
 
 class Driver:
@@ -197,11 +198,11 @@ def wait(until: Callable[[], Any], what: str, seconds: float = _SETTLE_SECONDS) 
 class Run:
     """A stream under faults: keeps it going, and does harm to it."""
 
-    def __init__(self, name: str, broker: Any, directory: Path, order: dict[str, Any]) -> None:
-        self.outcome = Outcome(name)
+    def __init__(self, outcome: Outcome, broker: Any, directory: Path, order: dict[str, Any]) -> None:
+        self.outcome = outcome
         self._broker = broker
         self._order = order
-        self.driver = Driver(directory / f"{name}.log")
+        self.driver = Driver(directory / "driver.log")
         self.driver.begin()
         self.driver.ask("start", **order)
 
@@ -305,7 +306,7 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
         "checkpoint": str(directory / "read-checkpoint"),
         "options": options_of(broker, topic, startingOffsets="earliest", maxEntriesPerTrigger="60"),
     }
-    run = Run("read", broker, directory, order)
+    run = Run(Outcome("read"), broker, directory, order)
     count = 0
     for number in range(faults):
         before = run.planned()
@@ -392,17 +393,26 @@ def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -
 
 
 def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> list[Outcome]:
-    """Stream from Parquet to a topic, exactly once, under faults."""
-    topic = "persistent://public/written/topic"
-    admin.create_partitioned_topic(topic, 2)
+    """Stream from Parquet to a topic, exactly once, under faults: one without partitions, and one of two."""
+    plain, parted = "persistent://public/written/plain", "persistent://public/written/parted"
+    admin.create_topic(plain)
+    admin.create_partitioned_topic(parted, 2)
+    return [
+        _write(broker, plain, directory / "plain", Outcome("write"), faults),
+        _write(broker, parted, directory / "parted", Outcome("write, 2 partitions"), faults),
+    ]
+
+
+def _write(broker: Any, topic: str, directory: Path, outcome: Outcome, faults: int) -> Outcome:
+    directory.mkdir()
     path = str(directory / "feed")
     order = {
         "direction": "write",
         "path": path,
-        "checkpoint": str(directory / "write-checkpoint"),
+        "checkpoint": str(directory / "checkpoint"),
         "options": options_of(broker, topic, guarantee="exactly-once"),
     }
-    run = Run("write", broker, directory, order)
+    run = Run(outcome, broker, directory, order)
     count = 0
     for number in range(faults):
         before = run.planned()
@@ -413,7 +423,7 @@ def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> 
         run.keep_going()
     run.settle(lambda: _raw(broker.service_url, topic, count), range(count))
     run.driver.end()
-    return [run.outcome]
+    return outcome
 
 
 def _raw(service_url: str, topic: str, count: int) -> list[int]:

@@ -1,0 +1,96 @@
+"""Rows that Spark's sink hands over as whole batches are what single sends make of them; no Spark is needed here."""
+
+from __future__ import annotations
+
+import pytest
+
+import pulsar_ext
+
+pytest.importorskip("pyspark")
+
+from pulsar_ext.spark.lanes import Lanes
+from pulsar_ext.spark.options import WRITE, parse_options
+from pulsar_ext.spark.rows import Rows
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
+
+
+def rows_of(numbers, *, size=100, **columns):
+    values = [b"%d".ljust(size) % number for number in numbers]
+    given = {"keys": None, "ordering_keys": None, "properties": None, "event_times": None, **columns}
+    return Rows(topics="", values=values, **given)
+
+
+def send(broker, topic, *parts, name=None, **options):
+    """Send rows as one task would; give how many were sent and how many were there already."""
+    given = {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **options}
+    with Lanes(parse_options(given, WRITE), name, 0) as lanes:
+        for rows in parts:
+            lanes.send("0", Rows(**{**vars(rows), "topics": topic}))
+        return lanes.finish()
+
+
+def read(broker, topic, count):
+    """Give the messages, and one more if there is one."""
+    with (
+        pulsar_ext.Client(broker.service_url, admin=broker.admin_url) as client,
+        client.create_reader(topic, pulsar_ext.MessageId.earliest) as reader,
+    ):
+        found = [reader.read_next(10_000) for _ in range(count)]
+        with pytest.raises(pulsar_ext.Timeout):
+            reader.read_next(300)
+        return found
+
+
+def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
+    """Without one, empty, short, long and beyond ASCII; with ordering keys, properties and times; small rows and large."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(broker=broker)
+    keys = [None, "", "k", "x" * 127, "x" * 128, "é" * 70, "中文", None, "z", "k"]
+    others = {
+        "ordering_keys": [None, "o", "é", None, "p", None, "q", None, None, "r"],
+        "properties": [None, {"a": "1"}, {"é": "ü", "b": ""}, *[None] * 6, {"c": "3"}],
+        "event_times": [None, 1, 2**40, *[None] * 6, 5],
+    }
+    large = rows_of(range(20, 22), size=200_000, keys=["big", None])
+    parts = [rows_of(range(10), keys=keys), rows_of(range(10, 20), keys=keys, **others), large, rows_of(range(22, 25))]
+    for name, known in ((None, 0), ("rows", 0), ("rows", 25)):
+        assert send(broker, f"{topic}-{name}", *parts, name=name) == (25, known)
+    for name in (None, "rows"):
+        found = read(broker, f"{topic}-{name}", 25)
+        assert [int(message.data()) for message in found] == list(range(25))
+        assert [message.partition_key() for message in found] == [
+            key or "" for key in (*keys, *keys, "big", *[None] * 4)
+        ]
+        other = found[10:20]
+        assert [message.ordering_key() for message in other] == [key or "" for key in others["ordering_keys"]]
+        assert [message.properties() for message in other] == [one or {} for one in others["properties"]]
+        assert [message.event_timestamp() for message in other] == [one or 0 for one in others["event_times"]]
+    assert found[0].message_id().batch_index() == 0, "rows went one by one"
+
+
+def test_batch_that_the_broker_refuses_is_parted(pulsar_broker_factory, pulsar_topic_factory):
+    """A batch above the broker's limit becomes two, and each row keeps its key."""
+    broker = pulsar_broker_factory("small-chunks")
+    topic = pulsar_topic_factory(broker=broker)
+    keys = [f"key-{number % 7}" if number % 3 else None for number in range(900)]
+    rows = rows_of(range(900), size=130, keys=keys)
+    size = {"pulsar.producer.batchingMaxAllowedSizeInBytes": "131072"}
+    assert send(broker, topic, rows, **size) == (900, 0)
+    found = read(broker, topic, 900)
+    assert [(int(one.data()), one.partition_key()) for one in found] == list(
+        zip(range(900), [k or "" for k in keys], strict=True)
+    )
+    assert max(one.message_id().batch_index() for one in found) < 899, "the batch was not parted"
+
+
+def test_rows_that_were_sent_partly_are_completed(pulsar_broker_factory, pulsar_topic_factory):
+    """A task that is done again after it sent a part adds just the rest."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(broker=broker)
+    keys = [f"key-{number % 7}" for number in range(2500)]
+    assert send(broker, topic, rows_of(range(1300), keys=keys[:1300]), name="task") == (1300, 0)
+    assert send(broker, topic, rows_of(range(2500), keys=keys), name="task") == (2500, 1300)
+    found = read(broker, topic, 2500)
+    assert [int(one.data()) for one in found] == list(range(2500))
+    assert [one.partition_key() for one in found] == keys
