@@ -43,7 +43,7 @@ def read(broker, topic, count):
 
 
 def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
-    """Without one, empty, short, long and beyond ASCII; with ordering keys, properties and times; small rows and large."""
+    """None, empty, short, long, beyond ASCII; with ordering keys, properties and times; of small rows and of large."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
     keys = [None, "", "k", "x" * 127, "x" * 128, "é" * 70, "中文", None, "z", "k"]
