@@ -297,6 +297,14 @@ class Acknowledger:
             return False
         return self._is_connected() and not self._down and time.monotonic() - before < _SLEPT_SECONDS
 
+    def flush_before_seek(self) -> None:
+        """Send everything now, and nothing of it again: behind a seek it would acknowledge what is to come anew."""
+        with self.lock:
+            self.flush()
+            for cursor in self._cursors.values():
+                cursor.sent.take()
+            self._again = []
+
     def forget(self) -> None:
         """Forget everything that was acknowledged and has not left: the cursor was moved elsewhere."""
         with self.lock:

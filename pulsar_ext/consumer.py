@@ -340,7 +340,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         refuse_in_callback(self._client, "seek")
         target = seek_target(self._client.resolver, self._topics, messageid)
-        self._acks.flush()
+        self._acks.flush_before_seek()
         self._forget_answers()
         self._forget_many()
         self._batches.clear()

@@ -352,6 +352,19 @@ def test_what_a_loop_fetched_ahead_is_the_next_of_any_receive(client, topic, adm
     assert index_of(consumer.receive()) == 301
 
 
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+def test_what_was_acknowledged_just_before_a_seek_comes_again(client, topic, type_):
+    """Nothing that was sent before a seek is sent again when the consumer is back: it would skip what is to come anew."""
+    consumer = client.subscribe(topic, "s", type_)
+    send_plain(client, topic, 100)
+    for _ in range(8):
+        for _ in range(100):
+            consumer.acknowledge(consumer.receive(10_000))
+        consumer.seek(MessageId.earliest)
+        assert index_of(consumer.receive(10_000)) == 0
+        consumer.seek(MessageId.earliest)
+
+
 def test_nothing_prefetched_survives_a_seek(client, topic):
     """After a seek receive_many begins where the seek went, with nothing from before."""
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
