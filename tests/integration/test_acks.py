@@ -354,7 +354,7 @@ def test_what_a_loop_fetched_ahead_is_the_next_of_any_receive(client, topic, adm
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
 def test_what_was_acknowledged_just_before_a_seek_comes_again(client, topic, type_):
-    """Nothing that was sent before a seek is sent again when the consumer is back: it would skip what is to come anew."""
+    """Nothing that was sent before a seek is sent again when the consumer is back: it would skip what comes anew."""
     consumer = client.subscribe(topic, "s", type_)
     send_plain(client, topic, 100)
     for _ in range(8):
