@@ -205,34 +205,46 @@ class Screened:
         self._source, self._call, self._screen = source, call, screen
         self._unseen: deque[Any] = deque()
         self._ready: deque[Any] = deque()
+        self._lock = threading.RLock()
+        self._waiting = 0
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        if (self._ready or self._unseen) and (inner := self._seen()) is not None:
-            return inner
-        for inner in self._source:
-            self._unseen.append(inner)  # where a Ctrl-C finds it
-            if (seen := self._seen()) is not None:
-                return seen
+        if (seen := self._seen()) is not None:
+            return seen
+        self._waiting += 1
+        try:
+            with self._lock:  # until nobody looks ahead
+                pass
+            for inner in self._source:
+                self._unseen.append(inner)  # where a Ctrl-C finds it
+                if (seen := self._seen()) is not None:
+                    return seen
+        finally:
+            self._waiting -= 1
         raise StopIteration
 
     def __call__(self, millis: int) -> Any:
         """Wait for a message that is for the application."""
         deadline = time.monotonic() + millis / 1000
-        while (seen := self._seen()) is None:
-            self._unseen.extend(map(self._call, (max(int((deadline - time.monotonic()) * 1000), 0),)))
-        return seen
+        self._waiting += 1
+        try:
+            with self._lock:  # until nobody looks ahead
+                pass
+            while (seen := self._seen()) is None:
+                self._unseen.extend(map(self._call, (max(int((deadline - time.monotonic()) * 1000), 0),)))
+            return seen
+        finally:
+            self._waiting -= 1
 
     def look_ahead(self) -> None:
         """Look at what waits, as far as it is not for the application: nobody may be receiving."""
-        if not self._unseen:
-            with contextlib.suppress(Timeout):
-                while not self._ready:
-                    self._unseen.append(self._call(0))
-                    if (seen := self._seen()) is not None:
-                        self._ready.append(seen)
+        with self._lock, contextlib.suppress(Timeout):
+            while not (self._waiting or self._ready):
+                self._unseen.append(self._call(0))
+                self._look()
 
     def forget(self) -> None:
         """Drop what was looked at and not received: it is from before a seek or a redelivery."""
@@ -241,19 +253,22 @@ class Screened:
 
     def _seen(self) -> Any:
         """Give the next message for the application among those that came; None if there is none."""
-        while self._ready or self._unseen:
-            with contextlib.suppress(IndexError):  # another thread was faster
-                if self._ready:
-                    return self._ready.popleft()
-                inner = self._unseen.popleft()
-                try:
-                    wanted = self._screen(inner)
-                except BaseException:
-                    self._unseen.appendleft(inner)
-                    raise
+        self._look()
+        try:
+            for inner in iter(self._ready.popleft, None):  # no call behind it, where a Ctrl-C would lose it
+                return inner
+        except IndexError:
+            return None
+
+    def _look(self) -> None:
+        """Look at what has come, in its order: that is also the order of dead letters."""
+        with self._lock, contextlib.suppress(IndexError):  # that it was forgotten meanwhile
+            while self._unseen:
+                inner = self._unseen[0]
+                wanted = self._screen(inner)
+                del self._unseen[0]
                 if wanted:
-                    return inner
-        return None
+                    self._ready.append(inner)
 
 
 def take_over_redelivery(
