@@ -8,7 +8,6 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import weakref
 from collections import deque
@@ -162,9 +161,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
         if self._ahead and self._receive_call is self._gathers:
-            with contextlib.suppress(IndexError):  # another thread was faster
+            try:
                 for message in iter(self._ahead.popleft, None):
-                    return message
+                    return message  # no call on the way out, where a Ctrl-C would lose it
+            except IndexError:  # another thread was faster
+                pass
         self._leave_number_out()
         return Receiving._receive(self, timeout_millis)  # noqa: SLF001  # our own base
 
