@@ -30,7 +30,8 @@ _PAGE: Final = """\
 Ratio is the rate of `pulsar_ext` over that of `pulsar`: above 1, ours is faster. Both clients run in one process, turn
 by turn; a ratio is the median over {rounds} pairs of runs, with its quartiles. ns is nanoseconds a call of the median
 run. CPU ratio is the same by processor time: of the calling thread, or of the whole process where the client's own
-threads do a part of the work.
+threads do a part of the work. What is done with an id alone is a part of a path and has no goal: an official id is a
+bare C++ object, ours one that knows its chunks, hashes and pickles.
 
 {facts}
 
@@ -64,7 +65,7 @@ def _rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
             f"{result.ratio:.2f}",
             f"{result.low:.2f} to {result.high:.2f}",
             f"{result.cpu_ratio:.2f}",
-            f"{result.goal:.2f}",
+            f"{result.goal:.2f}" if result.goal else "",
             "" if result.reached else "missed",
         )
         for result in results
@@ -105,7 +106,9 @@ def _plot(results: Sequence[Result], path: Path) -> None:
     spread = [[one.ratio - one.low for one in results], [one.high - one.ratio for one in results]]
     colours = ["tab:green" if one.ratio >= one.goal else "tab:red" for one in results]
     axes.barh(places, ratios, color=colours, xerr=spread, error_kw={"ecolor": "0.3", "capsize": 2})
-    axes.scatter([one.goal for one in results], places, marker="|", s=160, color="black", zorder=3, label="goal")
+    axes.scatter(
+        [one.goal or float("nan") for one in results], places, marker="|", s=160, color="black", zorder=3, label="goal"
+    )
     for place, result in enumerate(results):
         axes.annotate(f"{result.ratio:.2f}", (_PLOT_END, place), (8, 0), textcoords="offset points", va="center")
     axes.set_yticks(places, [result.name for result in results])

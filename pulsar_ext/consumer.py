@@ -242,6 +242,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
         """
         if self._splits:
+            if not isinstance(message, InnerMessage | pulsar.Message):
+                self._acks.topic_of(as_message_id(message))
             raise pulsar.CumulativeAcknowledgementNotAllowedError(
                 "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
                 "position up to which everything is acknowledged."

@@ -184,8 +184,13 @@ class Client(AsyncClientDoor):
         self._threads.end()
 
     def shutdown(self) -> None:
-        """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        """Release everything at once, without waiting for anything: what is pending is lost, as officially.
+
+        Whoever awaits a send or a receive is told `AlreadyClosed`.
+        """
         self.blocking.shutdown()
+        for producer in list(self._producers):
+            producer._forget()  # noqa: SLF001
         for receiving in list(self._receiving):
             receiving._feed.close()  # noqa: SLF001
         self._threads.end()

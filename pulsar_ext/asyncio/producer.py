@@ -45,6 +45,7 @@ class Producer(AsyncProducerDoor):
         self._room = room
         self._flying = self._queued = 0
         self._closing = False
+        self._unheard: set[asyncio.Future[MessageId]] = set()
         self._lane: ThreadPoolExecutor | None = None
 
     @shaped_like(pulsar.asyncio.Producer.send)
@@ -63,6 +64,8 @@ class Producer(AsyncProducerDoor):
             options = {**options, "disable_replication": False}
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageId] = loop.create_future()
+        self._unheard.add(future)
+        future.add_done_callback(self._unheard.discard)
         told = partial(mailbox().post, self._told, future, options.get("sequence_id"))
         self._flying += 1
         try:
@@ -73,6 +76,7 @@ class Producer(AsyncProducerDoor):
                     await self._send_in_lane(partial(self.blocking.send_async, content, told, **options))
         except Exception:
             self._flying -= 1  # it was refused, and nobody will tell more
+            future.cancel()
             raise
         return await future
 
@@ -109,6 +113,12 @@ class Producer(AsyncProducerDoor):
     async def __aexit__(self, *_: object) -> None:
         if not (self.blocking._closed or self._threads.ended):  # noqa: SLF001
             await self.close()
+
+    def _forget(self) -> None:
+        """Tell whoever awaits a send that it is closed: after a shutdown the C++ client tells nobody."""
+        for future in list(self._unheard):
+            if not future.done():
+                future.set_exception(PulsarException(pulsar.Result.AlreadyClosed))
 
     async def _empty_lane(self) -> None:
         """Let what waits for room be sent, and nothing new: closed beneath, it would never hear what became of it."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import inspect
 import threading
+import time
 from typing import Any
 
 import _pulsar
@@ -19,6 +20,7 @@ from pulsar_ext.admin import AsyncPulsarAdmin
 from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeReaderGroup, Reader
 
 _LISTENERS = {"message_listener", "reader_listener"}
+_SETTLE_SECONDS = 60.0
 _KINDS = (Consumer, GroupReader, Producer, RangeReaderGroup, Reader)
 
 
@@ -91,8 +93,9 @@ class AwaitedClient(Awaited):
     def close(self) -> None:
         """Close, and hear the outcome of the sends that have begun."""
         super().close()
+        deadline = time.monotonic() + _SETTLE_SECONDS
         while not self._loop.settled():
-            pass
+            assert time.monotonic() < deadline, "a send never heard what became of it"
 
     def end(self) -> None:
         """Close, and end the loop."""
@@ -156,8 +159,9 @@ class AwaitedProducer(Awaited):
     def close(self) -> None:
         """Close, and hear the outcome of the sends that have begun."""
         super().close()
+        deadline = time.monotonic() + _SETTLE_SECONDS
         while not self._loop.settled():
-            pass
+            assert time.monotonic() < deadline, "a send never heard what became of it"
 
 
 class AwaitedReceiver(Awaited):

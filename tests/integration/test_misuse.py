@@ -131,15 +131,17 @@ def interruptions():
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")
-@pytest.mark.parametrize("queue", [1000, 1, 0])
-@pytest.mark.parametrize("what", ["receive", "read_next"])
+@pytest.mark.parametrize(
+    ("what", "queue"),
+    [*((what, queue) for what in ("receive", "read_next") for queue in (1000, 1, 0)), ("loop", 1000), ("many", 1000)],
+)
 def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
     """A Ctrl-C every 10 ms while messages arrive: each ends a wait, and every message arrives once."""
     count = 400
     opened = (
-        client.subscribe(topic, "s", receiver_queue_size=queue)
-        if what == "receive"
-        else client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=queue)
+        client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=queue)
+        if what == "read_next"
+        else client.subscribe(topic, "s", receiver_queue_size=queue)
     )
     producer = client.create_producer(topic)
 
@@ -155,15 +157,21 @@ def test_an_interrupted_receive_loses_no_message(client, topic, what, queue):
     deadline = time.monotonic() + HANG_SECONDS
     with interruptions() as waiting:
         while len(received) < count and time.monotonic() < deadline:
-            message = None
+            came = None  # stored by the very next instruction: what this test drops itself is not what it looks for
             try:
                 waiting[:] = [True]
-                message = getattr(opened, what)()
+                if what == "loop":
+                    for came in opened:  # noqa: B007  # read below
+                        break
+                elif what == "many":
+                    came = opened.receive_many(7)
+                else:
+                    came = getattr(opened, what)()
             except KeyboardInterrupt:
                 interrupted += 1
             del waiting[:]
-            if message is not None:
-                received.append(int(message.data()))
+            if came is not None:
+                received += [int(message.data()) for message in (came if what == "many" else [came])]
     thread.join()
     assert received == list(range(count))
     assert interrupted
