@@ -21,7 +21,7 @@ from .nacks import Delayed
 from .resolver import is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .ack_keeper import AckKeeper
     from .acknowledging import Acknowledger
@@ -149,8 +149,7 @@ class Redelivery:
             return None
         self._scheduled = False  # before it is emptied: what comes later schedules anew
         letters = self.dead_letters
-        while self._refused:
-            since, refused = self._refused.popleft()
+        for since, refused in _drained(self._refused):
             if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
                 letters.send(refused)
             else:
@@ -190,6 +189,13 @@ class Redelivery:
         if self._splits and (isinstance(message_id, ChunkMessageId) or is_open(message_id)):
             return self._resolver.to_redeliver(self._acks.topic_of(message_id), message_id)
         return [message_id.inner]
+
+
+def _drained(kept: deque[Any]) -> Iterator[Any]:
+    """Take everything out, though another thread may clear it meanwhile."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield kept.popleft()
 
 
 class Screened:
