@@ -335,18 +335,18 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
         inner: the C++ id.
         topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
     """
+    data = inner.serialize()
+    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+        chunked = _new(ChunkMessageId, inner, data, _LIVE)
+        if topic is not None:
+            chunked._topic = topic()  # noqa: SLF001  # this module's own class
+        return chunked
     # Written out, because this runs for every message whose id is asked for.
     message_id = _create(MessageId)
-    if inner.batch_index() < 0:  # a chunked message is in no batch
-        data = inner.serialize()
-        if _FIRST_CHUNK_TAG in data and is_chunked(data):
-            message_id = _create(ChunkMessageId)
-        message_id._data = data  # noqa: SLF001
     message_id.inner = inner
     message_id.origin = _LIVE
+    message_id._data = data  # noqa: SLF001
     message_id._order = message_id._topic = None  # noqa: SLF001
-    if topic is not None and type(message_id) is ChunkMessageId:
-        message_id._topic = topic()  # noqa: SLF001
     return message_id
 
 
