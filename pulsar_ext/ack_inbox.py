@@ -68,14 +68,9 @@ class Inbox:
         for kept in (self.messages, self.ids, self.positions, self.position_ids):
             kept.clear()
 
-    def doubt(self) -> int:
-        """Let nothing be concluded from the numbers so far.
-
-        Returns:
-            The highest of them.
-        """
+    def doubt(self) -> None:
+        """Let nothing be concluded from the numbers so far."""
         self._doubtful = next(self.numbers)
-        return self._doubtful
 
     def take_messages(self) -> Taken:
         """Take the messages that were acknowledged one by one."""

@@ -187,6 +187,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
             self._owner = None
         next(self._numbers)
 
+    def _number_no_more(self) -> None:
+        """Number nothing from now on: something stands before the queue, or comes in the midst of it."""
+        self._owner = _NOBODY
+        next(self._numbers)
+
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
 
@@ -207,10 +212,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
                 acks.schedule()
         elif type(message) is MessageId and self._acks.takes(message):
             self._acks.put(self._acks.inbox.ids, message)
-        elif isinstance(message, InnerMessage):
-            self.acknowledge(self._message_of(message))
-        elif isinstance(message, pulsar.Message):
-            self.acknowledge(self._message_of(inner_message_of(message)))
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            self.acknowledge(self._own(message))
         else:
             self._acks.add_id(message)
 
@@ -253,10 +256,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             acks.put(acks.inbox.positions, message)
         elif type(message) is MessageId and acks.takes(message):
             acks.put(acks.inbox.position_ids, message)
-        elif isinstance(message, InnerMessage):
-            acks.put(acks.inbox.positions, self._message_of(message))
-        elif isinstance(message, pulsar.Message):
-            acks.put(acks.inbox.positions, self._message_of(inner_message_of(message)))
+        elif isinstance(message, InnerMessage | pulsar.Message):
+            acks.put(acks.inbox.positions, self._own(message))
         else:
             acks.add_cumulative(message)
 
@@ -306,8 +307,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         if self._closed:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
         if self._owner != _NOBODY:  # what comes again comes some time later, in the midst of what is numbered
-            self._owner = _NOBODY
-            next(self._numbers)
+            self._number_no_more()
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
         if isinstance(message, InnerMessage):
@@ -377,9 +377,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Note what is received from now on."""
         heard = Overheard(self)
         self._source = self._receive_call = heard
-        self._owner = _NOBODY
-        next(self._numbers)
+        self._number_no_more()
         return heard
+
+    def _own(self, message: Any) -> Message:
+        """Give a C++ message, or one of another consumer, as one of this consumer's."""
+        return self._message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))
 
     def _message_of(self, inner: Any) -> Message:
         message = self._message_class()

@@ -63,7 +63,7 @@ class RangeConsumer(Consumer):
         self._on_misrouted = on_misrouted
         self._filter = Filtered(self._source, self._receive_call, self._wanted)
         self._source = self._receive_call = self._filter
-        self._owner = 0  # what others get is missing between its messages: they cannot be numbered
+        self._number_no_more()  # what others get is missing between its messages
         refuse_after_fork(self)
         return self
 
