@@ -1,4 +1,4 @@
-"""Measure acknowledging and receiving many: `python -m benchmarks.acks [--rounds N] [--json] [--save] [--url … …]`.
+"""Measure acknowledging and receiving many: `python -m benchmarks.acks [--rounds N] [--only NAME] [--json] [--save] …`.
 
 Starts a broker of its own. Each path is compared with the official client's loop by turns, and the ratio is the median
 over the pairs. Then a proxy that reads the frames counts the acknowledgement commands that either client sends for
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _CALLS: Final = 200_000
+_QUEUED: Final = 150_000
+_QUEUED_SECONDS: Final = 1.5
+_WARM: Final = 1000
 _COUNTED: Final = 20_000
 _ACK: Final = 10
 """`BaseCommand.Type.ACK` of the wire protocol."""
@@ -48,8 +51,7 @@ def _subscribed(side: Side, suffix: str = "", **options: Any) -> Iterator[Any]:
         side.topic + suffix,
         f"bench-{side.lib.__name__}",
         initial_position=side.lib.InitialPosition.Earliest,
-        receiver_queue_size=5000,
-        **options,
+        **{"receiver_queue_size": 5000} | options,
     )
     try:
         yield consumer
@@ -92,31 +94,50 @@ def _many_acknowledged(consumer: Any, calls: int) -> None:
         left -= len(messages)
 
 
-def _case(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
-    """Make a case; messages that come one an entry are slow to come, so that fewer of them do."""
-
+def _case(name: str, official: Any, ours: Any, goal: float, calls: int, suffix: str = "", **options: Any) -> Case:
     @contextlib.contextmanager
     def prepare(side: Side, calls: int) -> Iterator[Any]:
         with _subscribed(side, suffix, **options) as consumer:
-            consumer.receive()
+            official(consumer, _WARM)  # so that what is done once, or now and then, has been done
+            if "receiver_queue_size" in options:
+                time.sleep(_QUEUED_SECONDS)
             run = official if side.lib is pulsar else ours
             yield lambda: run(consumer, calls)
 
     # All threads count: groups are sent by a thread of their own.
-    return Case(name, _CALLS // 5 if suffix else _CALLS, prepare, goal, threads=True)
+    return Case(name, calls, prepare, goal, threads=True)
+
+
+def _queued(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
+    """Make a case whose messages are in the client's queue already: the broker and the network have no part in it."""
+    size = {"receiver_queue_size": 2 * _QUEUED}
+    return _case(f"{name}, queued", official, ours, goal, _QUEUED, suffix, **options, **size)
+
+
+def _live(name: str, official: Any, ours: Any, goal: float = 0.0, suffix: str = "", **options: Any) -> Case:
+    """Make a case whose messages come from the broker; those that come one an entry are slow to come: fewer do."""
+    return _case(name, official, ours, goal, _CALLS // 5 if suffix else _CALLS, suffix, **options)
 
 
 _SHARED: Final = {"consumer_type": pulsar.ConsumerType.Shared}
 _GROUPED: Final = {"ack_group_time_ms": 100}
+_ONE: Final = "receive(), acknowledge(message)"
+_MANY: Final = "receive_many, acknowledge_many / receive(), acknowledge(message)"
 CASES: Final = (
-    _case("receive(), acknowledge(message), Exclusive, grouped", _loop, _loop, 1.5, **_GROUPED),
-    _case("receive(), acknowledge(message), Exclusive, default", _loop, _loop, 1.5),
-    _case("receive(), acknowledge(message), Shared", _loop, _loop, 1.0, **_SHARED),
-    _case("receive(), acknowledge(message), Exclusive, grouped, unbatched", _loop, _loop, 1.0, _UNBATCHED, **_GROUPED),
-    _case("receive(), acknowledge(message), Shared, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_SHARED),
-    _case("receive_many(1000) / receive()", _receive_loop, _many, 1.8),
-    _case("for message in consumer / receive()", _receive_loop, _iterate, 1.8),
-    _case("receive_many, acknowledge_many / receive(), acknowledge(message)", _loop, _many_acknowledged, 1.8),
+    _queued(f"{_ONE}, Exclusive, grouped", _loop, _loop, 1.5, **_GROUPED),
+    _queued(f"{_ONE}, Exclusive, default", _loop, _loop, 1.5),
+    _queued(f"{_ONE}, Shared", _loop, _loop, 1.5, **_SHARED),
+    _queued("receive_many(1000) / receive()", _receive_loop, _many, 1.8),
+    _queued("for message in consumer / receive()", _receive_loop, _iterate, 1.8),
+    _queued(_MANY, _loop, _many_acknowledged, 1.8),
+    _live(f"{_ONE}, Exclusive, grouped", _loop, _loop, 0.98, **_GROUPED),
+    _live(f"{_ONE}, Exclusive, default", _loop, _loop, 0.98),
+    _live(f"{_ONE}, Shared", _loop, _loop, 0.98, **_SHARED),
+    _live(f"{_ONE}, Exclusive, grouped, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_GROUPED),
+    _live(f"{_ONE}, Shared, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_SHARED),
+    _live("receive_many(1000) / receive()", _receive_loop, _many),
+    _live("for message in consumer / receive()", _receive_loop, _iterate),
+    _live(_MANY, _loop, _many_acknowledged),
 )
 
 
@@ -186,18 +207,19 @@ def main() -> int:
     """Measure, print, and save if asked to; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.acks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15, help="pairs of runs for each path (15)")
+    parser.add_argument("--only", default="", metavar="NAME", help="only paths whose name contains this")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--save", action="store_true", help="write RESULTS-acks.md beside this program")
     parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
     arguments = parser.parse_args()
     with _broker(arguments.url) as (url, admin_url):
-        results, counts = _measure(url, admin_url, arguments.rounds)
+        results, counts = _measure(url, admin_url, arguments.rounds, arguments.only)
     page = _page(results, counts)
     if arguments.as_json:
         print(json.dumps({"results": [asdict(one) for one in results], "commands": counts}, indent=1))
     else:
         print(page)
-    if arguments.save:
+    if arguments.save and not arguments.only:
         Path(__file__).with_name("RESULTS-acks.md").write_text(page, encoding="utf-8")
     return 0 if all(result.reached for result in results) else 1
 
@@ -205,7 +227,7 @@ def main() -> int:
 Counts = list[tuple[str, float, float, float, float]]
 
 
-def _measure(url: str, admin_url: str, rounds: int) -> tuple[list[Result], Counts]:
+def _measure(url: str, admin_url: str, rounds: int, only: str) -> tuple[list[Result], Counts]:
     topic = f"bench-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as clients:
         sides = []
@@ -213,12 +235,12 @@ def _measure(url: str, admin_url: str, rounds: int) -> tuple[list[Result], Count
             client = lib.Client(url, logger=_logger(), **options)
             clients.callback(client.close)
             sides.append(Side(lib, client, topic, topic))
-        fill(sides[0].client, topic, _CALLS + _COUNTED)
+        fill(sides[0].client, topic, _CALLS + _COUNTED + _WARM)
         producer = sides[0].client.create_producer(topic + _UNBATCHED, block_if_queue_full=True)
         for _ in repeat(None, _CALLS // 2):
             producer.send_async(b"x" * 100, None)
         producer.flush()
-        results = [measure(case, (sides[0], sides[1]), rounds) for case in CASES]
+        results = [measure(case, (sides[0], sides[1]), rounds) for case in CASES if only in case.name]
     counts: Counts = []
     for name, suffix, options in (
         ("Exclusive, batches of 500", "", _GROUPED),
@@ -226,6 +248,8 @@ def _measure(url: str, admin_url: str, rounds: int) -> tuple[list[Result], Count
         ("Exclusive, unbatched", _UNBATCHED, _GROUPED),
         ("Shared, unbatched", _UNBATCHED, _SHARED),
     ):
+        if only:
+            break
         both = [_count(lib, url, admin_url, topic + suffix, **options) for lib in (pulsar, pulsar_ext)]
         counts.append((name, both[0][0], both[1][0], both[0][1], both[1][1]))
     return results, counts

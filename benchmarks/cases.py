@@ -58,8 +58,9 @@ def _subscribed(side: Side, **options: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _received(side: Side, calls: int, **options: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Give a consumer and the messages that it has received."""
+    """Give a consumer that acknowledges, and the messages that it has received since."""
     with _subscribed(side, **options) as consumer:
+        consumer.acknowledge(consumer.receive(_TIMEOUT_MILLIS))
         yield consumer, [consumer.receive(_TIMEOUT_MILLIS) for _ in range(calls)]
 
 

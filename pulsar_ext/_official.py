@@ -269,7 +269,7 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     _receive_call: Any
     _inbox: Any
     _acks: Any
-    _numbered: Any
+    _quick: Any
     _redelivery: Any
 
     def __init__(self) -> None:
@@ -517,7 +517,7 @@ def _in_child() -> None:
         if isinstance(handle, ConsumerDoor | ReaderDoor):
             handle._source = handle._receive_call = refusal
             if isinstance(handle, ConsumerDoor):
-                handle._inbox = handle._acks = handle._redelivery = handle._numbered = refusal
+                handle._inbox = handle._acks = handle._redelivery = handle._quick = refusal
         elif isinstance(handle, ClientDoor):
             handle._keeper = refusal  # its lock may have been held at the fork, for good
         elif isinstance(handle, ProducerDoor):

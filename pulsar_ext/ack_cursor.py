@@ -40,17 +40,24 @@ class Cursor:
         self.looked = 0.0
         self.behind = 0
 
+    def add_singles(self, entries: list[Entry], ids: list[Any]) -> None:
+        """Acknowledge single messages by their C++ ids."""
+        self.live.update(zip(entries, ids, strict=True))
+        self.tracker.add_wholes(entries)
+
     def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
         """Give what leaves to the C++ consumer, and keep it for a while."""
-        self.sent.add(leaving, now)
-        self.wire.send(inner, leaving, self.live)
+        live, self.live = self.live, {}  # all that waits leaves
+        self.sent.add(leaving, now, live)
+        self.wire.send(inner, leaving, live)
         if leaving.cumulative is not None:
             self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
             upto = leaving.cumulative
             self.unconfirmed = {entry: part for entry, part in self.unconfirmed.items() if entry > upto}
             self.unconfirmed[upto] = None
-        for entry in leaving.whole:
-            self.unconfirmed[entry] = None
+            self.firsts = {entry: first for entry, first in self.firsts.items() if entry > upto}
+        self.unconfirmed.update(dict.fromkeys(leaving.whole))
+        for entry in leaving.whole if self.firsts else ():
             if (first := self.firsts.pop(entry, None)) is not None:
                 self.unconfirmed[first] = None
         for entry, size, bits in leaving.indexes:
@@ -61,18 +68,21 @@ class Cursor:
 
     def hand_over_again(self, inner: Any, now: float, *, keep: bool) -> None:
         """Give it once more what may have been lost with a connection, and keep it for yet another time or not."""
+        live = self.sent.ids
         again = self.sent.take()
         if again:
             if keep:
-                self.sent.add(again, now)
-            self.wire.send(inner, again, self.live)
+                self.sent.add(again, now, live)
+            self.wire.send(inner, again, live)
+
+    def hand_over_missing(self, inner: Any, missing: Leaving) -> None:
+        """Give it once more what the broker does not show, and flush."""
+        self.wire.send(inner, missing, self.sent.ids)
+        self.wire.flush(inner)
 
     def expire(self, now: float) -> None:
         """Forget what has surely arrived."""
         self.sent.expire(now)
-        if not self.sent and not self.tracker.pending:
-            self.live.clear()
-            self.firsts.clear()
 
     def forget(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""

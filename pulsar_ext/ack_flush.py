@@ -198,17 +198,13 @@ class Overheard:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._source, self._call = consumer._source, consumer._receive_call  # noqa: SLF001
-        self._owner = consumer._owner  # noqa: SLF001
+        self._numbering = consumer._numbering  # noqa: SLF001
         self._heard: list[Any] = []
-        self._ahead: list[Any] = []
-        """What a `for` loop had fetched before."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        if self._consumer._take_ahead(self._ahead, 1):  # noqa: SLF001  # its other half
-            return self._ahead[-1].inner
         for inner in self._source:
             self._heard.append(inner)
             return inner
@@ -216,22 +212,19 @@ class Overheard:
 
     def __call__(self, millis: int) -> Any:
         """Receive as the consumer does."""
-        if self._consumer._take_ahead(self._ahead, 1):  # noqa: SLF001  # its other half
-            return self._ahead[-1].inner
         for inner in map(self._call, (millis,)):
             self._heard.append(inner)
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def note(self, messages: list[Any], since: int) -> None:
-        """Hear messages that the consumer received in another way: those of a list from a place on."""
-        if messages is not self._ahead:
-            self._heard += [message.inner for message in messages[since:]]
+    def note(self, messages: list[Any]) -> None:
+        """Hear messages that the consumer received in another way."""
+        self._heard += [message.inner for message in messages]
 
     def end(self) -> list[Any]:
         """Listen no more, and give what was heard."""
         consumer = self._consumer
         consumer._source, consumer._receive_call = self._source, self._call  # noqa: SLF001
-        consumer._owner = self._owner  # noqa: SLF001
-        consumer._number_anew()  # noqa: SLF001
-        return self._ahead + [consumer._message_of(inner) for inner in self._heard]  # noqa: SLF001
+        consumer._numbering = self._numbering  # noqa: SLF001
+        consumer._number(on=consumer._acks.inbox.numbering)  # noqa: SLF001
+        return [consumer._message_of(inner) for inner in self._heard]  # noqa: SLF001

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .acks import Entry
 
-__all__ = ["gather", "gather_numbered", "says_all"]
+__all__ = ["gather", "gather_numbered", "says_all", "singles"]
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
 _SHAPE = re.compile(
@@ -33,6 +33,36 @@ def says_all(data: bytes) -> bool:
     if match is None or match[8] is not None:
         return False
     return match[5] is None or (match[7] is not None and _number(match[7]) > _number(match[6]))
+
+
+def singles(ids: Sequence[bytes]) -> tuple[int, list[Entry]] | None:
+    """Read serialized ids at once, if they are of single messages of one ledger that differ in nothing but the entry.
+
+    Args:
+        ids: what `serialize()` of C++ ids gave.
+
+    Returns:
+        The partition, -1 if none, and the entries; None if the ids are others, or have to be read one by one.
+    """
+    match = _SHAPE.fullmatch(ids[0]) if ids else None
+    if match is None or match[5] is not None or match[8] is not None:
+        return None
+    size, start, stop = len(ids[0]), match.start(3), match.end(3)
+    joined, count = b"".join(ids), len(ids)
+    if set(map(len, ids)) != {size}:
+        return None
+    for at in (*range(start), *range(stop, size)):
+        if joined[at::size] != ids[0][at : at + 1] * count:
+            return None
+    # The entries' octets, by their place: all but the last say that more follow.
+    places = [joined[at::size] for at in range(start, stop)]
+    if max(places[-1]) > 0x7F or any(min(place) < 0x80 for place in places[:-1]):  # noqa: PLR2004  # seven bits each
+        return None
+    entries = [octet & 0x7F for octet in places[0]]
+    for shift, place in enumerate(places[1:], 1):
+        entries = [entry | (octet & 0x7F) << 7 * shift for entry, octet in zip(entries, place, strict=True)]
+    ledger = _number(match[2])
+    return (-1 if match[4] is None else _number(match[4])), [(ledger, entry) for entry in entries]
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:

@@ -5,22 +5,24 @@ consumer's only thread receives are numbered. They come out of one queue, where 
 side in their order: if the first and the last of some messages with consecutive numbers are as far apart in their batch
 as their numbers are, then those between are the ones between, and need not be asked.
 
-That holds while nothing comes out of order. A number is therefore left out wherever something was received in another
-way; messages of several partitions or topics share a queue, and are asked; so is everything that was numbered before
-the connection may have been a new one (`doubt()`), or before a message was negatively acknowledged (see `Consumer`).
+Whatever else is taken out in between only puts the ends further apart, and then nothing is concluded. What has to be
+ruled out is that messages come again, or in no order: a number is left out at a seek and at a redelivery, each thread
+numbers with numbers of its own, nothing is numbered after a negative acknowledgement or where several threads receive
+(see `Consumer`), messages of several partitions or topics are asked, and so is everything that was numbered before the
+connection may have been a new one (`doubt()`).
 """
 
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._official import InnerMessage, InnerMessageId
-from .ack_ids import gather, gather_numbered
+from .ack_ids import gather, gather_numbered, singles
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .acks import Entry
     from .message import Message
@@ -30,10 +32,24 @@ __all__ = ["Inbox", "Taken"]
 
 _MOST = 1 << 40
 _FIRST = count(1, _MOST)
-"""Each consumer has numbers of its own: a message may be acknowledged by another consumer than it came from."""
+"""Whoever numbers has numbers of its own: a message may be acknowledged by another consumer than it came from, and a
+thread that was the only one to receive may still wait for its last message when another one is."""
 
-Taken = tuple["Iterable[tuple[int, Entry, int, int, int]]", "Callable[[int], Any]", "Callable[[int], str | None]"]
-"""What `ack_ids.gather()` found, what gives the C++ id at a place, and what gives its topic where there are several."""
+
+class Taken(NamedTuple):
+    """What was taken out of an inbox."""
+
+    found: Iterable[tuple[int, Entry, int, int, int]]
+    """As `ack_ids.gather()` gives it."""
+    id_at: Callable[[int], Any]
+    """Gives the C++ id at a place."""
+    topic_at: Callable[[int], str | None]
+    """Gives the topic of a place where there are several."""
+    at_hand: bool = False
+    """Whether the ids are the C++ client's own."""
+    singles: tuple[int, list[Entry], list[Any]] | None = None
+    """Instead, if all are single messages of one partition: it, their entries and their C++ ids."""
+
 
 _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
@@ -54,9 +70,11 @@ class Inbox:
         """Acknowledged with everything before them."""
         self.position_ids: list[MessageId] = []
         """The same, by ids that were handed out."""
-        first = next(_FIRST)
-        self.numbers = count(first)
-        self._doubtful, self._end = first, first + _MOST
+        self.numbering = False
+        """Whether messages are numbered as they are received."""
+        self._doubtful = 0
+        self._own = 0, count()
+        """Below which no number tells anything, and the next numbers; stored at once, for any thread may begin."""
         self._one = isinstance(topics, str)
         self._mixes = not self._one or not TopicName.parse(topics).is_partition
 
@@ -68,17 +86,28 @@ class Inbox:
         for kept in (self.messages, self.ids, self.positions, self.position_ids):
             kept.clear()
 
+    def begin(self) -> Iterator[int]:
+        """Give the numbers for a thread that receives from now on; others than these tell nothing any more."""
+        first = next(_FIRST)
+        numbers = count(first)
+        self._own = first, numbers
+        return numbers
+
+    def leave_out(self) -> int:
+        """Leave a number out: what follows is not behind what came."""
+        return next(self._own[1])
+
     def doubt(self) -> None:
         """Let nothing be concluded from the numbers so far."""
-        self._doubtful = next(self.numbers)
+        self._doubtful = self.leave_out()
 
     def take_messages(self) -> Taken:
         """Take the messages that were acknowledged one by one."""
-        return self._read(_taken(self.messages))
+        return self._read(_taken(self.messages), at_once=True)
 
     def take_positions(self) -> Taken:
         """Take the messages that were acknowledged with everything before them."""
-        return self._read(_taken(self.positions))
+        return self._read(_taken(self.positions), at_once=False)
 
     def take_ids(self) -> Taken:
         """Take the ids that were acknowledged one by one."""
@@ -88,24 +117,37 @@ class Inbox:
         """Take the ids that were acknowledged with everything before them."""
         return _read_ids(_taken(self.position_ids))
 
-    def _read(self, taken: list[Message]) -> Taken:
+    def _read(self, taken: list[Message], *, at_once: bool) -> Taken:
+        ids: list[Any] = [None] * len(taken)
+
         def read(start: int, stop: int) -> list[bytes]:
-            return list(map(_serialize, map(_message_id, [one.inner for one in taken[start:stop]])))
+            ids[start:stop] = map(_message_id, [one.inner for one in taken[start:stop]])
+            return list(map(_serialize, ids[start:stop]))
 
-        def id_at(at: int) -> Any:
-            return _message_id(taken[at].inner)
+        id_at = ids.__getitem__
 
-        if self._one:
-            numbers = [one.number for one in taken]
-            own = range(self._doubtful + 1, self._end)
-            found = gather_numbered(numbers, read, own, mixed=self._mixes)
-            return found, id_at, lambda _: None
-        each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-        return each, id_at, lambda at: taken[at].topic_name()
+        if not self._one:
+            each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
+            return Taken(each, id_at, lambda at: taken[at].topic_name(), at_hand=True)
+        if at_once and singles(read(0, 1)) is not None:  # then probably all are, and numbers spare nothing
+            data = read(0, len(taken))
+            if (all_singles := singles(data)) is not None:
+                return Taken((), id_at, _no_topic, at_hand=True, singles=(*all_singles, ids))
+            return Taken(gather(data), id_at, _no_topic, at_hand=True)
+        if not self.numbering:
+            return Taken(gather(read(0, len(taken))), id_at, _no_topic, at_hand=True)
+        numbers = [one.number for one in taken]
+        first = self._own[0]
+        own = range(max(self._doubtful + 1, first), first + _MOST)
+        return Taken(gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic, at_hand=True)
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:
-    return gather([one.serialize() for one in taken]), lambda at: taken[at].inner, lambda _: None
+    return Taken(gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
+
+
+def _no_topic(_: int) -> None:
+    return None
 
 
 def _taken(kept: list[Any]) -> list[Any]:

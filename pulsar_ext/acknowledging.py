@@ -29,13 +29,13 @@ from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Callable
 
     from .ack_inbox import Taken
     from .ack_keeper import AckKeeper
     from .acks import Entry, Leaving
     from .client import Client
+    from .consumer import Consumer
     from .message import Message
 
 __all__ = ["Acknowledger"]
@@ -47,6 +47,7 @@ _OFFICIAL_MILLIS = 100
 _SHORTEST_HOLD_MILLIS = 25
 _AT_HAND = 256
 """So many messages are held at most until their ids are read: more of them would not stay in the processor's cache."""
+_AT_HANDS = 8 * _AT_HAND
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
 _SLEPT_SECONDS = 0.085
@@ -106,8 +107,8 @@ class Acknowledger:
         self.lock = threading.RLock()
         self.inner: Any = None
         self._ticked: float | None = None
-        self._rest: weakref.WeakMethod[Callable[[], None]] | None = None
-        self._number, self._numbered = 0, 0.0
+        self._consumer: Callable[[], Consumer | None] = lambda: None
+        self._acknowledged = 0.0
         self._down = False
         self._redeliver: list[float] = []
         self._left = 0.0
@@ -129,13 +130,13 @@ class Acknowledger:
             self.inbox.doubt()
         self.scheduled = True
         self._keeper.watch(self)
+        if not self.inbox.numbering and (consumer := self._consumer()) is not None:
+            self._acknowledged, self.inbox.numbering = time.monotonic(), True
+            consumer._number(on=True)  # noqa: SLF001  # its other half
 
-    def follow(self, rest: weakref.WeakMethod[Callable[[], None]]) -> None:
-        """Watch the connection while messages are received and numbered; call `rest` when there were none lately."""
-        self._rest = rest
-        self._numbered = time.monotonic()
-        if not self.scheduled:
-            self.schedule()
+    def numbers_for(self, consumer: Callable[[], Consumer | None]) -> None:
+        """Take the consumer that may number what it receives, and does so while there are acknowledgements."""
+        self._consumer = consumer
 
     def add_messages(self, messages: list[Message]) -> None:
         """Acknowledge messages."""
@@ -163,13 +164,17 @@ class Acknowledger:
 
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
-        with self.lock:
-            if self._closed:
-                self.inbox.clear()
-                raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
-            self._absorb()
-            if self._count >= self._max_size and self._is_connected():
-                self._leave(time.monotonic(), force=self._forces)
+        # Where the keeper's thread is at work, these can wait until it has done, unless they become many.
+        if self.lock.acquire(blocking=self.limit < _AT_HAND or len(self.inbox) >= _AT_HANDS):
+            try:
+                if self._closed:
+                    self.inbox.clear()
+                    raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
+                self._absorb()
+                if self._count >= self._max_size and self._is_connected():
+                    self._leave(time.monotonic(), force=self._forces)
+            finally:
+                self.lock.release()
         if not self.scheduled:
             self.schedule()
 
@@ -259,8 +264,7 @@ class Acknowledger:
         """Send once more what the broker does not show."""
         with self.lock:
             if self._is_connected():
-                cursor.hand_over(self.inner, missing, time.monotonic())
-                cursor.wire.flush(self.inner)
+                cursor.hand_over_missing(self.inner, missing)
 
     def leave_now(self) -> None:
         """Hand over everything that waits, without flushing it out of the C++ client."""
@@ -346,8 +350,8 @@ class Acknowledger:
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self._is_connected()
             self._watch_connection(now, connected=connected)
-            self._watch_numbers(now)
             self._absorb()
+            self._watch_numbers(now)
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
             if connected and self._group.is_due(pending, now):
                 self._leave(now, force=self._forces)
@@ -359,7 +363,7 @@ class Acknowledger:
                 pending
                 or self._down
                 or (self._splits and self._chunks)
-                or self._rest is not None
+                or self.inbox.numbering
                 or any(cursor.sent or cursor.reached for cursor in self._cursors.values())
             )
         if connected:
@@ -381,9 +385,11 @@ class Acknowledger:
 
     def _absorb(self) -> None:
         """Read what is in the inbox."""
-        inbox = self.inbox
-        if self._ticked is None or time.monotonic() - self._ticked > _SLEPT_SECONDS:
+        inbox, now = self.inbox, time.monotonic()
+        if self._ticked is None or now - self._ticked > _SLEPT_SECONDS:
             inbox.doubt()
+        if len(inbox):
+            self._acknowledged = now
         if inbox.messages:
             self._count += len(inbox.messages)
             self._add(inbox.take_messages())
@@ -392,20 +398,24 @@ class Acknowledger:
             self._add(inbox.take_ids())
         if inbox.positions or inbox.position_ids:
             self._count += 1
-        for found, _, topic_at in (inbox.take_positions(), inbox.take_position_ids()):
-            for partition, entry, size, bits, at in found:
-                to = self._cursor_of(topic_at(at), partition)
+        for taken in (inbox.take_positions(), inbox.take_position_ids()):
+            for partition, entry, size, bits, at in taken.found:
+                to = self._cursor_of(taken.topic_at(at), partition)
                 to.tracker.add_cumulative(entry, bits.bit_length() - 1, max(size, 0))
 
     def _add(self, taken: Taken) -> None:
-        found, id_at, topic_at = taken
-        for partition, entry, size, bits, at in found:
-            to = self._cursors.get(partition) or self._cursor_of(topic_at(at), partition)
+        if taken.singles is not None:
+            partition, entries, ids = taken.singles
+            self._cursor_of(None, partition).add_singles(entries, ids)
+        for partition, entry, size, bits, at in taken.found:
+            to = self._cursors.get(partition) or self._cursor_of(taken.topic_at(at), partition)
             if size > 0:
                 to.tracker.add_bits(entry, size, bits)
                 continue
-            if size < 0:  # chunked: only its live id knows every chunk
-                to.live[entry] = id_at(at)
+            if size == 0 and taken.at_hand:
+                to.live[entry] = taken.id_at(at)
+            elif size < 0:  # chunked: only its live id knows every chunk
+                to.live[entry] = taken.id_at(at)
                 data = bytes(to.live[entry].serialize())
                 self._note_first(to, entry, data)
                 self._chunks = True
@@ -505,20 +515,16 @@ class Acknowledger:
                 self.inner.redeliver_unacknowledged_messages()
 
     def _watch_numbers(self, now: float) -> None:
-        """Let the consumer number no more messages when it has received none for a while."""
-        if self._rest is not None:
-            before, self._number = self._number, next(self.inbox.numbers)
-            if self._number > before + 1:
-                self._numbered = now
-            elif now - self._numbered > _IDLE_SECONDS:
-                self.number_anew()
-                self._rest = None
+        """Let the consumer number no more messages when none was acknowledged for a while."""
+        if self.inbox.numbering and now - self._acknowledged > _IDLE_SECONDS:
+            self.inbox.numbering = False
+            if (consumer := self._consumer()) is not None:
+                consumer._number(on=False)  # noqa: SLF001  # its other half
 
     def number_anew(self) -> None:
         """Tell the consumer that what follows is not behind what came."""
-        rest = None if self._rest is None else self._rest()
-        if rest is not None:
-            rest()
+        if (consumer := self._consumer()) is not None:
+            consumer._number_anew()  # noqa: SLF001  # its other half
 
     def _reconnected(self, now: float) -> None:
         """Send again what may have been lost, and look a little later whether the broker has it."""

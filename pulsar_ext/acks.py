@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["NOTHING", "AckTracker", "Entry", "Group", "Leaving", "SentAcks"]
 
@@ -152,9 +152,18 @@ class AckTracker:
         """Acknowledge a whole entry."""
         if entry in self._whole or self._is_covered(entry):
             return False
-        self._drop_partial(entry)
+        if self._partial:
+            self._drop_partial(entry)
         self._whole[entry] = None
         return True
+
+    def add_wholes(self, entries: list[Entry]) -> None:
+        """Acknowledge whole entries."""
+        if self._partial or self._cumulative is not None:
+            for entry in entries:
+                self.add_whole(entry)
+        else:
+            self._whole.update(dict.fromkeys(entries))
 
     def add_bits(self, entry: Entry, size: int, bits: int) -> bool:
         """Acknowledge messages of a batch of `size`, one bit each."""
@@ -311,15 +320,15 @@ class SentAcks:
 
     def __init__(self, seconds: float, limit: int = 50_000) -> None:
         self._seconds, self._limit = seconds, limit
-        self._sent: deque[tuple[float, Leaving]] = deque()
+        self._sent: deque[tuple[float, Leaving, Mapping[Entry, Any]]] = deque()
         self._count = 0
 
     def __bool__(self) -> bool:
         return bool(self._sent)
 
-    def add(self, leaving: Leaving, now: float) -> None:
-        """Keep what left at the time `now`, in seconds of any steady clock."""
-        self._sent.append((now, leaving))
+    def add(self, leaving: Leaving, now: float, ids: Mapping[Entry, Any]) -> None:
+        """Keep what left at the time `now`, in seconds of any steady clock, and by which ids."""
+        self._sent.append((now, leaving, ids))
         self._count += len(leaving)
         while self._count > self._limit and len(self._sent) > 1:
             self._count -= len(self._sent.popleft()[1])
@@ -329,13 +338,18 @@ class SentAcks:
         while self._sent and now - self._sent[0][0] > self._seconds:
             self._count -= len(self._sent.popleft()[1])
 
+    @property
+    def ids(self) -> dict[Entry, Any]:
+        """By which ids the kept entries left."""
+        return {entry: one for _, _, ids in self._sent for entry, one in ids.items()}
+
     def take(self) -> Leaving:
         """Give everything that is kept, as one, and keep nothing."""
         merged = NOTHING
         if self._sent:
-            cumulative = max((one.cumulative for _, one in self._sent if one.cumulative is not None), default=None)
-            whole = tuple(entry for _, one in self._sent for entry in one.whole)
-            indexes = tuple(part for _, one in self._sent for part in one.indexes)
+            cumulative = max((one.cumulative for _, one, _ in self._sent if one.cumulative is not None), default=None)
+            whole = tuple(entry for _, one, _ in self._sent for entry in one.whole)
+            indexes = tuple(part for _, one, _ in self._sent for part in one.indexes)
             merged = NOTHING.merged(Leaving(cumulative, whole, indexes))
         self._sent.clear()
         self._count = 0

@@ -42,7 +42,6 @@ from .producer_factory import make_producer
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
 from .reader import Reader
-from .receiving_many import gathering_policy
 from .redelivery import take_over_redelivery
 from .resolver import Resolver
 from .skip import Skipper, SkipResult
@@ -208,9 +207,6 @@ class Client(ClientDoor):
         )
         # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
         named["batch_index_ack_enabled"] = True
-        gathers = named["batch_receive_policy"] is None and named["receiver_queue_size"] != 0
-        if gathers:
-            named["batch_receive_policy"] = gathering_policy()
         redelivery = take_over_redelivery(self, self._keeper, named, acks, splits=splits)
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
@@ -241,7 +237,6 @@ class Client(ClientDoor):
             redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
             numbers=not named["unacked_messages_timeout_ms"],
-            gathers=gathers,
         )
         acks.attach(consumer.inner)
         looks_ahead = named["receiver_queue_size"] != 0 and not listener

@@ -8,9 +8,7 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +28,6 @@ from .ack_flush import AckScope, Overheard, flush_acks
 from .callbacks import refuse_in_callback
 from .message import Message
 from .message_id import MessageId, Origin, from_inner
-from .receiving import Receiving
 from .receiving_many import ReceivingMany
 from .redelivery import Screened
 from .resolver import as_message_id, seek_target
@@ -45,8 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-_NOBODY = 0
-"""The number of no thread."""
+_NOT_YET: tuple[int | None, Any, Any] = (None, (), ())
+"""Nobody numbers what is received, and the next thread that receives may."""
+_NEVER: tuple[int | None, Any, Any] = (0, (), ())
+"""Nobody may."""
 
 
 class Consumer(ReceivingMany, ConsumerDoor):
@@ -54,18 +53,15 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     __slots__ = (
         "_acks",
-        "_ahead",
         "_answers",
         "_batches",
         "_client",
         "_closed",
-        "_gathers",
         "_inbox",
         "_many",
         "_message_class",
-        "_numbered",
-        "_numbers",
-        "_owner",
+        "_numbering",
+        "_quick",
         "_receive_call",
         "_redelivery",
         "_source",
@@ -79,14 +75,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._closed = False
         self._message_class = Message
         self._many = {}
-        self._ahead = deque()
-        self._gathers = None
-        self._source = self._receive_call = self._inbox = self._acks = self.inner
+        self._source = self._quick = self._receive_call = self._inbox = self._acks = self.inner
         self._answers: Any = None
         self._splits = False
         self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}
-        self._numbers, self._numbered, self._owner = itertools.count(), self._source, _NOBODY
+        self._numbering = _NEVER
 
     @classmethod
     def _of(
@@ -101,7 +95,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
         redelivery: Redelivery,
         queued: bool = True,
         numbers: bool = False,
-        gathers: bool = False,
     ) -> Self:
         """Take over an official consumer.
 
@@ -115,7 +108,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
-            gathers: whether it was subscribed with `gathering_policy()`.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -124,17 +116,17 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = splits
         self._batches = {}
         self._many = {}
-        self._ahead = deque()
         self._acks, self._inbox = acks, acks.inbox.messages
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
-        self._gathers = self._receive_call if gathers else None
-        self._numbers = acks.inbox.numbers
-        self._numbered = zip(self._source, self._numbers, strict=False)
-        self._owner = None if numbers and queued and not redelivery.screens else _NOBODY
+        self._numbering = _NEVER
         if redelivery.screens:
             self._source = self._receive_call = Screened(self._source, self._receive_call, redelivery.screen)
+        elif numbers and queued:
+            self._numbering = _NOT_YET
+            acks.numbers_for(weakref.ref(self))
+        self._quick = self._source
         refuse_after_fork(self)
         return self
 
@@ -150,47 +142,58 @@ class Consumer(ReceivingMany, ConsumerDoor):
             pulsar.Timeout: no message came in time.
             pulsar.AlreadyClosed: it is closed.
         """
-        if get_ident() == self._owner and (
-            timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS)
-        ):
+        if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
             message = self._message_class()
+            quick = self._quick
             try:
-                for message.inner, message.number in self._numbered:
-                    return message
+                if quick is not None:
+                    for message.inner in quick:
+                        return message
+                else:
+                    owner, numbered, _ = self._numbering
+                    if get_ident() == owner:
+                        for message.inner, message.number in numbered:
+                            return message
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
-        if self._ahead and self._receive_call is self._gathers:
-            try:
-                for message in iter(self._ahead.popleft, None):
-                    return message  # no call on the way out, where a Ctrl-C would lose it
-            except IndexError:  # another thread was faster
-                pass
-        self._leave_number_out()
-        return Receiving._receive(self, timeout_millis)  # noqa: SLF001  # our own base
+        self._number_if_right()
+        return self._receive(timeout_millis)
 
-    def _leave_number_out(self) -> None:
-        """Say that the next message is received without a number; begin to number those after it, where that is right.
+    # Messages are numbered while they are acknowledged, if one thread receives them. Then `_quick` is None, and
+    # `_numbering` has that thread, a source of messages with numbers, and the numbers: in one store, so that whatever
+    # other threads do, a thread's messages get numbers of its own. Otherwise `_quick` is the source of messages.
 
-        A thread of its own, for good: what several threads receive comes in no order.
+    def _number_if_right(self) -> None:
+        """Begin to number what this thread receives after the next message, or have nothing numbered.
+
+        Nothing for good, if several threads receive: their messages come in no order.
         """
-        next(self._numbers)
-        if self._owner is None:
-            self._owner = get_ident()
-            self._acks.follow(weakref.WeakMethod(self._number_anew))
-        elif self._owner != get_ident():
-            self._owner = _NOBODY
+        owner, thread = self._numbering[0], get_ident()
+        if owner is None and self._acks.inbox.numbering:
+            numbers = self._acks.inbox.begin()
+            self._numbering = (thread, zip(self._source, numbers, strict=False), numbers)
+        elif owner != thread:
+            if owner is not None:
+                self._numbering = _NEVER
+            self._quick = self._source
+
+    def _number(self, *, on: bool) -> None:
+        """Begin to number what is received, or end it for a while."""
+        self._number_anew()
+        self._quick = None if on and self._numbering is _NOT_YET else self._source
 
     def _number_anew(self) -> None:
-        """Number nothing before the next message was received: what follows is not behind what came."""
-        if self._owner != _NOBODY:
-            self._owner = None
-        next(self._numbers)
+        """Conclude nothing from the numbers of what came and what follows: it is not behind what came."""
+        if self._numbering is not _NEVER:
+            self._numbering = _NOT_YET
+        self._acks.inbox.leave_out()
 
     def _number_no_more(self) -> None:
         """Number nothing from now on: something stands before the queue, or comes in the midst of it."""
-        self._owner = _NOBODY
-        next(self._numbers)
+        self._numbering = _NEVER
+        self._acks.inbox.leave_out()
+        self._quick = self._source
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
@@ -306,7 +309,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._closed:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
-        if self._owner != _NOBODY:  # what comes again comes some time later, in the midst of what is numbered
+        if self._numbering is not _NEVER:  # what comes again comes some time later, in the midst of what is numbered
             self._number_no_more()
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
@@ -322,7 +325,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
         self._forget_answers()
-        self._forget_many()
+        self._many.clear()
         self._batches.clear()
         self._number_anew()
         self._acks.flush()
@@ -345,7 +348,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         target = seek_target(self._client.resolver, self._topics, messageid)
         self._acks.flush_before_seek()
         self._forget_answers()
-        self._forget_many()
+        self._many.clear()
         self._batches.clear()
         self._number_anew()
         self.inner.seek(target)

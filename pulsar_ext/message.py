@@ -15,7 +15,7 @@ from pulsar.schema import BytesSchema
 from ._official import MessageDoor, inner_message_of, wrap_batch
 from ._wire import fields
 from .errors import InvalidMessageId, InvalidUse
-from .message_id import MessageId, from_inner
+from .message_id import MessageId, id_of
 
 __all__ = ["Message", "MessageBatch", "adopt_message", "message_class"]
 
@@ -36,8 +36,7 @@ class Message(MessageDoor):
 
     def message_id(self) -> MessageId:
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
-        inner = self.inner
-        return from_inner(inner.message_id(), inner.topic_name)
+        return id_of(self.inner)
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name

@@ -15,7 +15,7 @@ import enum
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._official import InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
+from ._official import InnerMessage, InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
 from ._wire import MessageIdData, decode, encode
 from .errors import InvalidMessageId
 
@@ -28,6 +28,7 @@ __all__ = [
     "Origin",
     "from_inner",
     "id_in_batch",
+    "id_of",
     "ids_in_batch",
     "is_chunked",
     "plain_from_inner",
@@ -57,6 +58,7 @@ class Origin(enum.Enum):
 
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
+_message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
 
 class MessageId(MessageIdDoor):
@@ -341,11 +343,19 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
         if topic is not None:
             chunked._topic = topic()  # noqa: SLF001  # this module's own class
         return chunked
-    # Written out, because this runs for every message whose id is asked for.
+    return _new(MessageId, inner, data, _LIVE)
+
+
+def id_of(message: Any) -> MessageId:
+    """Give the id of a C++ message, as `from_inner` does; written out, for it runs for nearly every message."""
+    inner = _message_id(message)
+    data = _serialize(inner)
+    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+        return from_inner(inner, message.topic_name)
     message_id = _create(MessageId)
     message_id.inner = inner
     message_id.origin = _LIVE
-    message_id._data = data  # noqa: SLF001
+    message_id._data = data  # noqa: SLF001  # this module's own class
     message_id._order = message_id._topic = None  # noqa: SLF001
     return message_id
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ._official import Timeout
 from .dead_letters import DeadLetters
 from .message import Message
-from .message_id import ChunkMessageId, MessageId, from_inner, is_chunked
+from .message_id import ChunkMessageId, MessageId, from_inner, id_of, is_chunked
 from .nacks import Delayed
 from .resolver import is_open
 
@@ -179,7 +179,7 @@ class Redelivery:
 
     @staticmethod
     def _id_of(inner: Any) -> MessageId:
-        message_id = from_inner(inner.message_id(), inner.topic_name)
+        message_id = id_of(inner)
         message_id.topic_name(inner.topic_name())
         return message_id
 

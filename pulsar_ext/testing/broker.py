@@ -86,7 +86,7 @@ class Broker(ABC):
 
     @abstractmethod
     def log_offset(self) -> int:
-        """Return where the log ends now, for a later `log_text(since=…)`."""
+        """Return where the log ends now, as a number that means something to a later `log_text(since=…)` alone."""
 
     @abstractmethod
     def log_text(self, since: int = 0) -> str:

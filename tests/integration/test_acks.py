@@ -325,7 +325,7 @@ def test_many_and_one_by_one(client, topic):
     assert len(messages) == 10
 
 
-def test_what_a_loop_fetched_ahead_is_the_next_of_any_receive(client, topic, admin):
+def test_every_receive_goes_on_where_another_ended(client, topic, admin):
     """After a break every kind of receive goes on where the loop was; a scope acknowledges what it received alone."""
     consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
     send_batches(client, topic, 60, 10)

@@ -190,6 +190,20 @@ def test_the_health_check_tells_the_truth(engine, plain):
         idle.remove(force=True, v=True)
 
 
+def test_the_log_since_an_offset_holds_what_came_after_it(plain):
+    """Nothing from before the offset, whatever it counts, and what the broker logs afterwards."""
+    with contextlib.closing(_connect(plain)) as client:
+        client.create_producer("before-the-offset").send(b"x")
+        time.sleep(0.1)
+        offset = plain.log_offset()
+        client.create_producer("after-the-offset").send(b"x")
+    since = plain.log_text(offset)
+    assert "after-the-offset" in since
+    whole = plain.log_text()
+    assert since in whole
+    assert "before-the-offset" in whole[: whole.index(since)]
+
+
 def test_the_image_is_small(engine, plain):
     """The image that is built here takes less than 200 MB; the first try took 600."""
     if not plain.image.startswith("pulsar-ext-standalone:"):

@@ -192,10 +192,11 @@ def test_groups_are_due_by_time_and_by_size():
 def test_what_left_lately_is_given_back_as_one():
     """What left long ago has arrived; the rest comes back without what a position covers."""
     sent = SentAcks(1.0)
-    sent.add(Leaving(whole=((5, 0),)), 1.0)
-    sent.add(Leaving(whole=((5, 1), (5, 7)), indexes=(((5, 8), 3, 0b1),)), 2.0)
-    sent.add(Leaving((5, 4), indexes=(((5, 8), 3, 0b10),)), 2.5)
+    sent.add(Leaving(whole=((5, 0),)), 1.0, {(5, 0): "old"})
+    sent.add(Leaving(whole=((5, 1), (5, 7)), indexes=(((5, 8), 3, 0b1),)), 2.0, {(5, 7): "an id"})
+    sent.add(Leaving((5, 4), indexes=(((5, 8), 3, 0b10),)), 2.5, {})
     sent.expire(2.9)
+    assert sent.ids == {(5, 7): "an id"}
     assert sent.take() == Leaving((5, 4), ((5, 7),), (((5, 8), 3, 0b11),))
     assert not sent
     assert sent.take() == NOTHING
@@ -205,7 +206,7 @@ def test_what_left_lately_is_bounded():
     """The oldest go first when too much left."""
     sent = SentAcks(1.0, limit=2)
     for entry in range(4):
-        sent.add(Leaving(whole=((5, entry),)), 1.0)
+        sent.add(Leaving(whole=((5, entry),)), 1.0, {})
     assert sent.take() == Leaving(whole=((5, 2), (5, 3)))
 
 
@@ -218,8 +219,8 @@ _ids = st.builds(
         batch_size=size if not chunk else 0,
         first_chunk=MessageIdData(ledger, 0, partition) if chunk else None,
     ),
-    st.integers(0, 300),
-    st.integers(0, 2),
+    st.sampled_from([0, 5, 300]),
+    st.one_of(st.integers(0, 2), st.sampled_from([127, 128, 16383, 16384, (1 << 21) - 1, 1 << 21, 1 << 40])),
     st.sampled_from([-1, 0, 200]),
     st.sampled_from([0, 1, 2, 3, 200]),
     st.integers(0, 300),
