@@ -192,7 +192,7 @@ class TestBatchIndexes:
         assert {index_of(message) for message in again} == left
 
 
-def test_what_cannot_be_confirmed_raises_and_is_kept(client_factory, pulsar_fault_proxy, broker, topic):
+def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_factory, broker, topic):
     """While the broker cannot be reached a confirmed flush raises; acknowledgements given then arrive afterwards."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
@@ -213,7 +213,7 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(client_factory, pulsar_faul
     assert consumer.pending_acks() == 0
 
 
-def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(client_factory, pulsar_fault_proxy, broker, topic):
+def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
     """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
