@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulsar_ext._wire import MessageIdData, encode
-from pulsar_ext.ack_ids import gather, gather_numbered
+from pulsar_ext.ack_ids import gather, gather_numbered, singles
 from pulsar_ext.acks import NOTHING, AckTracker, Group, Leaving, SentAcks
 from pulsar_ext.errors import InvalidMessageId
 
@@ -248,6 +248,19 @@ def test_gathered_ids_are_all_ids_and_nothing_else(ids, batches):
     }  # fmt: skip
     assert places == sorted(set(places))
     assert (places[-1:] or [len(ids) - 1]) == [len(ids) - 1]
+
+
+@given(st.lists(_ids, max_size=8), st.integers(0, 1 << 22), st.integers(0, 300), st.sampled_from([-1, 0, 200]))
+def test_single_messages_are_read_at_once_as_they_are_one_by_one(mixed, first, count, partition):
+    """Neighbours of a ledger are recognised where their ids are of one length; others are the same, or not for it."""
+    neighbours = [MessageIdData(5, entry, partition) for entry in range(first, first + count)]
+    for ids in ([encode(one) for one in neighbours], [encode(one) for one in [*neighbours, *mixed]]):
+        found = singles(ids)
+        if found is None:
+            assert len(set(map(len, ids))) != 1 or mixed
+        else:
+            expected = [(part, entry, size) for part, entry, size, _, _ in gather(ids)]
+            assert [(found[0], entry, 0) for entry in found[1]] == expected
 
 
 class _Queue:
