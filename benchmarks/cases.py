@@ -105,6 +105,14 @@ def _receive_prefetched(side: Side, calls: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
+def _receive_timeout_prefetched(side: Side, calls: int) -> Iterator[Run]:
+    with _subscribed(side, receiver_queue_size=2 * calls) as consumer:
+        consumer.receive()
+        time.sleep(_PREFETCH_SECONDS)
+        yield lambda: _for_each(consumer.receive, [_TIMEOUT_MILLIS] * calls)
+
+
+@contextlib.contextmanager
 def _read_prefetched(side: Side, calls: int) -> Iterator[Run]:
     reader = side.client.create_reader(side.topic, side.lib.MessageId.earliest, receiver_queue_size=2 * calls)
     reader.read_next()
@@ -333,6 +341,7 @@ CASES: Final = (
     Case("receive(timeout)", _MANY, _receive_timeout),
     Case("read_next()", _MANY, _read_next, _RECEIVE_GOAL),
     Case("receive(), prefetched", _SOME, _receive_prefetched, _RECEIVE_GOAL),
+    Case("receive(timeout), prefetched", _SOME, _receive_timeout_prefetched),
     Case("read_next(), prefetched", _SOME, _read_prefetched, _RECEIVE_GOAL),
     Case("batch_receive()", _MANY, _batch_receive),
     Case("a listener", _MANY, _listen, threads=True),

@@ -114,7 +114,7 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
 
 
 def gather_numbered(
-    numbers: Sequence[int],
+    numbers: list[int],
     read: Callable[[int, int], Sequence[bytes]],
     own: range,
     *,
@@ -150,7 +150,7 @@ def gather_numbered(
                 length = stop - at
                 if (
                     length > 1
-                    and list(numbers[at:stop]) == list(range(number, number + length))
+                    and numbers[at:stop] == list(range(number, number + length))
                     and read(stop - 1, stop)[0] == match[1] + _tails(size)[index + length - 1]
                 ):
                     partition = -1 if match[4] is None else _number(match[4])
