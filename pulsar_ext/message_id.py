@@ -15,7 +15,7 @@ import enum
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ._official import InnerMessage, InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
+from ._official import InnerMessageId, MessageIdDoor, deserialize_inner, inner_id_of
 from ._wire import MessageIdData, decode, encode
 from .errors import InvalidMessageId
 
@@ -58,7 +58,6 @@ class Origin(enum.Enum):
 
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
-_message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
 
 class MessageId(MessageIdDoor):
@@ -348,8 +347,8 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
 
 def id_of(message: Any) -> MessageId:
     """Give the id of a C++ message, as `from_inner` does; written out, for it runs for nearly every message."""
-    inner = _message_id(message)
-    data = _serialize(inner)
+    inner = message.message_id()
+    data = inner.serialize()
     if _FIRST_CHUNK_TAG in data and is_chunked(data):
         return from_inner(inner, message.topic_name)
     message_id = _create(MessageId)
