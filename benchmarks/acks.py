@@ -226,6 +226,8 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="write RESULTS-acks.md beside this program")
     parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
     arguments = parser.parse_args()
+    if arguments.save and arguments.only:
+        parser.error("--save writes the whole page: leave --only out")
     with _broker(arguments.url) as (url, admin_url):
         results, counts = _measure(url, admin_url, arguments.rounds, arguments.only)
     page = _page(results, counts)
@@ -233,7 +235,7 @@ def main() -> int:
         print(json.dumps({"results": [asdict(one) for one in results], "commands": counts}, indent=1))
     else:
         print(page)
-    if arguments.save and not arguments.only:
+    if arguments.save:
         Path(__file__).with_name("RESULTS-acks.md").write_text(page, encoding="utf-8")
     return 0 if all(result.reached for result in results) else 1
 
@@ -255,6 +257,10 @@ def _measure(url: str, admin_url: str, rounds: int, only: str) -> tuple[list[Res
             producer.send_async(b"x" * 100, None)
         producer.flush()
         results = [measure(case, (sides[0], sides[1]), rounds) for case in CASES if only in case.name]
+    return results, [] if only else _count_commands(url, admin_url, topic)
+
+
+def _count_commands(url: str, admin_url: str, topic: str) -> Counts:
     counts: Counts = []
     for name, suffix, options in (
         ("Exclusive, batches of 500", "", _GROUPED),
@@ -262,11 +268,9 @@ def _measure(url: str, admin_url: str, rounds: int, only: str) -> tuple[list[Res
         ("Exclusive, unbatched", _UNBATCHED, _GROUPED),
         ("Shared, unbatched", _UNBATCHED, _SHARED),
     ):
-        if only:
-            break
         both = [_count(lib, url, admin_url, topic + suffix, **options) for lib in (pulsar, pulsar_ext)]
         counts.append((name, both[0][0], both[1][0], both[0][1], both[1][1]))
-    return results, counts
+    return counts
 
 
 @contextlib.contextmanager
