@@ -120,13 +120,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
-        self._numbering = _NEVER
+        self._numbering, self._quick = _NEVER, self._source
         if redelivery.screens:
-            self._source = self._receive_call = Screened(self._source, self._receive_call, redelivery.screen)
+            self._receive_through(Screened(self._source, self._receive_call, redelivery.screen))
         elif numbers and queued:
             self._numbering = _NOT_YET
             acks.numbers_for(weakref.ref(self))
-        self._quick = self._source
         refuse_after_fork(self)
         return self
 
@@ -194,6 +193,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._numbering = _NEVER
         self._acks.inbox.leave_out()
         self._quick = self._source
+
+    def _receive_through(self, source: Any) -> None:
+        """Have something stand before the queue: it gives the messages, and waits for one when it is called."""
+        self._source = self._receive_call = source
+        self._number_no_more()
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
@@ -379,8 +383,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def _overhear(self) -> Overheard:
         """Note what is received from now on."""
         heard = Overheard(self)
-        self._source = self._receive_call = heard
-        self._number_no_more()
+        self._receive_through(heard)
         return heard
 
     def _own(self, message: Any) -> Message:

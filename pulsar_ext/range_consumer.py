@@ -62,8 +62,7 @@ class RangeConsumer(Consumer):
         self._judge = judge
         self._on_misrouted = on_misrouted
         self._filter = Filtered(self._source, self._receive_call, self._wanted)
-        self._source = self._receive_call = self._filter
-        self._number_no_more()  # what others get is missing between its messages
+        self._receive_through(self._filter)
         refuse_after_fork(self)
         return self
 
