@@ -115,7 +115,7 @@ class Acknowledger:
         self._splits, self._chunks = splits, False
         self._again: list[float] = []
         self._look = CursorLook(self, client, subscription)
-        self._closed = False
+        self.closed = False
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -167,7 +167,7 @@ class Acknowledger:
         # Where the keeper's thread is at work, these can wait until it has done, unless they become many.
         if self.lock.acquire(blocking=self.limit < _AT_HAND or len(self.inbox) >= _AT_HANDS):
             try:
-                if self._closed:
+                if self.closed:
                     self.inbox.clear()
                     raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
                 self._absorb()
@@ -330,7 +330,7 @@ class Acknowledger:
                     self._topics,
                     pending,
                 )
-            self._closed = True
+            self.closed = True
             self.limit = 0
 
     def tick(self, now: float) -> float | None:
@@ -343,7 +343,7 @@ class Acknowledger:
             After how many seconds to look again; None if there is nothing to watch.
         """
         with self.lock:
-            if self._closed:
+            if self.closed:
                 return None
             if self.inner is None:
                 return _TICK_SECONDS

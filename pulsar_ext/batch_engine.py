@@ -26,6 +26,7 @@ from .batches import Batch, Group
 from .callbacks import DUPLICATE_MESSAGE, SendCallback, refuse_in_callback
 from .dedup import seal
 from .message_id import MessageId, from_inner, id_in_batch
+from .native_threads import keep_thread_state
 from .producer import Producer
 from .sending import (
     Counter,
@@ -244,6 +245,7 @@ class BatchEngine(Producer):
 
     def _told(self, batch: Batch, result: Any, inner: Any) -> None:
         """Hear the outcome of a batch: the native callback, out of which nothing may be raised."""
+        keep_thread_state()
         if result == _OK:
             try:
                 self._settled(batch, inner)

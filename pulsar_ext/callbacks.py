@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pulsar
 
 from .errors import InvalidUse
 from .message_id import MessageId, from_inner
+from .native_threads import keep_thread_state
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -27,6 +29,7 @@ __all__ = [
     "guard_callback",
     "guard_listener",
     "guard_router",
+    "kept_weakly",
     "refuse_in_callback",
 ]
 
@@ -64,6 +67,7 @@ def guard_callback(
 
     def guarded(result: Any, inner: Any, _client: object = client) -> None:
         try:
+            keep_thread_state()
             callback(result, wrap(inner))
         except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
             _log.exception("A send callback raised; the result of its message was %s", result)
@@ -77,6 +81,22 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
         listener(consumer, message)
     except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+
+
+def kept_weakly(hear: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Make a listener for the C++ client that does nothing once `hear` is gone.
+
+    Python's garbage collector does not see what the C++ client keeps. What it kept for good would be whatever a
+    listener refers to: the client, whose consumer keeps the listener.
+    """
+    kept = weakref.ref(hear)
+
+    def listen(official: Any, message: Any) -> None:
+        keep_thread_state()
+        if (hear := kept()) is not None:
+            hear(official, message)
+
+    return listen
 
 
 def guard_router(router: Callable[[Any, int], Any]) -> Callable[[Any, int], int]:

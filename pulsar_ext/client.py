@@ -32,7 +32,7 @@ from .ack_keeper import AckKeeper
 from .acknowledging import Acknowledger
 from .admin import PulsarAdmin, derive_admin_url
 from .builders import ConsumerBuilder, ReaderBuilder
-from .callbacks import guard_listener, refuse_in_callback
+from .callbacks import guard_listener, kept_weakly, refuse_in_callback
 from .consumer import Consumer
 from .errors import AdminUnavailable, InvalidUse
 from .id_after import message_id_after
@@ -60,6 +60,8 @@ __all__ = ["AuthenticationToken", "Client", "TableView"]
 
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 _ADMIN_SECONDS = 5.0
+_LEAVING_SECONDS = 0.05
+"""How long a thread has, at the end of the program, to come back from the C++ client."""
 
 
 class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # the official client ships no types
@@ -211,11 +213,12 @@ class Client(ClientDoor):
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
+        hear = None
         if listener:
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
                 inner = inner_message_of(message)
-                if redelivery.screens and not redelivery.screen(inner):
+                if acks.closed or (redelivery.screens and not redelivery.screen(inner)):
                     return
                 topic = official.topic()
                 heard = subscribed[topic]() if topic in subscribed else None
@@ -225,7 +228,8 @@ class Client(ClientDoor):
                     )
                 guard_listener(listener, heard, adopt_message(message, messages))
 
-            named["message_listener"] = listen
+            hear = listen
+            named["message_listener"] = kept_weakly(hear)
         official = super().subscribe(**named)
         consumer = Consumer._of(  # noqa: SLF001
             official,
@@ -237,6 +241,7 @@ class Client(ClientDoor):
             redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
             numbers=not named["unacked_messages_timeout_ms"],
+            hear=hear,
         )
         acks.attach(consumer.inner)
         looks_ahead = named["receiver_queue_size"] != 0 and not listener
@@ -282,6 +287,7 @@ class Client(ClientDoor):
         messages = message_class(named["schema"])
         opened: list[weakref.ref[Reader]] = []
         listener = named["reader_listener"]
+        hear = None
         if listener:
 
             def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
@@ -290,9 +296,11 @@ class Client(ClientDoor):
                     heard = Reader._of(reader_heard(official), self, messages, topic)  # noqa: SLF001
                 guard_listener(listener, heard, adopt_message(message, messages))
 
-            named["reader_listener"] = listen
+            hear = listen
+            named["reader_listener"] = kept_weakly(hear)
         official = super().create_reader(**named)
-        reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
+        queued = named["receiver_queue_size"] != 0
+        reader = Reader._of(official, self, messages, topic, queued=queued, hear=hear)  # noqa: SLF001
         opened.append(weakref.ref(reader))
         self._replace(official, reader)
         return reader
@@ -522,9 +530,15 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 def _close_at_exit() -> None:
     """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
     for client in list(_open_clients):
-        if not client._closed:  # noqa: SLF001  # this module's own class
+        used = [*client._producers, *consumers_of(client)]  # noqa: SLF001  # this module's own class
+        if not client._closed:  # noqa: SLF001
             with contextlib.suppress(Exception):
                 client.close()
+        for one in used:
+            one.bar()
+    if threading.active_count() > 1:
+        # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
+        time.sleep(_LEAVING_SECONDS)
 
 
 atexit.register(_close_at_exit)

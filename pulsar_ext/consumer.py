@@ -57,6 +57,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         "_batches",
         "_client",
         "_closed",
+        "_hear",
         "_inbox",
         "_many",
         "_message_class",
@@ -95,6 +96,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         redelivery: Redelivery,
         queued: bool = True,
         numbers: bool = False,
+        hear: Any = None,
     ) -> Self:
         """Take over an official consumer.
 
@@ -108,6 +110,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
+            hear: what its listener calls, which it keeps.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -116,7 +119,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = splits
         self._batches = {}
         self._many = {}
-        self._acks, self._inbox = acks, acks.inbox.messages
+        self._acks, self._inbox, self._hear = acks, acks.inbox.messages, hear
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
@@ -374,6 +377,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
+
+    def bar(self) -> None:
+        """Let nobody enter the C++ consumer any more: the program ends."""
+        self._quick = self._inbox = closed("Consumer")
+        super().bar()
 
     @property
     def _screened(self) -> Screened | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ProducerDoor, adopt, refuse_after_fork, shaped_like
+from ._official import ProducerDoor, adopt, closed, refuse_after_fork, shaped_like
 from .bulk import Bulk, SentMany, columns_of
 from .callbacks import SENDING, SendCallback, guard_callback, refuse_in_callback
 from .errors import InvalidUse
@@ -239,6 +239,10 @@ class Producer(ProducerDoor):
         """Count as closed, without waiting for anything: the client was shut down."""
         self._closed = True
         self._let_go()
+
+    def bar(self) -> None:
+        """Let nobody enter the C++ producer any more: the program ends."""
+        self.inner = closed("Producer")
 
     def _let_go(self) -> None:
         _unflushed.discard(self)

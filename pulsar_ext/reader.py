@@ -20,7 +20,7 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_answers", "_client", "_closed", "_message_class", "_receive_call", "_source", "_topics")
+    __slots__ = ("_answers", "_client", "_closed", "_hear", "_message_class", "_receive_call", "_source", "_topics")
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,13 +32,20 @@ class Reader(Receiving, ReaderDoor):
 
     @classmethod
     def _of(
-        cls, official: pulsar.Reader, client: Client, message_class: type[Message], topic: str, *, queued: bool = True
+        cls,
+        official: pulsar.Reader,
+        client: Client,
+        message_class: type[Message],
+        topic: str,
+        *,
+        queued: bool = True,
+        hear: Any = None,
     ) -> Self:
         """Take over an official reader; the arguments are those of `Consumer._of`."""
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._message_class = message_class
-        self._topics = topic
+        self._topics, self._hear = topic, hear
         self._closed = False
         self._receive_from(self.inner.read_next, None if queued else self.inner.read_next_async)
         refuse_after_fork(self)

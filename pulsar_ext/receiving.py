@@ -15,8 +15,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from ._official import POLL_MILLIS, Timeout, consumers_of, polling, raise_result
+from ._official import POLL_MILLIS, Timeout, closed, consumers_of, polling, raise_result
 from .callbacks import refuse_in_callback
+from .native_threads import keep_thread_state
 from .resolver import seek_target
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ class Receiving:
         if self in consumers:
             consumers.remove(self)
 
+    def bar(self) -> None:
+        """Let nobody enter the C++ object any more: the program ends."""
+        self.inner = self._source = self._receive_call = closed(type(self).__name__)
+
     def __enter__(self) -> Self:
         return self
 
@@ -177,6 +182,7 @@ class PendingReceives:
             self._answers.clear()
 
     def _answer(self, result: Any, message: Any) -> None:
+        keep_thread_state()
         with self._changed:
             self._asked -= 1
             if result.name == "Ok":

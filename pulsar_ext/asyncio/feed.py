@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext.native_threads import keep_thread_state
+
 from .errors import error_of, raise_for
 from .mailbox import mailbox
 
@@ -145,6 +147,7 @@ class Feed:
 
     def _answer(self, result: Any, inner: Any) -> None:
         """Hear the answer, which is a `pulsar.Result` or an error; on any thread."""
+        keep_thread_state()
         if result == _OK:
             with self._lock:
                 self._asked -= 1

@@ -6,6 +6,7 @@ What may end a process runs in one of its own, with a limit of time that only a 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -291,6 +293,70 @@ def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client
     assert done.returncode == 0, done.stderr
     with client.subscribe(topic, "s") as consumer:
         assert [message.data() for message in drain(consumer.receive, 500)] == [b"new %d" % i for i in range(500)]
+
+
+@pytest.mark.blocking_only("a coroutine ends with its loop")
+@pytest.mark.parametrize(
+    "use",
+    [
+        "one.send_async(b'x', lambda *_: None)",
+        "batching.send_async(b'x', lambda *_: None)",
+        "one.send(b'x')",
+        "batching.send(b'x')",
+        "consumer.acknowledge(consumer.receive(200))",
+        "reader.read_next(200)",
+    ],
+)
+def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, topic, use):
+    """A daemon thread whose loop outlasts the program, and every error: the status is the program's own, 7."""
+    done = program(
+        f"""
+        client = connect()
+        one = client.create_producer(topic, block_if_queue_full=True)
+        batching = client.create_producer(topic, block_if_queue_full=True, batching_enabled=True)
+        consumer = client.subscribe(topic, "s")
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        for _ in range(1000):
+            one.send_async(b"x", None)
+        one.flush()
+        def go_on():
+            while True:
+                try:
+                    {use}
+                except pulsar.PulsarException:
+                    pass
+        threading.Thread(target=go_on, daemon=True).start()
+        time.sleep(0.2)
+        sys.exit(7)
+        """
+    )
+    assert done.returncode == 7, done.stderr
+
+
+@pytest.mark.blocking_only("awaited consumers have no listeners")
+@pytest.mark.parametrize("how", ["subscribe", "create_reader"])
+def test_a_closed_client_with_a_listener_is_freed(broker, topic, how):
+    """Nothing is left of a client whose listener refers to its consumer, once it is closed and dropped."""
+
+    def use():
+        client, heard = pulsar.Client(broker.service_url), threading.Event()
+
+        def listen(consumer, message):
+            heard.set()
+            assert consumer is opened
+
+        opened = (
+            client.subscribe(topic, "s", message_listener=listen)
+            if how == "subscribe"
+            else client.create_reader(topic, pulsar.MessageId.earliest, reader_listener=listen)
+        )
+        client.create_producer(topic).send(b"x")
+        assert heard.wait(HANG_SECONDS)
+        client.close()
+        return weakref.ref(client), weakref.ref(opened)
+
+    kept = use()
+    assert eventually(lambda: gc.collect() >= 0 and [one() for one in kept] == [None, None])
 
 
 def test_closing_again_does_nothing(client, topic):
