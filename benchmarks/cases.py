@@ -68,15 +68,15 @@ def _received(side: Side, calls: int, **options: Any) -> Iterator[tuple[Any, lis
 
 
 @contextlib.contextmanager
-def _receive(side: Side, calls: int) -> Iterator[Run]:
-    with _subscribed(side) as consumer:
+def _receive(side: Side, calls: int, **options: Any) -> Iterator[Run]:
+    with _subscribed(side, **options) as consumer:
         consumer.receive()
         yield lambda: _repeat(consumer.receive, calls)
 
 
 @contextlib.contextmanager
-def _receive_timeout(side: Side, calls: int) -> Iterator[Run]:
-    with _subscribed(side) as consumer:
+def _receive_timeout(side: Side, calls: int, **options: Any) -> Iterator[Run]:
+    with _subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
@@ -88,42 +88,30 @@ def _receive_timeout(side: Side, calls: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _read_next(side: Side, calls: int) -> Iterator[Run]:
-    reader = side.client.create_reader(side.topic, side.lib.MessageId.earliest)
+def _read_next(side: Side, calls: int, **options: Any) -> Iterator[Run]:
+    reader = side.client.create_reader(side.topic, side.lib.MessageId.earliest, **options)
     reader.read_next()
     yield lambda: _repeat(reader.read_next, calls)
     reader.close()
 
 
-@contextlib.contextmanager
-def _receive_prefetched(side: Side, calls: int) -> Iterator[Run]:
-    """Receive what is in the client's queue already: the broker and the network have no part in it."""
-    with _subscribed(side, receiver_queue_size=2 * calls) as consumer:
-        consumer.receive()
-        time.sleep(_PREFETCH_SECONDS)
-        yield lambda: _repeat(consumer.receive, calls)
+def _prefetched(
+    case: Callable[..., contextlib.AbstractContextManager[Run]],
+) -> Callable[[Side, int], contextlib.AbstractContextManager[Run]]:
+    """Have all messages in the client's queue before the run: the broker and the network have no part in it."""
+
+    @contextlib.contextmanager
+    def prepared(side: Side, calls: int) -> Iterator[Run]:
+        with case(side, calls, receiver_queue_size=2 * calls) as run:
+            time.sleep(_PREFETCH_SECONDS)
+            yield run
+
+    return prepared
 
 
 @contextlib.contextmanager
-def _receive_timeout_prefetched(side: Side, calls: int) -> Iterator[Run]:
-    with _subscribed(side, receiver_queue_size=2 * calls) as consumer:
-        consumer.receive()
-        time.sleep(_PREFETCH_SECONDS)
-        yield lambda: _for_each(consumer.receive, [_TIMEOUT_MILLIS] * calls)
-
-
-@contextlib.contextmanager
-def _read_prefetched(side: Side, calls: int) -> Iterator[Run]:
-    reader = side.client.create_reader(side.topic, side.lib.MessageId.earliest, receiver_queue_size=2 * calls)
-    reader.read_next()
-    time.sleep(_PREFETCH_SECONDS)
-    yield lambda: _repeat(reader.read_next, calls)
-    reader.close()
-
-
-@contextlib.contextmanager
-def _receive_id(side: Side, calls: int) -> Iterator[Run]:
-    with _subscribed(side) as consumer:
+def _receive_id(side: Side, calls: int, **options: Any) -> Iterator[Run]:
+    with _subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
@@ -135,8 +123,8 @@ def _receive_id(side: Side, calls: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _receive_and_acknowledge(side: Side, calls: int) -> Iterator[Run]:
-    with _subscribed(side) as consumer:
+def _receive_and_acknowledge(side: Side, calls: int, **options: Any) -> Iterator[Run]:
+    with _subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
@@ -151,9 +139,9 @@ def _receive_and_acknowledge(side: Side, calls: int) -> Iterator[Run]:
 
 
 @contextlib.contextmanager
-def _batch_receive(side: Side, calls: int) -> Iterator[Run]:
+def _batch_receive(side: Side, calls: int, **options: Any) -> Iterator[Run]:
     policy = side.lib.ConsumerBatchReceivePolicy(1000, 10_000_000, 100)
-    with _subscribed(side, batch_receive_policy=policy) as consumer:
+    with _subscribed(side, batch_receive_policy=policy, **options) as consumer:
 
         def run() -> None:
             left = calls
@@ -340,13 +328,20 @@ CASES: Final = (
     Case("receive()", _MANY, _receive, _RECEIVE_GOAL),
     Case("receive(timeout)", _MANY, _receive_timeout),
     Case("read_next()", _MANY, _read_next, _RECEIVE_GOAL),
-    Case("receive(), prefetched", _SOME, _receive_prefetched, _RECEIVE_GOAL),
-    Case("receive(timeout), prefetched", _SOME, _receive_timeout_prefetched),
-    Case("read_next(), prefetched", _SOME, _read_prefetched, _RECEIVE_GOAL),
     Case("batch_receive()", _MANY, _batch_receive),
     Case("a listener", _MANY, _listen, threads=True),
     Case("receive(), message_id()", _MANY, _receive_id),
-    Case("receive(), data(), message_id(), acknowledge(message)", _MANY, _receive_and_acknowledge),
+    Case("receive(), data(), message_id(), acknowledge()", _MANY, _receive_and_acknowledge),
+    Case("receive(), prefetched", _SOME, _prefetched(_receive), _RECEIVE_GOAL),
+    Case("receive(timeout), prefetched", _SOME, _prefetched(_receive_timeout)),
+    Case("read_next(), prefetched", _SOME, _prefetched(_read_next), _RECEIVE_GOAL),
+    Case("batch_receive(), prefetched", _SOME, _prefetched(_batch_receive)),
+    Case("receive(), message_id(), prefetched", _SOME, _prefetched(_receive_id)),
+    Case(
+        "receive(), data(), message_id(), acknowledge(), prefetched",
+        _SOME,
+        _prefetched(_receive_and_acknowledge),
+    ),
     Case("acknowledge(message)", _SOME, _acknowledge),
     Case("acknowledge(id)", _SOME, _acknowledge_id),
     Case("acknowledge_cumulative(message)", _SOME, _acknowledge_cumulative),

@@ -30,8 +30,9 @@ _PAGE: Final = """\
 Ratio is the rate of `pulsar_ext` over that of `pulsar`: above 1, ours is faster. Both clients run in one process, turn
 by turn; a ratio is the median over {rounds} pairs of runs, with its quartiles. ns is nanoseconds a call of the median
 run. CPU ratio is the same by processor time: of the calling thread, or of the whole process where the client's own
-threads do a part of the work. What is done with an id alone is a part of a path and has no goal: an official id is a
-bare C++ object, ours one that knows its chunks, hashes and pickles.
+threads do a part of the work. Prefetched messages are in the client's queue before the run; the others come from the
+broker during it, on the same cores, and both clients wait for them. What is done with an id alone is a part of a path
+and has no goal: an official id is a bare C++ object, ours one that knows its chunks, hashes and pickles.
 
 {facts}
 

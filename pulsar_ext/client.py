@@ -38,6 +38,7 @@ from .errors import AdminUnavailable, InvalidUse
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import adopt_message, message_class
+from .producer import Producer
 from .producer_factory import make_producer
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from .key_forms import KeyFormsMode
     from .keys import KeyHashRanges, RangesLike
     from .message_id import MessageId
-    from .producer import Producer
     from .range_group import Filtering
 
 __all__ = ["AuthenticationToken", "Client", "TableView"]
@@ -535,7 +535,8 @@ def _close_at_exit() -> None:
             with contextlib.suppress(Exception):
                 client.close()
         for one in used:
-            one.bar()
+            if isinstance(one, Producer | Consumer | Reader):
+                one.bar()
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         time.sleep(_LEAVING_SECONDS)

@@ -316,6 +316,7 @@ def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, to
         batching = client.create_producer(topic, block_if_queue_full=True, batching_enabled=True)
         consumer = client.subscribe(topic, "s")
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        ranges = client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[pulsar.KeyHashRange(0, 65535)])
         for _ in range(1000):
             one.send_async(b"x", None)
         one.flush()
