@@ -38,7 +38,6 @@ from .errors import AdminUnavailable, InvalidUse
 from .id_after import message_id_after
 from .key_shared import check_key_shared
 from .message import adopt_message, message_class
-from .producer import Producer
 from .producer_factory import make_producer
 from .range_group import RangeReaderGroup, open_group
 from .range_reader import open_range_reader
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from .key_forms import KeyFormsMode
     from .keys import KeyHashRanges, RangesLike
     from .message_id import MessageId
+    from .producer import Producer
     from .range_group import Filtering
 
 __all__ = ["AuthenticationToken", "Client", "TableView"]
@@ -241,8 +241,8 @@ class Client(ClientDoor):
             redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
             numbers=not named["unacked_messages_timeout_ms"],
-            hear=hear,
         )
+        consumer._listen(hear)  # noqa: SLF001
         acks.attach(consumer.inner)
         looks_ahead = named["receiver_queue_size"] != 0 and not listener
         redelivery.attach(consumer.inner, consumer._screened if looks_ahead else None)  # noqa: SLF001
@@ -299,8 +299,8 @@ class Client(ClientDoor):
             hear = listen
             named["reader_listener"] = kept_weakly(hear)
         official = super().create_reader(**named)
-        queued = named["receiver_queue_size"] != 0
-        reader = Reader._of(official, self, messages, topic, queued=queued, hear=hear)  # noqa: SLF001
+        reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
+        reader._listen(hear)  # noqa: SLF001
         opened.append(weakref.ref(reader))
         self._replace(official, reader)
         return reader
@@ -454,7 +454,7 @@ class Client(ClientDoor):
                     self.inner.close()
             finally:
                 self._closed = True
-                self._close_admin()
+                self._let_go()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
@@ -462,7 +462,7 @@ class Client(ClientDoor):
         self.inner.shutdown()
         for producer in list(self._producers):
             producer.forget()
-        self._close_admin()
+        self._let_go()
 
     def __enter__(self) -> Self:
         return self
@@ -483,6 +483,15 @@ class Client(ClientDoor):
             if self._admin is None:
                 self._admin = self._derived()
             return self._admin
+
+    def _received_by(self) -> list[Consumer | Reader]:
+        """Give the consumers and readers that are open; the official ones among them are this library's own means."""
+        return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
+
+    def _let_go(self) -> None:
+        for one in self._received_by():
+            one._let_go()  # noqa: SLF001
+        self._close_admin()
 
     def _close_admin(self) -> None:
         with self._admin_lock:
@@ -530,13 +539,12 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 def _close_at_exit() -> None:
     """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
     for client in list(_open_clients):
-        used = [*client._producers, *consumers_of(client)]  # noqa: SLF001  # this module's own class
+        used = [*client._producers, *client._received_by()]  # noqa: SLF001  # this module's own class
         if not client._closed:  # noqa: SLF001
             with contextlib.suppress(Exception):
                 client.close()
         for one in used:
-            if isinstance(one, Producer | Consumer | Reader):
-                one.bar()
+            one._bar()  # noqa: SLF001
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         time.sleep(_LEAVING_SECONDS)

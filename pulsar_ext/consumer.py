@@ -96,7 +96,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
         redelivery: Redelivery,
         queued: bool = True,
         numbers: bool = False,
-        hear: Any = None,
     ) -> Self:
         """Take over an official consumer.
 
@@ -110,7 +109,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
-            hear: what its listener calls, which it keeps.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -119,7 +117,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = splits
         self._batches = {}
         self._many = {}
-        self._acks, self._inbox, self._hear = acks, acks.inbox.messages, hear
+        self._acks, self._inbox = acks, acks.inbox.messages
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
@@ -345,6 +343,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._redelivery.forget()
         self._acks.forget()
         self.inner.unsubscribe()
+        self._let_go()
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds; see `Receiving.seek`.
@@ -378,10 +377,10 @@ class Consumer(ReceivingMany, ConsumerDoor):
         last.origin = Origin.NUMBERS
         return last
 
-    def bar(self) -> None:
+    def _bar(self) -> None:
         """Let nobody enter the C++ consumer any more: the program ends."""
         self._quick = self._inbox = closed("Consumer")
-        super().bar()
+        super()._bar()
 
     @property
     def _screened(self) -> Screened | None:

@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ProducerDoor, adopt, closed, refuse_after_fork, shaped_like
+from ._official import ProducerDoor, adopt, closed, raise_result, refuse_after_fork, shaped_like
 from .bulk import Bulk, SentMany, columns_of
 from .callbacks import SENDING, SendCallback, guard_callback, refuse_in_callback
 from .errors import InvalidUse
 from .message_id import MessageId, from_inner, plain_from_inner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from .client import Client
     from .window import Window
@@ -32,6 +33,8 @@ __all__ = ["Producer"]
 _BULK_PENDING = 500
 """How many of `send_many` are on their way at most: half of the official queue's default."""
 
+_SENDERS_SECONDS = 0.001
+
 _unflushed: set[Producer] = set()
 """Producers that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
 
@@ -39,12 +42,13 @@ _unflushed: set[Producer] = set()
 class Producer(ProducerDoor):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
-    __slots__ = ("_barred", "_client", "_closed", "_unflushed", "_window", "_wrap")
+    __slots__ = ("_barred", "_client", "_closed", "_inside", "_unflushed", "_window", "_wrap")
 
     def __init__(self) -> None:
         super().__init__()
         self._window: Window | None
         self._client: Client | None = None
+        self._inside: list[int] = []
         self._barred = self._closed = False
         self._unflushed = False
         self._window = None
@@ -55,6 +59,7 @@ class Producer(ProducerDoor):
         """Take over an official producer; `window` bounds what is pending, in place of the official queue."""
         self = cls.__new__(cls)
         adopt(self, official, client)
+        self._inside = []
         self._barred = self._closed = False
         self._unflushed = False
         self._window = window
@@ -74,16 +79,22 @@ class Producer(ProducerDoor):
         """
         refuse_in_callback(self._client, "send")
         message = self.build(content, *args, **kwargs)
-        window = self._window
-        if window is None:
-            return self._wrap(self.inner.send(message))
-        weight = window.weigh(message.length())
-        if not self._enter(window, weight):
-            raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
+        window, thread = self._window, get_ident()
+        self._inside.append(thread)
         try:
-            return from_inner(self.inner.send(message))
+            if self._closed:
+                raise_result(pulsar.Result.AlreadyClosed)
+            if window is None:
+                return self._wrap(self.inner.send(message))
+            weight = window.weigh(message.length())
+            if not self._enter(window, weight):
+                raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
+            try:
+                return from_inner(self.inner.send(message))
+            finally:
+                window.release(weight)
         finally:
-            window.release(weight)
+            self._inside.remove(thread)
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
@@ -105,10 +116,25 @@ class Producer(ProducerDoor):
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
-        window = self._window
-        if window is None:
-            self.inner.send_async(message, guarded)
-            return
+        thread = get_ident()
+        self._inside.append(thread)
+        try:
+            if self._closed:
+                refused = pulsar.Result.AlreadyClosed
+            elif self._window is None:
+                self.inner.send_async(message, guarded)
+                return
+            elif self._send_through(self._window, message, guarded):
+                return
+            else:
+                refused = pulsar.Result.ProducerQueueIsFull
+        finally:
+            self._inside.remove(thread)
+        if guarded is not None:
+            guarded(refused, MessageId().inner)
+
+    def _send_through(self, window: Window, message: Any, guarded: Callable[[Any, Any], None] | None) -> bool:
+        """Send without waiting for the outcome; False if there is no room and the producer does not block."""
         weight = window.weigh(message.length())
         entered = False
 
@@ -125,8 +151,7 @@ class Producer(ProducerDoor):
             if entered:
                 window.release(weight)
             raise
-        if not entered and guarded is not None:
-            guarded(pulsar.Result.ProducerQueueIsFull, MessageId().inner)
+        return entered
 
     def send_many(
         self,
@@ -210,12 +235,21 @@ class Producer(ProducerDoor):
             return
         self._closed = True
         try:
+            self._await_senders(deadline)
             self._flush_until(deadline)  # the official close fails an open batch
         finally:
             try:
                 self.inner.close()
             finally:
                 self._let_go()
+
+    def _await_senders(self, deadline: float) -> None:
+        """Wait for other threads to come back out of the C++ producer: closing forgets what comes in meanwhile."""
+        thread = get_ident()
+        while any(one != thread for one in list(self._inside)):
+            if time.monotonic() >= deadline or not self.inner.is_connected():
+                return
+            time.sleep(_SENDERS_SECONDS)
 
     def _flush_until(self, deadline: float) -> None:
         """Flush while the connection lasts: the native flush would wait for a lost one for ever."""
@@ -240,7 +274,7 @@ class Producer(ProducerDoor):
         self._closed = True
         self._let_go()
 
-    def bar(self) -> None:
+    def _bar(self) -> None:
         """Let nobody enter the C++ producer any more: the program ends."""
         self.inner = closed("Producer")
 

@@ -52,6 +52,8 @@ class RangeReader(Reader):
     def _of_plain(cls, plain: Reader, wanted: SlotFilter, admin: Callable[[], PulsarAdmin]) -> Self:
         """Take over a reader; it is not used afterwards."""
         self = take_over(cls, plain)
+        plain._let_go()  # noqa: SLF001  # of a base class
+        self._listen(plain._hear)  # noqa: SLF001
         self._admin = admin
         self.key_hash_ranges = wanted.ranges
         self._filter = Filtered(self._source, self._receive_call, wanted)

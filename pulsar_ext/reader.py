@@ -39,13 +39,12 @@ class Reader(Receiving, ReaderDoor):
         topic: str,
         *,
         queued: bool = True,
-        hear: Any = None,
     ) -> Self:
         """Take over an official reader; the arguments are those of `Consumer._of`."""
         self = cls.__new__(cls)
         adopt(self, official, client)
         self._message_class = message_class
-        self._topics, self._hear = topic, hear
+        self._topics = topic
         self._closed = False
         self._receive_from(self.inner.read_next, None if queued else self.inner.read_next_async)
         refuse_after_fork(self)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["PendingReceives", "Receiving"]
 
 
+_listening: set[Receiving] = set()
+"""Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
+
+
 class Receiving:
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
@@ -36,6 +40,7 @@ class Receiving:
     _answers: Any
     _client: Client
     _closed: bool
+    _hear: Any
     _message_class: type[Message]
     _receive_call: Callable[[int], Any]
     _source: Any
@@ -108,12 +113,23 @@ class Receiving:
             return
         refuse_in_callback(self._client, "close")
         self._closed = True
+        self._let_go()
         self.inner.close()
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
 
-    def bar(self) -> None:
+    def _listen(self, hear: Any) -> None:
+        """Keep what the listener calls, and with a listener be kept, until it is closed."""
+        self._hear = hear
+        if hear is not None:
+            _listening.add(self)
+
+    def _let_go(self) -> None:
+        """Be kept no longer: it is closed, or its client is."""
+        _listening.discard(self)
+
+    def _bar(self) -> None:
         """Let nobody enter the C++ object any more: the program ends."""
         self.inner = self._source = self._receive_call = closed(type(self).__name__)
 

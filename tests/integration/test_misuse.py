@@ -360,6 +360,68 @@ def test_a_closed_client_with_a_listener_is_freed(broker, topic, how):
     assert eventually(lambda: gc.collect() >= 0 and [one() for one in kept] == [None, None])
 
 
+def close_among_senders(client, topic):
+    """Close a client that three threads send with; give those, what was sent without waiting, and what was told."""
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    ended, sent, told = threading.Event(), [], []
+
+    def send():
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            while True:
+                producer.send(b"x")
+
+    def send_async():
+        while not ended.is_set():
+            sent.append(None)
+            producer.send_async(b"x", lambda result, _: told.append(result))
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (send, send, send_async)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    client.close()
+    ended.set()
+    return threads, sent, told
+
+
+@pytest.mark.blocking_only("a coroutine sends on the thread that closes")
+def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
+    """A send that meets the close of its client ends, with an id or AlreadyClosed, and every callback is called."""
+    for _ in range(20):
+        threads, sent, told = close_among_senders(pulsar.Client(broker.service_url), topic)
+        for thread in threads:
+            thread.join(HANG_SECONDS)
+        assert not any(thread.is_alive() for thread in threads)
+        deadline = time.monotonic() + HANG_SECONDS
+        while len(told) < len(sent) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(told) == len(sent)
+
+
+@pytest.mark.blocking_only("awaited consumers have no listeners")
+@pytest.mark.parametrize("how", ["subscribe", "create_reader"])
+def test_a_listener_goes_on_though_nobody_keeps_its_client(client, broker, topic, how):
+    """A client with a listener that is dropped, not closed, hears every message; officially it soon hears nothing."""
+    heard = []
+
+    def start():
+        dropped = pulsar.Client(broker.service_url)
+        if how == "subscribe":
+            dropped.subscribe(topic, "s", message_listener=lambda _, message: heard.append(message.data()))
+        else:
+            start = pulsar.MessageId.earliest
+            dropped.create_reader(topic, start, reader_listener=lambda _, message: heard.append(message.data()))
+        return weakref.ref(dropped)
+
+    kept = start()
+    gc.collect()
+    producer = client.create_producer(topic)
+    for index in range(10):
+        producer.send(b"%d" % index)
+    assert eventually(lambda: heard == [b"%d" % index for index in range(10)])
+    kept().close()
+
+
 def test_closing_again_does_nothing(client, topic):
     """A second close of a producer, consumer, reader or client is no error; use after close is, and says so."""
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
