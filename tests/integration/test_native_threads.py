@@ -14,6 +14,12 @@ HANG_SECONDS = 60
 COUNT = 20
 
 
+@pytest.fixture(autouse=True)
+def places(monkeypatch):
+    """Leave places: the clients of the tests before have taken all that a process has."""
+    monkeypatch.setattr(native_threads, "_places", iter(range(8)))
+
+
 def told_one_by_one(client, topic, batching):
     """Send some messages, and give what each callback found of the one before, by their thread."""
     own, found, told = threading.local(), [], threading.Semaphore(0)
