@@ -59,7 +59,7 @@ class Producer(ProducerDoor):
         """Take over an official producer; `window` bounds what is pending, in place of the official queue."""
         self = cls.__new__(cls)
         adopt(self, official, client)
-        self._inside = []
+        self._inside = []  # the threads that are sending, whom a close waits for
         self._barred = self._closed = False
         self._unflushed = False
         self._window = window
