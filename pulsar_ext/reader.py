@@ -32,13 +32,7 @@ class Reader(Receiving, ReaderDoor):
 
     @classmethod
     def _of(
-        cls,
-        official: pulsar.Reader,
-        client: Client,
-        message_class: type[Message],
-        topic: str,
-        *,
-        queued: bool = True,
+        cls, official: pulsar.Reader, client: Client, message_class: type[Message], topic: str, *, queued: bool = True
     ) -> Self:
         """Take over an official reader; the arguments are those of `Consumer._of`."""
         self = cls.__new__(cls)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
+from chunked import eventually
 
 import pulsar_ext as pulsar
 from pulsar_ext import native_threads
@@ -61,9 +61,7 @@ def test_listeners_keep_what_is_of_their_thread(client, topic, how):
     sent = [b"%d" % number for number in range(COUNT)]
     for content in sent:
         producer.send(content)
-    end = time.monotonic() + HANG_SECONDS
-    while len(found) < COUNT and time.monotonic() < end:
-        time.sleep(0.01)
+    assert eventually(lambda: len(found) == COUNT, HANG_SECONDS)
     assert found == [None, *sent[:-1]]
 
 
