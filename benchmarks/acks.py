@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _CALLS: Final = 200_000
 _QUEUED: Final = 150_000
+_QUEUED_UNBATCHED: Final = 20_000
 _QUEUED_SECONDS: Final = 1.5
 _WARM: Final = 1000
 _COUNTED: Final = 20_000
@@ -107,7 +108,7 @@ def _case(name: str, official: Any, ours: Any, goal: float, calls: int, suffix: 
         with _subscribed(side, suffix, **options) as consumer:
             official(consumer, _WARM)  # so that what is done once, or now and then, has been done
             if "receiver_queue_size" in options:
-                time.sleep(_QUEUED_SECONDS)
+                time.sleep(2 * _QUEUED_SECONDS if suffix else _QUEUED_SECONDS)
             run = official if side.lib is pulsar else ours
             yield lambda: run(consumer, calls)
 
@@ -117,8 +118,8 @@ def _case(name: str, official: Any, ours: Any, goal: float, calls: int, suffix: 
 
 def _queued(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
     """Make a case whose messages are in the client's queue already: the broker and the network have no part in it."""
-    size = {"receiver_queue_size": 2 * _QUEUED}
-    return _case(f"{name}, queued", official, ours, goal, _QUEUED, suffix, **options, **size)
+    calls = _QUEUED_UNBATCHED if suffix else _QUEUED
+    return _case(f"{name}, queued", official, ours, goal, calls, suffix, **options, receiver_queue_size=2 * calls)
 
 
 def _live(name: str, official: Any, ours: Any, goal: float = 0.0, suffix: str = "", **options: Any) -> Case:
@@ -134,6 +135,9 @@ CASES: Final = (
     _queued(f"{_ONE}, Exclusive, grouped", _loop, _loop, 1.5, **_GROUPED),
     _queued(f"{_ONE}, Exclusive, default", _loop, _loop, 1.5),
     _queued(f"{_ONE}, Shared", _loop, _loop, 1.5, **_SHARED),
+    _queued(f"{_ONE}, Exclusive, grouped, unbatched", _loop, _loop, 1.5, _UNBATCHED, **_GROUPED),
+    _queued(f"{_ONE}, Exclusive, default, unbatched", _loop, _loop, 0.98, _UNBATCHED),
+    _queued(f"{_ONE}, Shared, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_SHARED),
     _queued("receive_many(1000) / receive()", _receive_loop, _many, 1.8),
     _queued("for message in consumer / receive()", _receive_loop, _iterate, 1.8),
     _queued(_MANY, _loop, _many_acknowledged, 1.8),
@@ -309,10 +313,11 @@ def _page(results: list[Result], counts: Counts) -> str:
             f"{facts}, Python {platform.python_version()}. Messages of 100 bytes, in batches of 500 unless said",
             "otherwise. Ratios are medians over pairs of runs; the CPU ratio counts every thread of the process.",
             "",
-            f"*queued*: {_QUEUED:,} messages that are in the client's queue when the run begins: the client alone is",
-            f"measured. The others come from the broker, {_CALLS:,} of them, or {_CALLS // 5:,} unbatched, and",
-            "through a queue of 5,000: there the broker and the client's own threads bound both clients, and receiving",
-            "several at once has no goal. *C++ batch_receive()* is the native calls alone: nothing can be faster.",
+            f"*queued*: {_QUEUED:,} messages, or {_QUEUED_UNBATCHED:,} unbatched, that are in the client's queue when",
+            f"the run begins: the client alone is measured. The others come from the broker, {_CALLS:,} of them, or",
+            f"{_CALLS // 5:,} unbatched, and through a queue of 5,000: there the broker and the client's own threads",
+            "bound both clients, and receiving several at once has no goal. *C++ batch_receive()* is the native calls",
+            "alone: nothing can be faster.",
             "",
             "Repeat: `python -m benchmarks.acks --save`, with the extra `bench`.",
             "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from .ack_wire import AckWire
 from .acks import SentAcks
 
 if TYPE_CHECKING:
-    from .acks import AckTracker, Entry, Leaving
+    from .acks import AckTracker, Entry, Leaving, Singles
 
 __all__ = ["Cursor"]
 
@@ -35,36 +36,55 @@ class Cursor:
         self.sent = SentAcks(_DOUBTFUL_SECONDS)
         self.live: dict[Entry, Any] = {}
         self.firsts: dict[Entry, Entry] = {}
-        self.unconfirmed: dict[Entry, tuple[int, int] | None] = {}
+        self._unconfirmed: dict[Entry, tuple[int, int] | None] = {}
+        self._passed: deque[Singles] = deque()
+        self._passed_count = 0
         self.reached: Entry | None = None
         self.looked = 0.0
         self.behind = 0
 
-    def add_singles(self, entries: list[Entry], ids: list[Any]) -> None:
-        """Acknowledge single messages by their C++ ids."""
-        self.live.update(zip(entries, ids, strict=True))
-        self.tracker.add_wholes(entries)
+    def note_passed(self, singles: Singles, now: float) -> None:
+        """Keep what was given to the C++ consumer, message by message, for a while."""
+        self.sent.add(singles, now, {})
+        self._passed.append(singles)
+        self._passed_count += len(singles)
+        while self._passed_count - len(self._passed[0]) > _MAX_UNCONFIRMED:
+            self._passed_count -= len(self._passed.popleft())
+
+    def unconfirmed(self) -> dict[Entry, tuple[int, int] | None]:
+        """Give what left and was not confirmed yet: of a batch the number of its messages, and the bit set of some."""
+        for singles in self._passed:
+            self._unconfirmed.update(dict.fromkeys(singles.entries))
+        self._forget_passed()
+        if (count := len(self._unconfirmed)) > 2 * _MAX_UNCONFIRMED:
+            # All at once: taking the first out of a dictionary, one by one, gets slower with each.
+            self._unconfirmed = dict(islice(self._unconfirmed.items(), count - _MAX_UNCONFIRMED, None))
+        return self._unconfirmed
+
+    def confirmed(self, entry: Entry, part: tuple[int, int] | None) -> None:
+        """Note that the broker shows what left; more of the same batch may have left since."""
+        if self._unconfirmed.get(entry, ()) == part:
+            self._unconfirmed.pop(entry, None)
 
     def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
         """Give what leaves to the C++ consumer, and keep it for a while."""
         live, self.live = self.live, {}  # all that waits leaves
         self.sent.add(leaving, now, live)
         self.wire.send(inner, leaving, live)
+        unconfirmed = self.unconfirmed()
         if leaving.cumulative is not None:
             self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
             upto = leaving.cumulative
-            self.unconfirmed = {entry: part for entry, part in self.unconfirmed.items() if entry > upto}
-            self.unconfirmed[upto] = None
+            for entry in [entry for entry in unconfirmed if entry <= upto]:
+                del unconfirmed[entry]
+            unconfirmed[upto] = None
             self.firsts = {entry: first for entry, first in self.firsts.items() if entry > upto}
-        self.unconfirmed.update(dict.fromkeys(leaving.whole))
+        unconfirmed.update(dict.fromkeys(leaving.whole))
         for entry in leaving.whole if self.firsts else ():
             if (first := self.firsts.pop(entry, None)) is not None:
-                self.unconfirmed[first] = None
+                unconfirmed[first] = None
         for entry, size, bits in leaving.indexes:
-            self.unconfirmed[entry] = (size, bits)
-        if (count := len(self.unconfirmed)) > 2 * _MAX_UNCONFIRMED:
-            # All at once: taking the first out of a dictionary, one by one, gets slower with each.
-            self.unconfirmed = dict(islice(self.unconfirmed.items(), count - _MAX_UNCONFIRMED, None))
+            unconfirmed[entry] = (size, bits)
 
     def hand_over_again(self, inner: Any, now: float, *, keep: bool) -> None:
         """Give it once more what may have been lost with a connection, and keep it for yet another time or not."""
@@ -91,5 +111,10 @@ class Cursor:
         self.sent.take()
         self.live.clear()
         self.firsts.clear()
-        self.unconfirmed.clear()
+        self._forget_passed()
+        self._unconfirmed.clear()
         self.reached = None
+
+    def _forget_passed(self) -> None:
+        self._passed.clear()
+        self._passed_count = 0

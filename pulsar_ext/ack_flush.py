@@ -108,7 +108,8 @@ class _Check:
 
     def _look(self, cursor: Cursor, *, sent: bool) -> None:
         parts = cursor.tracker.partly()
-        wanted = dict(cursor.unconfirmed)
+        with self._acks.lock:
+            wanted = dict(cursor.unconfirmed())
         held = {} if self._acks.keeps_indexes else {entry: part for entry, part in parts.items() if entry not in wanted}
         if not wanted and not held:
             return
@@ -126,8 +127,8 @@ class _Check:
                 processed = self._acks.is_processed(cursor) if processed is None else processed
                 shown = processed
             if shown:
-                if cursor.unconfirmed.get(entry, ()) == part:
-                    cursor.unconfirmed.pop(entry, None)
+                with self._acks.lock:
+                    cursor.confirmed(entry, part)
             else:
                 self._missing.append((cursor, entry, part))
                 if part is not None and not (self._acks.keeps_indexes and self._keeps):

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .acks import Singles
 from .errors import InvalidMessageId
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["gather", "gather_numbered", "says_all", "singles"]
 
 _LONG = rb"([\x80-\xff]{0,9}[\x00-\x7f])"
+_OCTETS = [bytes([octet]) for octet in range(0x80, 0x100)]
+_LAST_OCTETS = [bytes([octet]) for octet in range(0x80)]
 _SHAPE = re.compile(
     rb"(\x08%b\x10%b(?:\x18%b)?)(?:(\x20)%b(?:\x30%b)?|\x30\x00)?(:.*)?" % (_LONG, _LONG, _LONG, _LONG, _LONG),
     re.DOTALL,
@@ -35,19 +38,22 @@ def says_all(data: bytes) -> bool:
     return match[5] is None or (match[7] is not None and _number(match[7]) > _number(match[6]))
 
 
-def singles(ids: Sequence[bytes]) -> tuple[int, list[Entry]] | None:
+def singles(ids: Sequence[bytes]) -> Singles | None:
     """Read serialized ids at once, if they are of single messages of one ledger that differ in nothing but the entry.
 
     Args:
         ids: what `serialize()` of C++ ids gave.
 
     Returns:
-        The partition, -1 if none, and the entries; None if the ids are others, or have to be read one by one.
+        The entries; None if the ids are others, or have to be read one by one.
     """
     match = _SHAPE.fullmatch(ids[0]) if ids else None
     if match is None or match[5] is not None or match[8] is not None:
         return None
+    partition, ledger, first = -1 if match[4] is None else _number(match[4]), _number(match[2]), _number(match[3])
     size, start, stop = len(ids[0]), match.start(3), match.end(3)
+    if _are_neighbours(ids, first, ids[0][:start], ids[0][stop:]):
+        return Singles(partition, ledger, range(first, first + len(ids)))
     joined, count = b"".join(ids), len(ids)
     if set(map(len, ids)) != {size}:
         return None
@@ -61,8 +67,24 @@ def singles(ids: Sequence[bytes]) -> tuple[int, list[Entry]] | None:
     entries = [octet & 0x7F for octet in places[0]]
     for shift, place in enumerate(places[1:], 1):
         entries = [entry | (octet & 0x7F) << 7 * shift for entry, octet in zip(entries, place, strict=True)]
-    ledger = _number(match[2])
-    return (-1 if match[4] is None else _number(match[4])), [(ledger, entry) for entry in entries]
+    return Singles(partition, ledger, entries)
+
+
+def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) -> bool:
+    """Whether ids are those of an entry and of the ones that follow it, by writing those."""
+    at, count = 0, len(ids)
+    while at < count:
+        # Entries differ in the first of their octets alone until its seven bits are used up.
+        octet = (first + at) & 0x7F
+        stop = min(at + 0x80 - octet, count)
+        if not (above := (first + at) >> 7):
+            lows, rest = _LAST_OCTETS, tail
+        else:
+            lows, rest = _OCTETS, _varint(above) + tail
+        if ids[at:stop] != [head + low + rest for low in lows[octet : octet + stop - at]]:
+            return False
+        at = stop
+    return True
 
 
 def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:

@@ -22,9 +22,9 @@ from .ack_ids import gather, gather_numbered, singles
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from .acks import Entry
+    from .acks import Entry, Singles
     from .message import Message
     from .message_id import MessageId
 
@@ -45,10 +45,10 @@ class Taken(NamedTuple):
     """Gives the C++ id at a place."""
     topic_at: Callable[[int], str | None]
     """Gives the topic of a place where there are several."""
-    at_hand: bool = False
-    """Whether the ids are the C++ client's own."""
-    singles: tuple[int, list[Entry], list[Any]] | None = None
-    """Instead, if all are single messages of one partition: it, their entries and their C++ ids."""
+    singles: Singles | None = None
+    """Instead, if all are single messages of one ledger."""
+    messages: Sequence[Any] = ()
+    """Their C++ messages, not to be kept."""
 
 
 _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
@@ -118,28 +118,28 @@ class Inbox:
         return _read_ids(_taken(self.position_ids))
 
     def _read(self, taken: list[Message], *, at_once: bool) -> Taken:
-        ids: list[Any] = [None] * len(taken)
+        inners = [one.inner for one in taken]
 
         def read(start: int, stop: int) -> list[bytes]:
-            ids[start:stop] = map(_message_id, [one.inner for one in taken[start:stop]])
-            return list(map(_serialize, ids[start:stop]))
+            return list(map(_serialize, map(_message_id, inners[start:stop])))
 
-        id_at = ids.__getitem__
+        def id_at(at: int) -> Any:
+            return _message_id(inners[at])
 
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-            return Taken(each, id_at, lambda at: taken[at].topic_name(), at_hand=True)
+            return Taken(each, id_at, lambda at: taken[at].topic_name())
         if at_once and singles(read(0, 1)) is not None:  # then probably all are, and numbers spare nothing
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
-                return Taken((), id_at, _no_topic, at_hand=True, singles=(*all_singles, ids))
-            return Taken(gather(data), id_at, _no_topic, at_hand=True)
+                return Taken((), id_at, _no_topic, all_singles, inners)
+            return Taken(gather(data), id_at, _no_topic)
         if not self.numbering:
-            return Taken(gather(read(0, len(taken))), id_at, _no_topic, at_hand=True)
+            return Taken(gather(read(0, len(taken))), id_at, _no_topic)
         numbers = [one.number for one in taken]
         first = self._own[0]
         own = range(max(self._doubtful + 1, first), first + _MOST)
-        return Taken(gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic, at_hand=True)
+        return Taken(gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:

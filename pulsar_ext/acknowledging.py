@@ -8,6 +8,7 @@ the connection was lost is handed over again. Mirrors Java's `PersistentAcknowle
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -29,11 +30,11 @@ from .resolver import as_message_id, entry_topic, is_open
 from .topics import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from .ack_inbox import Taken
     from .ack_keeper import AckKeeper
-    from .acks import Entry, Leaving
+    from .acks import Entry, Leaving, Singles
     from .client import Client
     from .consumer import Consumer
     from .message import Message
@@ -102,6 +103,10 @@ class Acknowledger:
         self._group = Group(hold, self._max_size)
         # Single acknowledgements become a position only where grouping was asked for: see docs/acks.md.
         self._runs = not splits and not (time_ms is None and max_size is None)
+        # Single messages need not wait here where the C++ client groups as was asked for. The keeper's thread leaves
+        # them to threads that fill the inbox: two that take turns at it wake each other for every message.
+        self._filled = self._single = False
+        self._passes = not self._runs and not self._forces and hold == _SHORTEST_HOLD_MILLIS
         self.keeps_indexes = keeps_indexes
         self._cursors: dict[str | int, Cursor] = {}
         self.lock = threading.RLock()
@@ -131,7 +136,7 @@ class Acknowledger:
         self.scheduled = True
         self._keeper.watch(self)
         if not self.inbox.numbering and (consumer := self._consumer()) is not None:
-            self._acknowledged, self.inbox.numbering = time.monotonic(), True
+            self._acknowledged, self.inbox.numbering, self._single = time.monotonic(), True, False
             consumer._number(on=True)  # noqa: SLF001  # its other half
 
     def numbers_for(self, consumer: Callable[[], Consumer | None]) -> None:
@@ -170,8 +175,10 @@ class Acknowledger:
                 if self.closed:
                     self.inbox.clear()
                     raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
-                self._absorb()
-                if self._count >= self._max_size and self._is_connected():
+                connected = self._is_connected()
+                self._absorb(passing=self._passes and connected)
+                self._filled = True
+                if self._count >= self._max_size and connected:
                     self._leave(time.monotonic(), force=self._forces)
             finally:
                 self.lock.release()
@@ -348,12 +355,14 @@ class Acknowledger:
             if self.inner is None:
                 return _TICK_SECONDS
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
-            connected = self._is_connected()
+            connected, looked = self._is_connected(), self._ticked
             self._watch_connection(now, connected=connected)
-            self._absorb()
+            if not (self._passes and self._filled):
+                self._absorb(passing=self._passes and connected)
+            self._filled = False
             self._watch_numbers(now)
             pending = sum(cursor.tracker.pending for cursor in self._cursors.values())
-            if connected and self._group.is_due(pending, now):
+            if connected and self._group.is_due(pending, now, looked):
                 self._leave(now, force=self._forces)
                 pending = 0
             if not self._down and not self._again:  # what left before the connection was lost is sent again after it
@@ -372,7 +381,7 @@ class Acknowledger:
             self._ticked = None
             return None
         self.scheduled = True
-        return min(_TICK_SECONDS, self._group.time_ms / 1000 or _TICK_SECONDS)
+        return min(_TICK_SECONDS, max(self._group.wait(now), 0.0) or _TICK_SECONDS)
 
     def _added(self) -> None:
         with self.lock:
@@ -383,8 +392,12 @@ class Acknowledger:
         elif not self.scheduled:
             self.schedule()
 
-    def _absorb(self) -> None:
-        """Read what is in the inbox."""
+    def _absorb(self, *, passing: bool = False) -> None:
+        """Read what is in the inbox.
+
+        Args:
+            passing: give single messages to the C++ consumer at once, so that they need not be kept.
+        """
         inbox, now = self.inbox, time.monotonic()
         if self._ticked is None or now - self._ticked > _SLEPT_SECONDS:
             inbox.doubt()
@@ -392,7 +405,13 @@ class Acknowledger:
             self._acknowledged = now
         if inbox.messages:
             self._count += len(inbox.messages)
-            self._add(inbox.take_messages())
+            taken = inbox.take_messages()
+            self._number_batches(single=taken.singles is not None)
+            if taken.singles is not None and passing:
+                self._count -= len(taken.messages)
+                self._pass_on(taken.singles, taken.messages, now)
+            else:
+                self._add(taken)
         if inbox.ids:
             self._count += len(inbox.ids)
             self._add(inbox.take_ids())
@@ -403,18 +422,25 @@ class Acknowledger:
                 to = self._cursor_of(taken.topic_at(at), partition)
                 to.tracker.add_cumulative(entry, bits.bit_length() - 1, max(size, 0))
 
+    def _pass_on(self, singles: Singles, messages: Sequence[Any], now: float) -> None:
+        """Give messages to the C++ consumer as they are: it takes one in half the time of an id."""
+        cursor = self._cursor_of(None, singles.partition)
+        cursor.note_passed(singles, now)
+        self._left = now
+        acknowledge = self.inner.acknowledge
+        with _refused(cursor, len(singles)):
+            for message in messages:
+                acknowledge(message)
+
     def _add(self, taken: Taken) -> None:
         if taken.singles is not None:
-            partition, entries, ids = taken.singles
-            self._cursor_of(None, partition).add_singles(entries, ids)
+            self._cursor_of(None, taken.singles.partition).tracker.add_singles(taken.singles)
         for partition, entry, size, bits, at in taken.found:
             to = self._cursors.get(partition) or self._cursor_of(taken.topic_at(at), partition)
             if size > 0:
                 to.tracker.add_bits(entry, size, bits)
                 continue
-            if size == 0 and taken.at_hand:
-                to.live[entry] = taken.id_at(at)
-            elif size < 0:  # chunked: only its live id knows every chunk
+            if size < 0:  # chunked: only its live id knows every chunk
                 to.live[entry] = taken.id_at(at)
                 data = bytes(to.live[entry].serialize())
                 self._note_first(to, entry, data)
@@ -471,12 +497,8 @@ class Acknowledger:
         for cursor in self._cursors.values():
             leaving = cursor.tracker.leave()
             if leaving:
-                try:
+                with _refused(cursor, len(leaving)):
                     cursor.hand_over(self.inner, leaving, now)
-                except pulsar.AlreadyClosed:
-                    raise
-                except pulsar.PulsarException as error:  # as for a message of a topic that is not this consumer's
-                    _log.error("%d acknowledgements on %s were refused: %s", len(leaving), cursor.topic, error)
             if force and (leaving or cursor.sent):
                 cursor.wire.flush(self.inner)
             if leaving:
@@ -521,6 +543,14 @@ class Acknowledger:
             if (consumer := self._consumer()) is not None:
                 consumer._number(on=False)  # noqa: SLF001  # its other half
 
+    def _number_batches(self, *, single: bool) -> None:
+        """Have messages numbered unless the last ones were single: numbers spare nothing there."""
+        if single == self._single:
+            return
+        self._single = single
+        if self.inbox.numbering and (consumer := self._consumer()) is not None:
+            consumer._number(on=not single)  # noqa: SLF001  # its other half
+
     def number_anew(self) -> None:
         """Tell the consumer that what follows is not behind what came."""
         if (consumer := self._consumer()) is not None:
@@ -537,6 +567,17 @@ class Acknowledger:
     def _hand_over_again(self, now: float, *, keep: bool) -> None:
         for cursor in self._cursors.values():
             cursor.hand_over_again(self.inner, now, keep=keep)
+
+
+@contextlib.contextmanager
+def _refused(cursor: Cursor, count: int) -> Iterator[None]:
+    """Tell of acknowledgements that the C++ consumer refuses, as for a message of a topic that is not its own."""
+    try:
+        yield
+    except pulsar.AlreadyClosed:
+        raise
+    except pulsar.PulsarException as error:
+        _log.error("%d acknowledgements on %s were refused: %s", count, cursor.topic, error)
 
 
 def check_grouping(time_ms: object, max_size: object) -> None:

@@ -16,13 +16,13 @@ message of it was, and a run ends at the first entry that was not, whatever that
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["NOTHING", "AckTracker", "Entry", "Group", "Leaving", "SentAcks"]
+__all__ = ["NOTHING", "AckTracker", "Entry", "Group", "Leaving", "SentAcks", "Singles"]
 
 Entry = tuple[int, int]
 """Ledger and entry."""
@@ -72,6 +72,30 @@ class Leaving:
 NOTHING = Leaving()
 
 
+@dataclass(frozen=True, slots=True)
+class Singles:
+    """Entries of one ledger of one partition that are a message each.
+
+    Args:
+        partition: its index, -1 if none.
+        ledger_id: the ledger.
+        entry_ids: the entries, as they came; a range if they are neighbours in their order.
+    """
+
+    partition: int
+    ledger_id: int
+    entry_ids: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of them."""
+        ledger_id = self.ledger_id
+        return [(ledger_id, entry_id) for entry_id in self.entry_ids]
+
+
 @dataclass(slots=True)
 class Group:
     """When a group of acknowledgements is due: by time, or by size.
@@ -85,16 +109,27 @@ class Group:
     max_size: int = 1000
     _since: float | None = field(default=None, init=False)
 
-    def is_due(self, pending: int, now: float) -> bool:
-        """Whether `pending` acknowledgements leave at the time `now`, in seconds of any steady clock."""
+    def is_due(self, pending: int, now: float, looked: float | None = None) -> bool:
+        """Whether acknowledgements leave at a time.
+
+        Args:
+            pending: how many wait.
+            now: the time, in seconds of any steady clock.
+            looked: when this was asked the last time; None if nobody has asked for long. What waits and did not wait
+                then may have come right after it.
+        """
         if not pending:
             self._since = None
             return False
         if self.time_ms == 0 or pending >= self.max_size:
             return True
         if self._since is None:
-            self._since = now
-        return now - self._since >= self.time_ms / 1000
+            self._since = now if looked is None else looked
+        return now >= self._since + self.time_ms / 1000
+
+    def wait(self, now: float) -> float:
+        """After how many seconds to ask again, so that nothing waits for too long."""
+        return (now if self._since is None else self._since) + self.time_ms / 1000 - now
 
     def left(self) -> None:
         """Begin the next group."""
@@ -112,6 +147,7 @@ class AckTracker:
     def __init__(self, *, runs: bool = False, keeps_indexes: bool = False) -> None:
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._whole: dict[Entry, None] = {}
+        self._row: Singles | None = None
         self._partial: dict[Entry, tuple[int, int]] = {}
         self._changed: set[Entry] = set()
         self._beyond: set[Entry] = set()
@@ -123,7 +159,8 @@ class AckTracker:
     def pending(self) -> int:
         """How many entries, or parts of entries, have not left yet."""
         changed = len(self._changed) if self._keeps_indexes else 0
-        return len(self._whole) + changed + (self._cumulative is not None)
+        row = len(self._row) if self._row is not None else 0
+        return row + len(self._whole) + changed + (self._cumulative is not None)
 
     @property
     def base(self) -> Entry | None:
@@ -134,6 +171,9 @@ class AckTracker:
     def wants_base(self) -> bool:
         """Whether a look at the cursor could turn single entries into a run."""
         return self._runs and bool(self._beyond)
+
+    # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are told one
+    # by one only when something else comes in between.
 
     def add(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
         """Acknowledge an entry, or one message of a batch.
@@ -150,6 +190,7 @@ class AckTracker:
 
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""
+        self._spread()
         if entry in self._whole or self._is_covered(entry):
             return False
         if self._partial:
@@ -157,8 +198,18 @@ class AckTracker:
         self._whole[entry] = None
         return True
 
-    def add_wholes(self, entries: list[Entry]) -> None:
+    def add_singles(self, singles: Singles) -> None:
         """Acknowledge whole entries."""
+        row, more = self._row, singles.entry_ids
+        if self._runs and isinstance(more, range) and not self._whole:
+            if row is None:
+                self._row = singles
+                return
+            if row.ledger_id == singles.ledger_id and row.entry_ids[-1] + 1 == more[0]:
+                self._row = replace(row, entry_ids=range(row.entry_ids[0], more[-1] + 1))
+                return
+        self._spread()
+        entries = singles.entries
         if self._partial or self._cumulative is not None:
             for entry in entries:
                 self.add_whole(entry)
@@ -167,6 +218,7 @@ class AckTracker:
 
     def add_bits(self, entry: Entry, size: int, bits: int) -> bool:
         """Acknowledge messages of a batch of `size`, one bit each."""
+        self._spread()
         if entry in self._whole or self._is_covered(entry):
             return False
         known = self._partial.get(entry, (size, 0))[1]
@@ -183,6 +235,7 @@ class AckTracker:
         Returns:
             Whether anything was new: a position below an earlier one is ignored.
         """
+        self._spread()
         upto = (1 << (index + 1)) - 1
         if 0 <= index < size - 1:
             entry, inside = (entry[0], entry[1] - 1), entry
@@ -198,6 +251,7 @@ class AckTracker:
 
     def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
         """Forget an acknowledgement that has not left: the message is to be delivered again."""
+        self._spread()
         if index < 0:
             self._whole.pop(entry, None)
             self._drop_partial(entry)
@@ -213,6 +267,8 @@ class AckTracker:
     def is_duplicate(self, entry: Entry, index: int = -1) -> bool:
         """Whether a message that arrives was acknowledged already."""
         if (self._base is not None and entry <= self._base) or entry in self._whole:
+            return True
+        if self._row is not None and entry[0] == self._row.ledger_id and entry[1] in self._row.entry_ids:
             return True
         return index >= 0 and bool(self._partial.get(entry, (0, 0))[1] >> index & 1)
 
@@ -239,6 +295,9 @@ class AckTracker:
 
     def leave(self) -> Leaving:
         """Decide what is told to the broker, and forget it: it is on its way."""
+        if (reached := self._row_from_base()) is not None:
+            self._row, self._cumulative = None, reached
+        self._spread()
         whole = list(self._whole)
         self._whole.clear()
         cumulative, self._cumulative = self._cumulative, None
@@ -256,6 +315,7 @@ class AckTracker:
 
     def clear(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""
+        self._row = None
         self._whole.clear()
         self._partial.clear()
         self._changed.clear()
@@ -266,6 +326,22 @@ class AckTracker:
         """Begin no run before the next look: the cursor may have been moved back."""
         self._base = self._after_base = None
         self._beyond.clear()
+
+    def _row_from_base(self) -> Entry | None:
+        """Go to the end of the row if it begins behind the base, and nothing is known behind its end."""
+        if self._row is None or self._base is None or self._beyond or self._partial:
+            return None
+        first = (self._row.ledger_id, self._row.entry_ids[0])
+        if first not in (self._after_base, (self._base[0], self._base[1] + 1)):
+            return None
+        self._base, self._after_base = (self._row.ledger_id, self._row.entry_ids[-1]), None
+        return self._base
+
+    def _spread(self) -> None:
+        """Have the entries of the row wait one by one."""
+        if self._row is not None:
+            singles, self._row = self._row, None
+            self.add_singles(replace(singles, entry_ids=list(singles.entry_ids)))
 
     def _run(self, whole: list[Entry]) -> Entry | None:
         """Go from the base along what is acknowledged; give how far, None if nowhere."""
@@ -320,14 +396,14 @@ class SentAcks:
 
     def __init__(self, seconds: float, limit: int = 50_000) -> None:
         self._seconds, self._limit = seconds, limit
-        self._sent: deque[tuple[float, Leaving, Mapping[Entry, Any]]] = deque()
+        self._sent: deque[tuple[float, Leaving | Singles, Mapping[Entry, Any]]] = deque()
         self._count = 0
 
     def __bool__(self) -> bool:
         return bool(self._sent)
 
-    def add(self, leaving: Leaving, now: float, ids: Mapping[Entry, Any]) -> None:
-        """Keep what left at the time `now`, in seconds of any steady clock, and by which ids."""
+    def add(self, leaving: Leaving | Singles, now: float, ids: Mapping[Entry, Any]) -> None:
+        """Keep what left at the time `now`, in seconds of any steady clock, and by which ids that nobody can make."""
         self._sent.append((now, leaving, ids))
         self._count += len(leaving)
         while self._count > self._limit and len(self._sent) > 1:
@@ -347,9 +423,10 @@ class SentAcks:
         """Give everything that is kept, as one, and keep nothing."""
         merged = NOTHING
         if self._sent:
-            cumulative = max((one.cumulative for _, one, _ in self._sent if one.cumulative is not None), default=None)
-            whole = tuple(entry for _, one, _ in self._sent for entry in one.whole)
-            indexes = tuple(part for _, one, _ in self._sent for part in one.indexes)
+            sent = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for _, one, _ in self._sent]
+            cumulative = max((one.cumulative for one in sent if one.cumulative is not None), default=None)
+            whole = tuple(entry for one in sent for entry in one.whole)
+            indexes = tuple(part for one in sent for part in one.indexes)
             merged = NOTHING.merged(Leaving(cumulative, whole, indexes))
         self._sent.clear()
         self._count = 0

@@ -213,6 +213,34 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_
     assert consumer.pending_acks() == 0
 
 
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+@pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
+def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
+    pulsar_fault_proxy, client_factory, broker, topic, type_, grouping
+):
+    """Single messages, acknowledged as fast as can be before, while and after the connection is lost, in any order."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", type_, receiver_queue_size=5000, **grouping)
+    for start in range(0, 3000, 1000):  # as many as a producer takes at once
+        send_plain(client_factory(broker), topic, 1000, start)
+    messages = drain(consumer.receive, 3000)
+    assert len(messages) == 3000
+    for message in messages[:1000]:
+        consumer.acknowledge(message)
+    for message in messages[1999:999:-1]:
+        consumer.acknowledge(message)
+    proxy.refuse()
+    proxy.cut()
+    for message in messages[2000:2500]:
+        consumer.acknowledge(message)
+    assert eventually(lambda: not consumer.is_connected())
+    for message in messages[2500:]:
+        consumer.acknowledge(message)
+    proxy.accept()
+    assert eventually(lambda: shown(client._admin_api(), topic) == set(range(3000)))
+
+
 def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
     """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
     proxy = pulsar_fault_proxy(broker)

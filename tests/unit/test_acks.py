@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pulsar_ext._wire import MessageIdData, encode
 from pulsar_ext.ack_ids import gather, gather_numbered, singles
-from pulsar_ext.acks import NOTHING, AckTracker, Group, Leaving, SentAcks
+from pulsar_ext.acks import NOTHING, AckTracker, Group, Leaving, SentAcks, Singles
 from pulsar_ext.errors import InvalidMessageId
 
 TOPIC = {(5, 0): 0, (5, 1): 3, (5, 2): 0, (5, 3): 2, (7, 0): 70, (7, 1): 0, (7, 2): 0, (9, 0): 4, (9, 1): 0}
@@ -76,6 +76,17 @@ class Tracked(RuleBasedStateMachine):
         for message in MESSAGES[at : at + count]:
             self.acknowledge(message)
 
+    @rule(at=st.integers(0, len(ENTRIES) - 1), count=st.integers(1, 6), jump=st.booleans())
+    def acknowledge_singles(self, at, count, jump):
+        """Entries of one message each, neighbours or in any order, as they are read at once."""
+        ledger = ENTRIES[at][0]
+        found = [entry for one, entry in ENTRIES[at : at + count] if one == ledger and TOPIC[one, entry] == 0]
+        if found:
+            is_row = found == list(range(found[0], found[0] + len(found))) and not jump
+            numbers = range(found[0], found[-1] + 1) if is_row else found[::-1]
+            self.tracker.add_singles(Singles(-1, ledger, numbers))
+            self.application |= {((ledger, entry), -1) for entry in found}
+
     @rule(message=st.sampled_from(MESSAGES))
     def acknowledge_cumulative(self, message):
         """Everything up to a message."""
@@ -139,6 +150,56 @@ def test_a_run_leaves_as_one_position_and_holes_stay_single():
     assert tracker.leave() == Leaving((7, 0))
 
 
+def test_a_row_of_single_messages_waits_as_one_and_leaves_as_one_position():
+    """Entries that are acknowledged as they came count each, are duplicates each, and leave as the last one."""
+    tracker = AckTracker(runs=True)
+    tracker.looked((5, 9), None)
+    tracker.add_singles(Singles(-1, 5, range(10, 300)))
+    tracker.add_singles(Singles(-1, 5, range(300, 310)))
+    assert tracker.pending == 300
+    assert tracker.leave() == Leaving((5, 309))
+    tracker.add_singles(Singles(-1, 5, range(310, 320)))
+    assert tracker.is_duplicate((5, 319))
+    tracker.add_singles(Singles(-1, 5, range(330, 332)))
+    assert tracker.pending == 12
+    assert tracker.leave() == Leaving((5, 319), ((5, 330), (5, 331)))
+
+
+_LEDGER_5 = 6
+"""So many entries the ledger 5 has; 6 follows."""
+
+
+@given(
+    st.booleans(),
+    st.integers(-1, _LEDGER_5 - 1),
+    st.lists(
+        st.tuples(st.sampled_from([5, 6]), st.integers(0, 20), st.integers(1, 9), st.booleans(), st.booleans()),
+        max_size=8,
+    ),
+)
+def test_rows_of_single_messages_leave_as_what_they_are(runs, mark, groups):
+    """Neighbours or not, gaps, overlaps and repetitions: the cursor has what was acknowledged, after every flush."""
+    topic = [(5, entry) for entry in range(_LEDGER_5)] + [(6, entry) for entry in range(30)]
+    tracker = AckTracker(runs=runs)
+    tracker.looked((5, mark), topic[mark + 1])
+    acknowledged = {entry for entry in topic if entry <= (5, mark)}
+    cursor = set(acknowledged)
+    for ledger, first, count, in_order, flushed in [*groups, (5, 0, 1, True, True)]:
+        row = range(first, min(first + count, _LEDGER_5) if ledger == 5 else first + count)
+        entry_ids = row if in_order else list(row[::-2])
+        if not entry_ids:
+            continue
+        tracker.add_singles(Singles(-1, ledger, entry_ids))
+        acknowledged.update((ledger, entry) for entry in entry_ids)
+        assert not any(tracker.is_duplicate(entry) for entry in topic if entry not in acknowledged)
+        if flushed:
+            leaving = tracker.leave()
+            cursor.update(leaving.whole)
+            cursor.update(entry for entry in topic if leaving.cumulative is not None and entry <= leaving.cumulative)
+            assert cursor == acknowledged
+            assert tracker.pending == 0
+
+
 def test_positions_that_go_back_are_ignored_and_cover_single_ones():
     """A cumulative acknowledgement below an earlier one is none; single ones below it do not leave."""
     tracker = AckTracker()
@@ -186,6 +247,11 @@ def test_groups_are_due_by_time_and_by_size():
     assert group.is_due(3, 5.0)
     group.left()
     assert not group.is_due(1, 6.0)
+    assert group.wait(6.0625) == pytest.approx(0.0375)
+    group.left()
+    assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last look"
+    assert group.wait(7.0) == pytest.approx(0.0375)
+    assert group.is_due(1, 7.0375, 7.0)
     assert Group(time_ms=0).is_due(1, 0.0)
 
 
@@ -260,7 +326,10 @@ def test_single_messages_are_read_at_once_as_they_are_one_by_one(mixed, first, c
             assert len(set(map(len, ids))) != 1 or mixed
         else:
             expected = [(part, entry, size) for part, entry, size, _, _ in gather(ids)]
-            assert [(found[0], entry, 0) for entry in found[1]] == expected
+            assert [(found.partition, entry, 0) for entry in found.entries] == expected
+            assert len(found) == len(ids)
+        if ids and found is not None and len(ids) == count:
+            assert found.entry_ids == range(first, first + count)
 
 
 class _Queue:
