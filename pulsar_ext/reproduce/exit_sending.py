@@ -1,0 +1,52 @@
+"""A program is aborted when it ends while a daemon thread of it is sending."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 20
+_SECONDS = 15.0
+_open: list[object] = []
+"""What a program's main module holds to the end."""
+
+
+def send_and_end(pulsar: ModuleType, env: Env, topic: str) -> None:
+    """Come to the end of the program in the midst of what a daemon thread sends."""
+    client = env.client(pulsar)
+    producer = client.create_producer(topic)
+    _open.extend((client, producer))
+    sent = threading.Semaphore(0)
+
+    def send(producer: Any) -> None:
+        with contextlib.suppress(Exception):  # a program would tell; how it ends is all that counts here
+            while True:
+                producer.send(b"heartbeat")
+                sent.release()
+
+    threading.Thread(target=send, args=(producer,), daemon=True).start()
+    for _ in range(_MESSAGES):
+        sent.acquire()
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Let a process end like that."""
+    return Counts(ended=env.apart(pulsar, send_and_end, env.topic(), seconds=_SECONDS).ended)
+
+
+SCENARIO = Scenario(
+    name="exit-sending",
+    claim="a program ends well while a daemon thread of it is sending",
+    reference="docs/reproduce.md#exit-sending",
+    run=run,
+)
