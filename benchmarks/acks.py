@@ -73,10 +73,14 @@ def _receive_loop(consumer: Any, calls: int) -> None:
         receive()
 
 
-def _many(consumer: Any, calls: int) -> None:
+def _many(consumer: Any, calls: int, at_once: int = 1000) -> None:
     left = calls
     while left > 0:
-        left -= len(consumer.receive_many(min(left, 1000)))
+        left -= len(consumer.receive_many(min(left, at_once)))
+
+
+def _hundred(consumer: Any, calls: int) -> None:
+    _many(consumer, calls, 100)
 
 
 def _iterate(consumer: Any, calls: int) -> None:
@@ -138,6 +142,7 @@ CASES: Final = (
     _queued(f"{_ONE}, Exclusive, grouped, unbatched", _loop, _loop, 1.5, _UNBATCHED, **_GROUPED),
     _queued(f"{_ONE}, Exclusive, default, unbatched", _loop, _loop, 0.98, _UNBATCHED),
     _queued(f"{_ONE}, Shared, unbatched", _loop, _loop, 0.98, _UNBATCHED, **_SHARED),
+    _queued("receive_many(100) / receive()", _receive_loop, _hundred, 1.8),
     _queued("receive_many(1000) / receive()", _receive_loop, _many, 1.8),
     _queued("for message in consumer / receive()", _receive_loop, _iterate, 1.8),
     _queued(_MANY, _loop, _many_acknowledged, 1.8),
