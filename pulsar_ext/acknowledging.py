@@ -404,13 +404,12 @@ class Acknowledger:
         if len(inbox):
             self._acknowledged = now
         if inbox.messages:
-            self._count += len(inbox.messages)
-            taken = inbox.take_messages()
+            count, taken = len(inbox.messages), inbox.take_messages()
             self._number_batches(single=taken.singles is not None)
             if taken.singles is not None and passing:
-                self._count -= len(taken.messages)
                 self._pass_on(taken.singles, taken.messages, now)
             else:
+                self._count += count
                 self._add(taken)
         if inbox.ids:
             self._count += len(inbox.ids)

@@ -209,7 +209,9 @@ class AckTracker:
                 self._row = replace(row, entry_ids=range(row.entry_ids[0], more[-1] + 1))
                 return
         self._spread()
-        entries = singles.entries
+        self._add_wholes(singles.entries)
+
+    def _add_wholes(self, entries: list[Entry]) -> None:
         if self._partial or self._cumulative is not None:
             for entry in entries:
                 self.add_whole(entry)
@@ -340,8 +342,8 @@ class AckTracker:
     def _spread(self) -> None:
         """Have the entries of the row wait one by one."""
         if self._row is not None:
-            singles, self._row = self._row, None
-            self.add_singles(replace(singles, entry_ids=list(singles.entry_ids)))
+            row, self._row = self._row, None
+            self._add_wholes(row.entries)
 
     def _run(self, whole: list[Entry]) -> Entry | None:
         """Go from the base along what is acknowledged; give how far, None if nowhere."""
