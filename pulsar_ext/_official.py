@@ -178,11 +178,8 @@ class MessageDoor(pulsar.Message):  # type: ignore[misc]
     inner: Any
     _schema = pulsar.schema.BytesSchema()
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached only where the slot is empty; filling it in a constructor would cost every received message.
-        if name in ("inner", "_message"):
-            return _never_opened("Message", "receive(), read_next() or a listener")
-        raise AttributeError(name)
+    def __init__(self) -> None:
+        self.inner = _never_opened("Message", "receive(), read_next() or a listener")
 
 
 class ProducerDoor(pulsar.Producer):  # type: ignore[misc]

@@ -28,7 +28,7 @@ from .ack_flush import AckScope, Overheard, flush_acks
 from .callbacks import refuse_in_callback
 from .message import Message
 from .message_id import MessageId, Origin, from_inner
-from .receiving_many import ReceivingMany
+from .receiving_many import NUMBERED, ReceivingMany
 from .redelivery import Screened
 from .resolver import as_message_id, seek_target
 
@@ -143,24 +143,22 @@ class Consumer(ReceivingMany, ConsumerDoor):
             pulsar.AlreadyClosed: it is closed.
         """
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
-            message = self._message_class()
-            quick = self._quick
+            new = self._message_class  # in two steps: Python 3.11 is slow to call what it finds in a slot
+            message = new()
             try:
-                if quick is not None:
-                    for message.inner in quick:
+                for message.inner in self._quick:
+                    return message
+                owner, numbered, _ = self._numbering
+                if get_ident() == owner:
+                    for message.inner, message.number in numbered:
                         return message
-                else:
-                    owner, numbered, _ = self._numbering
-                    if get_ident() == owner:
-                        for message.inner, message.number in numbered:
-                            return message
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
         self._number_if_right()
         return self._receive(timeout_millis)
 
-    # Messages are numbered while they are acknowledged, if one thread receives them. Then `_quick` is None, and
+    # Messages are numbered while they are acknowledged, if one thread receives them. Then `_quick` is empty, and
     # `_numbering` has that thread, a source of messages with numbers, and the numbers: in one store, so that whatever
     # other threads do, a thread's messages get numbers of its own. Otherwise `_quick` is the source of messages.
 
@@ -181,7 +179,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def _number(self, *, on: bool) -> None:
         """Begin to number what is received, or end it for a while."""
         self._number_anew()
-        self._quick = None if on and self._numbering is _NOT_YET else self._source
+        self._quick = NUMBERED if on and self._numbering is _NOT_YET else self._source
 
     def _number_anew(self) -> None:
         """Conclude nothing from the numbers of what came and what follows: it is not behind what came."""

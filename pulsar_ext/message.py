@@ -1,8 +1,8 @@
 """Messages as a consumer, a reader or a listener hands them out.
 
 `Message` adds nothing to the official one but its id: `message_id()` gives a `MessageId` that is hashable and ordered,
-and a `ChunkMessageId` for a chunked message. The schema sits in the class, one class a schema, so that building a
-message in the receive loop is one allocation and one store.
+and a `ChunkMessageId` for a chunked message. What is received is of a subclass without a constructor, and the schema
+sits in the class, one class a schema: building a message in the receive loop is one allocation and one store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ._wire import fields
 from .errors import InvalidMessageId, InvalidUse
 from .message_id import MessageId, id_of
 
-__all__ = ["Message", "MessageBatch", "adopt_message", "message_class"]
+__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class"]
 
 _PROPERTY, _PAYLOAD_SIZE = 1, 3
 _MAX_PAYLOAD = (1 << 31) - 1
@@ -26,13 +26,8 @@ _MAX_PAYLOAD = (1 << 31) - 1
 class Message(MessageDoor):
     """One received message; `data()`, `value()`, `properties()` and so on are the official ones."""
 
-    __slots__ = ("number",)
-    number: int
+    number = 0
     """Its place among those that one thread received; 0 if it was received in another way."""
-
-    def __getattr__(self, name: str) -> Any:
-        # Reached only where the slot is empty.
-        return 0 if name == "number" else super().__getattr__(name)
 
     def message_id(self) -> MessageId:
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
@@ -40,12 +35,18 @@ class Message(MessageDoor):
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name
-        message = Message.__new__(Message)
+        message: Message = Received()
         message.inner = _message
         return message
 
 
-class _MessageOfTopics(Message):
+class Received(Message):
+    """A message that holds one; a `Message` of a user's own making refuses every use."""
+
+    __init__ = object.__init__  # in C: the receive loop makes one for each message
+
+
+class _MessageOfTopics(Received):
     """A message of a consumer of several topics, whose ids have to tell which one they are of."""
 
     __slots__ = ()
@@ -59,7 +60,7 @@ class _MessageOfTopics(Message):
 
 def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]:
     """Give the class whose messages decode with `schema`; those from several topics name theirs."""
-    base = _MessageOfTopics if several_topics else Message
+    base: type[Message] = _MessageOfTopics if several_topics else Received
     if type(schema) is BytesSchema:
         return base
     decoding: Any = type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})

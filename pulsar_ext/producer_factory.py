@@ -18,7 +18,7 @@ from .chunk_dedup import ChunkedDedupProducer, Redo
 from .dedup_open import Opening, check_deduplication_arguments, open_surely
 from .dedup_producer import DedupProducer
 from .errors import InvalidUse
-from .message import Message, adopt_message
+from .message import Received, adopt_message
 from .mixed_batches import producer_class
 from .partitioned_producer import Inners, PartitionedProducer, Routing
 from .producer import Producer
@@ -52,7 +52,7 @@ def make_producer(
     router = named["message_router"]
     guarded = None
     if router is not None:
-        guarded = guard_router(lambda message, count: router(adopt_message(message, Message), count))
+        guarded = guard_router(lambda message, count: router(adopt_message(message, Received), count))
     if deduplication:
         check_deduplication_arguments(named)
         _check_types(named)

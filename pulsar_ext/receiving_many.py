@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from itertools import repeat
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
     from .message import Message
 
-__all__ = ["ReceivingMany", "check_max_messages"]
+__all__ = ["NUMBERED", "ReceivingMany", "check_max_messages"]
+
+NUMBERED: Final[Iterator[Any]] = iter(())
+"""Stands where messages without numbers would come from, while they come with numbers from elsewhere."""
 
 
 class ReceivingMany(Receiving):
@@ -96,7 +99,7 @@ class ReceivingMany(Receiving):
         message = self._message_class()
         source = map(self._receive_call, repeat(0, upto - len(kept)))
         owner, _, numbers = self._numbering
-        if get_ident() == owner and self._quick is None:
+        if get_ident() == owner and self._quick is NUMBERED:
             for message.inner, message.number in zip(source, numbers, strict=False):
                 kept.append(message)
                 message = self._message_class()
@@ -112,7 +115,7 @@ class ReceivingMany(Receiving):
             message = new()
             try:
                 numbering = self._numbering
-                if self._quick is None and numbering[0] == get_ident():
+                if self._quick is NUMBERED and numbering[0] == get_ident():
                     for message.inner, message.number in numbering[1]:
                         yield message
                         if self._numbering is not numbering:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext.message import Message
+from pulsar_ext.message import Message, Received
 from pulsar_ext.receiving import Receiving
 from pulsar_ext.receiving_many import check_max_messages
 
@@ -51,7 +51,7 @@ class AsyncReceiving:
         """
         self.blocking = blocking
         self._threads = threads
-        self._message_class = getattr(blocking, "_message_class", Message)
+        self._message_class = getattr(blocking, "_message_class", Received)
         self._feed = Feed(ask or Asking(lambda: receive().inner))
         if isinstance(blocking, Receiving):
             self._feed.behind = blocking._answers  # noqa: SLF001  # its other half
