@@ -88,17 +88,24 @@ def _measure_all(url: str, cases: Sequence[Case], rounds: int, console: Console)
     messages = 2 * max(case.calls for case in cases)
     columns = (TextColumn("{task.description:60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
-    with contextlib.ExitStack() as clients, Progress(*columns, console=console) as progress:
-        sides = []
-        for lib in (pulsar, pulsar_ext):
-            client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-            clients.callback(client.close)
-            sides.append(Side(lib, client, topic, f"{topic}-{lib.__name__}"))
-        fill(sides[0].client, topic, messages)
+
+    @contextlib.contextmanager
+    def sides() -> Iterator[tuple[Side, Side]]:
+        with contextlib.ExitStack() as clients:
+            opened = []
+            for lib in (pulsar, pulsar_ext):
+                client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+                clients.callback(client.close)
+                opened.append(Side(lib, client, topic, f"{topic}-{lib.__name__}"))
+            yield opened[0], opened[1]
+
+    with Progress(*columns, console=console) as progress:
+        with sides() as (official, _):
+            fill(official.client, topic, messages)
         task = progress.add_task("", total=len(cases) * (rounds + 1))
         for case in cases:
             progress.update(task, description=case.name)
-            results.append(measure(case, (sides[0], sides[1]), rounds, lambda: progress.advance(task)))
+            results.append(measure(case, sides, rounds, lambda: progress.advance(task)))
     return results
 
 

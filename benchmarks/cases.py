@@ -246,6 +246,22 @@ def _send_async_batched(side: Side, calls: int) -> contextlib.AbstractContextMan
     return _send_async(side, calls, batching_enabled=True)
 
 
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _read_message(side: Side, calls: int) -> Iterator[Run]:
+    with _received(side, calls) as (_, messages):
+
+        def run() -> None:
+            for message in messages:
+                message.data()
+                message.partition_key()
+                message.publish_timestamp()
+
+        yield run
+
+
 # -- message ids -------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +365,7 @@ CASES: Final = (
     Case("send()", _FEW, _send),
     Case("send_async(callback)", _SOME // 4, _send_async, threads=True),
     Case("send_async(callback), batched", _SOME, _send_async_batched, threads=True),
+    Case("data(), partition_key(), publish_timestamp()", _SOME, _read_message),
     Case("message_id()", _SOME, _message_id, _NONE),
     Case("MessageId(…)", _SOME, _on_ids(_create_ids), _NONE),
     Case("id < id, id == id", _SOME, _on_ids(_compare_ids), _NONE),

@@ -54,7 +54,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         """
         return await self._next(timeout_millis)
 
-    async def receive_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message]:
+    async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
         """Wait for a message, and give it with up to `max_messages` of those that are here; empty after the timeout."""
         return await self._several(max_messages, timeout_millis)
 
