@@ -38,6 +38,7 @@ _HALT_SECONDS: Final = 20.0
 _KILL_SECONDS: Final = 10.0
 _STATE_FILE: Final = "pulsar-ext.json"
 _LOG_FILE: Final = "broker.log"
+_UNPACKED: Final = "tmp"
 
 # The bookie listens on every interface unless it is given one; it finds a free port and keeps it with its data.
 _LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
@@ -177,11 +178,16 @@ class PulsarProcess(Broker):
             settings |= self._secret.settings(home)
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
+        # A broker that is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
+        unpacked = home / _UNPACKED
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
         archive = find_archive(java)
         options = [*([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []), *self._java_options]
         command = [
             *(str(java), f"-Xmx{self._heap}", f"-XX:MaxDirectMemorySize={self._heap}", *_JAVA_OPTIONS),
-            *(*options, "-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
+            *(f"-Djava.io.tmpdir={unpacked}", *options),
+            *("-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
             *("--config", str(conf), "-nss", "-nfw"),
         ]
         scratch = "" if self._data_dir else str(home)
@@ -228,7 +234,8 @@ class PulsarProcess(Broker):
         self._process = None
 
     def _discard(self) -> None:
-        if self._lock is not None:
+        if self._lock is not None and self._data_dir is not None:  # nobody else has the data directory
+            shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
             self._lock.release()
             self._lock = None
         if self._data_dir is None and self._home is not None:

@@ -124,6 +124,16 @@ def test_data_directory_is_kept(tmp_path):
     assert (tmp_path / "broker.log").is_file()
 
 
+def test_what_a_broker_unpacks_is_gone_with_it(tmp_path):
+    """The libraries that its Java unpacks lie in its own directory, and end with it, also where it was killed."""
+    with PulsarProcess(data_dir=tmp_path) as broker:
+        assert list((tmp_path / "tmp").glob("librocksdb*"))
+        broker.kill()
+        broker.restart()
+        assert len(list((tmp_path / "tmp").glob("librocksdb*"))) == 1
+    assert not (tmp_path / "tmp").exists()
+
+
 def test_damaged_state_is_told(tmp_path):
     """A data directory whose notes are damaged, or of another version, is refused before Java starts."""
     (tmp_path / "pulsar-ext.json").write_text("{")
