@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -82,3 +84,29 @@ def acknowledged(admin: PulsarAdmin, topic: str, subscription: str) -> Iterator[
                 position in deleted for deleted in cursor.individually_deleted
             ):
                 yield position
+
+
+_SEND_LARGE = """
+import sys, pulsar
+client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+producer = client.create_producer(
+    sys.argv[2], producer_name="half", chunking_enabled=True, max_pending_messages=3000, send_timeout_millis=0
+)
+producer.send_async(b"x" * 200_000_000, lambda *_: None)
+print("sending", flush=True)
+sys.stdin.read()
+"""
+
+
+def send_half(broker: Any, admin: PulsarAdmin, topic: str) -> None:
+    """Have a producer named "half" send a message of 2,000 chunks, and kill it in the middle."""
+    before = admin.internal_stats(topic).number_of_entries
+    command = [sys.executable, "-c", _SEND_LARGE, broker.service_url, topic]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            deadline = time.monotonic() + 20
+            while admin.internal_stats(topic).number_of_entries <= before:
+                assert time.monotonic() < deadline, "no chunk was written"
+        finally:
+            process.kill()
+    assert admin.examine(topic, 1).chunk_id + 1 < 2000, "all chunks were written before the kill"

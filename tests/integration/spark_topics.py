@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
-import time
 import warnings
 
 import pulsar
@@ -90,30 +87,6 @@ def archive_once(spark, source, path, checkpoint, **more):
     )
     assert query.awaitTermination(300)
     return query.recentProgress
-
-
-_SEND_LARGE = """
-import sys, pulsar
-client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-producer = client.create_producer(sys.argv[2], producer_name="half", chunking_enabled=True)
-producer.send_async(b"x" * 60_000_000, lambda *_: None)
-print("sending", flush=True)
-sys.stdin.read()
-"""
-
-
-def send_half(broker, admin, topic):
-    """Have a producer named "half" send a message of 600 chunks, and kill it in the middle."""
-    before = admin.internal_stats(topic).number_of_entries
-    command = [sys.executable, "-c", _SEND_LARGE, broker.service_url, topic]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            deadline = time.monotonic() + 20
-            while admin.internal_stats(topic).number_of_entries <= before:
-                assert time.monotonic() < deadline, "no chunk was written"
-        finally:
-            process.kill()
-    assert admin.examine(topic, 1).chunk_id + 1 < 600, "all chunks were written before the kill"
 
 
 def drop_last_commit(checkpoint):

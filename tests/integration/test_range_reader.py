@@ -10,6 +10,7 @@ import time
 
 import pytest
 from awaited import blocking_of
+from chunked import send_half
 from keyed import BATCHING, KINDS, fill, number_of, run_java, tilings
 
 import pulsar_ext as pulsar
@@ -123,10 +124,10 @@ def test_a_tail_out_of_range_is_not_available(client, topic):
     assert number_of(reader.read_next()) == 2
 
 
-def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, client_factory, broker, topic):
+def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, broker, topic):
     """A chunked message whose producer died in the middle does not make has_message_available() wait for ever."""
     fill(client, topic, "unbatched", 5)
-    half_a_message(client_factory(broker), admin, topic)
+    send_half(broker, admin, topic)
     reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-65534"])
     assert numbers(reader) == list(range(5))
 
@@ -263,17 +264,6 @@ def test_without_an_admin_api_it_says_what_it_takes_for_granted(client_factory, 
             exact.read_next(5000)
     trusting = alone.create_reader(topic, MessageId.earliest, key_hash_ranges=[(at, at)], key_forms="text")
     assert numbers(trusting) == [20]
-
-
-def half_a_message(client, admin, topic):
-    """Leave chunks of a message without its last one at the end of a topic: its client goes while it sends."""
-    before = admin.stats(topic).messages_in
-    client.create_producer(topic, chunking_enabled=True).send_async(b"x" * 40_000_000, None)
-    while admin.stats(topic).messages_in == before:
-        time.sleep(0.001)
-    client.shutdown()
-    tail = admin.examine(topic)
-    assert tail.chunk_id < tail.num_chunks - 1
 
 
 @pytest.mark.blocking_only("a forked child has no event loop to await anything in")

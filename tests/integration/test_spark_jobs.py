@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over, send_half
+from chunked import send_half
+from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 
 from pulsar_ext.admin import PulsarAdmin
 

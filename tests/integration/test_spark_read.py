@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pulsar
 import pytest
-from chunked import eventually
-from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over, send_half
+from chunked import eventually, send_half
+from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 
 import pulsar_ext.spark
 from pulsar_ext import MessageId, key_slot
