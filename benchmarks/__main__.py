@@ -14,16 +14,15 @@ import json
 import sys
 import uuid
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pulsar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import pulsar_ext
 from benchmarks.cases import CASES, fill
-from benchmarks.measure import Result, Side, measure
+from benchmarks.measure import Result, measure, open_sides
 from benchmarks.report import conditions, save, table
 from pulsar_ext.errors import BrokerStartError
 
@@ -88,17 +87,7 @@ def _measure_all(url: str, cases: Sequence[Case], rounds: int, console: Console)
     messages = 2 * max(case.calls for case in cases)
     columns = (TextColumn("{task.description:60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
-
-    @contextlib.contextmanager
-    def sides() -> Iterator[tuple[Side, Side]]:
-        with contextlib.ExitStack() as clients:
-            opened = []
-            for lib in (pulsar, pulsar_ext):
-                client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-                clients.callback(client.close)
-                opened.append(Side(lib, client, topic, f"{topic}-{lib.__name__}"))
-            yield opened[0], opened[1]
-
+    sides = partial(open_sides, url, topic)
     with Progress(*columns, console=console) as progress:
         with sides() as (official, _):
             fill(official.client, topic, messages)

@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from dataclasses import asdict
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ import pulsar
 
 import pulsar_ext
 from benchmarks.cases import fill
-from benchmarks.measure import Case, Result, Side, measure
+from benchmarks.measure import Case, Result, Side, measure, open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,16 +75,14 @@ def _receive_loop(consumer: Any, calls: int) -> None:
         receive()
 
 
-def _many(consumer: Any, calls: int) -> None:
+def _many(consumer: Any, calls: int, at_once: int = 100) -> None:
     left = calls
     while left > 0:
-        left -= len(consumer.receive_many())
+        left -= len(consumer.receive_many(min(left, at_once)))
 
 
 def _thousand(consumer: Any, calls: int) -> None:
-    left = calls
-    while left > 0:
-        left -= len(consumer.receive_many(min(left, 1000)))
+    _many(consumer, calls, 1000)
 
 
 def _iterate(consumer: Any, calls: int) -> None:
@@ -257,17 +256,7 @@ Counts = list[tuple[str, float, float, float, float]]
 
 def _measure(url: str, admin_url: str, rounds: int, only: str) -> tuple[list[Result], Counts]:
     topic = f"bench-{uuid.uuid4().hex[:8]}"
-
-    @contextlib.contextmanager
-    def sides() -> Iterator[tuple[Side, Side]]:
-        with contextlib.ExitStack() as clients:
-            opened = []
-            for lib, options in ((pulsar, {}), (pulsar_ext, {"admin": admin_url})):
-                client = lib.Client(url, logger=_logger(), **options)
-                clients.callback(client.close)
-                opened.append(Side(lib, client, topic, topic))
-            yield opened[0], opened[1]
-
+    sides = partial(open_sides, url, topic, admin=admin_url)
     with sides() as (official, _):
         fill(official.client, topic, _CALLS + _COUNTED + _WARM)
         producer = official.client.create_producer(topic + _UNBATCHED, block_if_queue_full=True)

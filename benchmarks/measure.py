@@ -13,11 +13,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pulsar
+
+import pulsar_ext
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-__all__ = ["Case", "Result", "Side", "measure"]
+__all__ = ["Case", "Result", "Side", "measure", "open_sides"]
 
 _OFFICIAL, _OURS = 0, 1
 _PAIRS_A_CLIENT: Final = 5
@@ -92,6 +96,18 @@ class Result:
     def reached(self) -> bool:
         """Whether the goal is reached."""
         return self.ratio >= self.goal
+
+
+@contextlib.contextmanager
+def open_sides(url: str, topic: str, **ours: Any) -> Iterator[tuple[Side, Side]]:
+    """Open a client of the official module and one of ours, which takes `ours` as well."""
+    with contextlib.ExitStack() as clients:
+        opened = []
+        for lib, options in ((pulsar, {}), (pulsar_ext, ours)):
+            client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
+            clients.callback(client.close)
+            opened.append(Side(lib, client, topic, f"{topic}-{lib.__name__}"))
+        yield opened[0], opened[1]
 
 
 def measure(

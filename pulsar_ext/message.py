@@ -49,8 +49,6 @@ class Received(Message):
 class _MessageOfTopics(Received):
     """A message of a consumer of several topics, whose ids have to tell which one they are of."""
 
-    __slots__ = ()
-
     def message_id(self) -> MessageId:
         """Give the message's id, which knows its topic."""
         message_id = super().message_id()
@@ -63,7 +61,7 @@ def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]
     base: type[Message] = _MessageOfTopics if several_topics else Received
     if type(schema) is BytesSchema:
         return base
-    decoding: Any = type("Message", (base,), {"__slots__": (), "_schema": schema, "__module__": __name__})
+    decoding: Any = type("Message", (base,), {"_schema": schema, "__module__": __name__})
     return decoding  # type: ignore[no-any-return]  # a subclass of it
 
 
