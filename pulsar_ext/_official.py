@@ -40,6 +40,7 @@ __all__ = [
     "AsyncReaderDoor",
     "ClientDoor",
     "ConsumerDoor",
+    "InnerConsumer",
     "InnerMessage",
     "InnerMessageBuilder",
     "InnerMessageId",
@@ -76,6 +77,7 @@ __all__ = [
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
+InnerConsumer = _pulsar.Consumer
 InnerMessage = _pulsar.Message
 InnerMessageId = _pulsar.MessageId
 InnerMessageBuilder = _pulsar.MessageBuilder
@@ -262,6 +264,7 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
 
     __slots__ = ("inner",)
     inner: Any
+    _ahead: Any
     _source: Any
     _receive_call: Any
     _inbox: Any
@@ -515,6 +518,7 @@ def _in_child() -> None:
             handle._source = handle._receive_call = refusal
             if isinstance(handle, ConsumerDoor):
                 handle._inbox = handle._acks = handle._redelivery = handle._quick = refusal
+                handle._ahead = None  # its lock may have been held at the fork, for good
         elif isinstance(handle, ClientDoor):
             handle._keeper = refusal  # its lock may have been held at the fork, for good
         elif isinstance(handle, ProducerDoor):

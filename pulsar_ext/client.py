@@ -31,6 +31,7 @@ from ._official import (
 from .ack_keeper import AckKeeper
 from .acknowledging import Acknowledger
 from .admin import PulsarAdmin, derive_admin_url
+from .ahead import take_over_batches
 from .builders import ConsumerBuilder, ReaderBuilder
 from .callbacks import guard_listener, kept_weakly, refuse_in_callback
 from .consumer import Consumer
@@ -111,6 +112,7 @@ class Client(ClientDoor):
         "_keeper",
         "_own_admin",
         "_producers",
+        "calls_back",
         "operation_timeout_seconds",
         "resolver",
     )
@@ -128,6 +130,8 @@ class Client(ClientDoor):
         self.resolver = Resolver(self._admin_api, self._open_reader)
         self._keeper = AckKeeper()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self.calls_back = False
+        """Whether the application's code may run on the thread that answers asynchronous receives."""
         self.operation_timeout_seconds: int = arguments["operation_timeout_seconds"]
         self._closing = threading.RLock()
         self._closed = False
@@ -213,6 +217,7 @@ class Client(ClientDoor):
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
+        fetches = take_over_batches(named, screens=redelivery.screens)
         hear = None
         if listener:
 
@@ -230,6 +235,7 @@ class Client(ClientDoor):
 
             hear = listen
             named["message_listener"] = kept_weakly(hear)
+            self.calls_back = True
         official = super().subscribe(**named)
         consumer = Consumer._of(  # noqa: SLF001
             official,
@@ -241,6 +247,7 @@ class Client(ClientDoor):
             redelivery=redelivery,
             queued=named["receiver_queue_size"] != 0,
             numbers=not named["unacked_messages_timeout_ms"],
+            fetches=fetches,
         )
         consumer._listen(hear)  # noqa: SLF001
         acks.attach(consumer.inner)
@@ -298,6 +305,7 @@ class Client(ClientDoor):
 
             hear = listen
             named["reader_listener"] = kept_weakly(hear)
+            self.calls_back = True
         official = super().create_reader(**named)
         reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
         reader._listen(hear)  # noqa: SLF001
@@ -309,6 +317,7 @@ class Client(ClientDoor):
     def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
         """Create a table view; the arguments are the official ones."""
         refuse_in_callback(self, "create_table_view")
+        self.calls_back = True
         view = TableView(super().create_table_view(*args, **kwargs))
         refuse_after_fork(view)
         return view
@@ -450,6 +459,7 @@ class Client(ClientDoor):
                     with contextlib.suppress(pulsar.PulsarException):
                         producer.finish(deadline)
                 self._keeper.close()
+                self._fetch_no_more()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()
             finally:
@@ -459,6 +469,7 @@ class Client(ClientDoor):
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
         self._closed = True
+        self._fetch_no_more()
         self.inner.shutdown()
         for producer in list(self._producers):
             producer.forget()
@@ -487,6 +498,11 @@ class Client(ClientDoor):
     def _received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
+
+    def _fetch_no_more(self) -> None:
+        for one in self._received_by():
+            if isinstance(one, Consumer):
+                one._fetch_no_more()  # noqa: SLF001
 
     def _let_go(self) -> None:
         for one in self._received_by():

@@ -9,6 +9,7 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +26,7 @@ from ._official import (
     refuse_after_fork,
 )
 from .ack_flush import AckScope, Overheard, flush_acks
+from .ahead import Ahead
 from .callbacks import refuse_in_callback
 from .message import Message
 from .message_id import MessageId, Origin, from_inner
@@ -35,6 +37,7 @@ from .resolver import as_message_id, seek_target
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from .acknowledging import Acknowledger
     from .client import Client
@@ -53,6 +56,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     __slots__ = (
         "_acks",
+        "_ahead",
         "_answers",
         "_batches",
         "_client",
@@ -82,6 +86,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}
         self._numbering = _NEVER
+        self._ahead = None
 
     @classmethod
     def _of(
@@ -96,6 +101,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         redelivery: Redelivery,
         queued: bool = True,
         numbers: bool = False,
+        fetches: bool = False,
     ) -> Self:
         """Take over an official consumer.
 
@@ -109,6 +115,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             redelivery: what it wants to be redelivered.
             queued: whether the receiver queue has room, so that a receive with a timeout is possible.
             numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
+            fetches: whether messages may be fetched ahead, see `take_over_batches()`.
         """
         self = cls.__new__(cls)
         adopt(self, official, client)
@@ -121,6 +128,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
+        self._ahead = Ahead(client, self.inner, self._source, self._receive_call) if fetches else None
         self._numbering, self._quick = _NEVER, self._source
         if redelivery.screens:
             self._receive_through(Screened(self._source, self._receive_call, redelivery.screen))
@@ -174,6 +182,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         elif owner != thread:
             if owner is not None:
                 self._numbering = _NEVER
+                self._acks.inbox.begin()  # with numbers of nobody's: of two that fetch ahead, one may overtake
             self._quick = self._source
 
     def _number(self, *, on: bool) -> None:
@@ -327,19 +336,21 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        self._forget_answers()
-        self._many.clear()
-        self._batches.clear()
-        self._number_anew()
-        self._acks.flush()
-        self._redelivery.forget()
-        self.inner.redeliver_unacknowledged_messages()
+        with self._passing():
+            self._forget_answers()
+            self._many.clear()
+            self._batches.clear()
+            self._number_anew()
+            self._acks.flush()
+            self._redelivery.forget()
+            self.inner.redeliver_unacknowledged_messages()
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         refuse_in_callback(self._client, "unsubscribe")
         self._redelivery.forget()
         self._acks.forget()
+        self._fetch_no_more()
         self.inner.unsubscribe()
         self._let_go()
 
@@ -351,11 +362,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         refuse_in_callback(self._client, "seek")
         target = seek_target(self._client.resolver, self._topics, messageid)
         self._acks.flush_before_seek()
-        self._forget_answers()
-        self._many.clear()
-        self._batches.clear()
-        self._number_anew()
-        self.inner.seek(target)
+        with self._passing():
+            self._forget_answers()
+            self._many.clear()
+            self._batches.clear()
+            self._number_anew()
+            self.inner.seek(target)
         self._acks.forget()
         self._redelivery.forget()
 
@@ -366,6 +378,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             self._redelivery.close()
             self._acks.close()
             self._inbox = closed("Consumer")
+            self._fetch_no_more()
         super().close()
 
     def get_last_message_id(self) -> MessageId:
@@ -378,7 +391,19 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def _bar(self) -> None:
         """Let nobody enter the C++ consumer any more: the program ends."""
         self._quick = self._inbox = closed("Consumer")
+        self._numbering = _NEVER
+        self._fetch_no_more()
         super()._bar()
+
+    def _fetch_no_more(self) -> None:
+        """Let nobody wait for the C++ consumer's answer: it closes, and may never give one."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.end()
+
+    def _passing(self) -> AbstractContextManager[None]:
+        """Pass over what is ahead, in a block that moves the cursor or has everything delivered again."""
+        return nullcontext() if self._ahead is None else self._ahead.passed()
 
     @property
     def _screened(self) -> Screened | None:

@@ -1,7 +1,6 @@
 """Receiving several messages at once, and one after the other in a `for` loop.
 
-Both take what the client has, message by message: nothing is fetched before somebody asks for it, so that seeks,
-redeliveries and other receives find everything else where it was.
+Both take what the client has; what they fetch ahead for speed, every other kind of receive finds (see `Ahead`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from .receiving import Receiving
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from .acknowledging import Acknowledger
+    from .ahead import Ahead
     from .message import Message
 
 __all__ = ["NUMBERED", "ReceivingMany", "check_max_messages"]
@@ -33,11 +34,14 @@ NUMBERED: Final[Iterator[Any]] = iter(())
 class ReceivingMany(Receiving):
     """What a `Consumer` does with many messages."""
 
+    _acks: Acknowledger
+    _ahead: Ahead | None
     _batches: dict[int, list[Any]]
     _many: dict[int, list[Message]]
     _numbering: tuple[int | None, Any, Any]
     _quick: Any
     _redelivery: Any
+    _number: Callable[..., None]
     _number_if_right: Callable[[], None]
     receive: Callable[[int | None], Message]
 
@@ -76,7 +80,9 @@ class ReceivingMany(Receiving):
             The messages, in order; empty if none came within the policy's time.
         """
         thread, new, batches = get_ident(), self._message_class, self._batches
-        if thread not in batches:
+        if self._ahead is not None:
+            self._ahead.batch(batches.setdefault(thread, []))
+        elif thread not in batches:
             # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.
             for batches[thread] in iter(self.inner.batch_receive, None):
                 break
@@ -96,17 +102,20 @@ class ReceivingMany(Receiving):
         Raises:
             pulsar.Timeout: no more are there.
         """
-        message = self._message_class()
-        source = map(self._receive_call, repeat(0, upto - len(kept)))
-        owner, _, numbers = self._numbering
-        if get_ident() == owner and self._quick is NUMBERED:
-            for message.inner, message.number in zip(source, numbers, strict=False):
-                kept.append(message)
-                message = self._message_class()
-        else:
-            for message.inner in source:
-                kept.append(message)
-                message = self._message_class()
+        while len(kept) < upto:
+            ahead, left = self._fetching(), upto - len(kept)
+            source = map(self._receive_call, repeat(0, left)) if ahead is None else ahead.several_here(left)
+            new = self._message_class
+            message = new()
+            owner, _, numbers = self._numbering
+            if get_ident() == owner and self._quick is NUMBERED:
+                for message.inner, message.number in zip(source, numbers, strict=False):
+                    kept.append(message)
+                    message = new()
+            else:
+                for message.inner in source:
+                    kept.append(message)
+                    message = new()
 
     def __iter__(self) -> Iterator[Message]:
         """Receive for ever, one message after the other, until it is closed."""
@@ -114,19 +123,20 @@ class ReceivingMany(Receiving):
         while not self._closed:
             message = new()
             try:
-                numbering = self._numbering
+                ahead = self._fetching()
+                self._number_if_right()
+                front, numbering = self._source, self._numbering
+                source = front if ahead is None else ahead.several()
                 if self._quick is NUMBERED and numbering[0] == get_ident():
-                    for message.inner, message.number in numbering[1]:
+                    for message.inner, message.number in zip(source, numbering[2], strict=False):
                         yield message
                         if self._numbering is not numbering:
                             break
                         message = new()
                 else:
-                    self._number_if_right()
-                    source = self._source
                     for message.inner in source:
                         yield message
-                        if self._quick is not source:
+                        if self._quick is not front:
                             break
                         message = new()
             except Timeout:
@@ -134,6 +144,17 @@ class ReceivingMany(Receiving):
             except pulsar.AlreadyClosed:
                 if not self._closed:
                     raise
+
+    def _fetching(self) -> Ahead | None:
+        """Have what fetches ahead stand before the queue from now on; None if it may not."""
+        ahead = self._ahead
+        if ahead is None or self._source is ahead:
+            return ahead
+        if not ahead.stands_before(self._source):  # something else does
+            return None
+        self._source = self._receive_call = ahead
+        self._number(on=self._acks.inbox.numbering)
+        return ahead
 
 
 def check_max_messages(max_messages: Any) -> None:

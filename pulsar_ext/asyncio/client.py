@@ -12,6 +12,7 @@ import pulsar
 import pulsar.asyncio
 
 from pulsar_ext._official import AsyncClientDoor, named_arguments, shaped_like
+from pulsar_ext.ahead import OFFICIAL_POLICY
 from pulsar_ext.client import Client as BlockingClient
 
 from .consumer import Consumer
@@ -95,6 +96,7 @@ class Client(AsyncClientDoor):
             raise ValueError(  # what the official client raises
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
+        named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
         opening = partial(
             self.blocking.subscribe,
             ack_group_time_ms=ack_group_time_ms,

@@ -1,13 +1,14 @@
 """Acknowledgements under faults: nothing lost, nothing confirmed comes again, no hole is left.
 
-    python tests/faults/acks.py [--cycles N] [--only crash|kill|unload|cut] [--json]
+    python tests/faults/acks.py [--cycles N] [--only crash|kill|unload|cut] [--ahead] [--json]
 
 `crash`: a process consumes k of n messages, flushes with confirmation, and is killed with SIGKILL; the next one goes
 on. Nothing that was confirmed may be delivered again, and everything that was not has to be.
 
 `kill`, `unload`, `cut`: consumers of sixteen subscriptions, of each type and for each kind of message, receive and
 acknowledge while the broker is killed and restarted, every topic is unloaded, or every connection is cut, once a
-cycle. After each cycle every message was delivered, the backlog is zero and no hole remains.
+cycle. After each cycle every message was delivered, the backlog is zero and no hole remains. With `--ahead` they fetch
+whatever there is ahead of every receive, as a loop at full speed does now and then.
 
 Starts brokers of its own, which need Java. Exits with 1 if anything was lost, came again or stayed.
 """
@@ -113,13 +114,13 @@ class _Sender:
         self._producer.flush()
 
 
-def _subscribe(client: Any, topic: str, kind: str, type_name: str) -> Any:
+def _subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 20) -> Any:
     return client.subscribe(
         topic,
         _SUBSCRIPTION,
         consumer_type=TYPES[type_name],
         initial_position=official.InitialPosition.Earliest,
-        receiver_queue_size=20,
+        receiver_queue_size=queue,
         batch_index_ack_enabled=kind == "batch-index",
         ack_group_time_ms=100,
     )
@@ -131,12 +132,13 @@ def _subscribe(client: Any, topic: str, kind: str, type_name: str) -> Any:
 class _Stream:
     """One subscription: its sender, its consumers, and what they saw."""
 
-    def __init__(self, client: Any, sender: _Sender, topic: str, outcome: Outcome) -> None:
-        self.topic, self.outcome, self._sender = topic, outcome, sender
+    def __init__(self, client: Any, sender: _Sender, topic: str, outcome: Outcome, *, ahead: bool) -> None:
+        self.topic, self.outcome, self._sender, self._ahead = topic, outcome, sender, ahead
         self.seen: Counter[int] = Counter()
         self._stop = threading.Event()
         count = 1 if outcome.type == "Exclusive" else 2
-        self._consumers = [_subscribe(client, topic, outcome.kind, outcome.type) for _ in range(count)]
+        queue = 1_000 if ahead else 20
+        self._consumers = [_subscribe(client, topic, outcome.kind, outcome.type, queue) for _ in range(count)]
         self._threads = [threading.Thread(target=self._consume, args=(one,), daemon=True) for one in self._consumers]
         for thread in self._threads:
             thread.start()
@@ -162,6 +164,8 @@ class _Stream:
         dice = random.Random(id(consumer))
         held: list[Any] = []
         while not self._stop.is_set():
+            if self._ahead:
+                consumer._fetching().fetch()
             with contextlib.suppress(official.Timeout):
                 message = consumer.receive(100)
                 self.seen[_label(message.data())] += 1
@@ -175,7 +179,9 @@ class _Stream:
             held.clear()
 
 
-def run_faults(fault: str, cycles: int, messages: int = 40, say: Callable[[str], None] = print) -> list[Outcome]:
+def run_faults(
+    fault: str, cycles: int, messages: int = 40, say: Callable[[str], None] = print, *, ahead: bool = False
+) -> list[Outcome]:
     """Consume under one fault of the broker or the connection a cycle."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(PulsarProcess("small-chunks", settings=_SETTINGS))
@@ -190,7 +196,7 @@ def run_faults(fault: str, cycles: int, messages: int = 40, say: Callable[[str],
             for kind in KINDS:
                 topic = f"{fault}-{type_name}-{kind}"
                 outcome = Outcome(fault, type_name, kind)
-                streams.append(_Stream(client, _Sender(sending, topic, kind), topic, outcome))
+                streams.append(_Stream(client, _Sender(sending, topic, kind), topic, outcome, ahead=ahead))
         for cycle in range(cycles):
             began = time.monotonic()
             for stream in streams:
@@ -386,6 +392,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="of each fault (100)")
     parser.add_argument("--only", choices=("crash", *FAULTS), help="one fault")
+    parser.add_argument("--ahead", action="store_true", help="fetch ahead of every receive (not for crash)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
     arguments = parser.parse_args()
 
@@ -396,7 +403,7 @@ def main() -> int:
     for fault in ("crash", *FAULTS):
         if arguments.only in (None, fault):
             run = run_crashes(arguments.cycles, say=say) if fault == "crash" else None
-            outcomes += run_faults(fault, arguments.cycles, say=say) if run is None else run
+            outcomes += run_faults(fault, arguments.cycles, say=say, ahead=arguments.ahead) if run is None else run
     if arguments.as_json:
         print(json.dumps([asdict(one) for one in outcomes], indent=1))
     else:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from chunked import drain, eventually
+from interrupted import interruptions
 
 import pulsar_ext as pulsar
 
@@ -106,30 +105,6 @@ def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, c
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["child 7", "[b'child', b'after']"]
     assert contents(client, topic) == [b"before", b"child", b"after"]
-
-
-@contextlib.contextmanager
-def interruptions():
-    """Send this process a Ctrl-C every 10 ms; it counts only while the yielded list is not empty."""
-    waiting, finished = [], threading.Event()
-
-    def interrupt():
-        while not finished.wait(0.01):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    def on_signal(*_):
-        if waiting:
-            raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGINT, on_signal)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        yield waiting
-    finally:
-        finished.set()
-        thread.join()
-        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.blocking_only("a Ctrl-C cancels awaited receives, which test_asyncio.py does 10,000 times")

@@ -1,0 +1,411 @@
+"""What is fetched ahead for speed: every kind of receive finds it, and seeks, redeliveries and closes drop it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from itertools import islice
+from operator import length_hint
+
+import pytest
+from chunked import acknowledged, drain, eventually, index_of, payload
+from interrupted import interruptions
+
+import pulsar_ext as pulsar
+from pulsar_ext import MessageId
+
+SHARED = pulsar.ConsumerType.Shared
+COUNT = 1_000
+EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
+
+
+def fill(client, topic, count=COUNT, start=0, size=1_000):
+    """Send messages in batches of a size, or without."""
+    batches = {"batching_enabled": True, "batching_max_messages": size} if size > 1 else {}
+    producer = client.create_producer(topic, block_if_queue_full=True, **batches)
+    for index in range(start, start + count):
+        producer.send_async(payload(index, 20), None)
+    producer.flush()
+    producer.close()
+
+
+def fetch_ahead(consumer):
+    """Do once what iterating at full speed does all the time."""
+    ahead = consumer._fetching()
+    assert eventually(lambda: ahead.fetch() or is_ahead(consumer))
+
+
+def is_ahead(consumer):
+    """How many messages are ahead."""
+    return length_hint(consumer._ahead._kept)
+
+
+def rest_of(consumer, quiet_millis=500):
+    """The numbers of all messages that still come."""
+    return [index_of(message) for message in drain(consumer.receive, quiet_millis=quiet_millis)]
+
+
+@pytest.mark.parametrize("how", ["loop", "many"])
+def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, how):
+    """At full speed some are fetched ahead, and each of 40,000 comes once, in its place."""
+    consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
+    fill(client, topic, 40_000)
+    data, seen_ahead = [], 0
+    while len(data) < 40_000:
+        if how == "many":
+            data += [message.data() for message in consumer.receive_many(90, 10_000)]
+            seen_ahead = max(seen_ahead, is_ahead(consumer))
+        else:
+            for message in consumer:
+                data.append(message.data())
+                if not len(data) % 150:
+                    seen_ahead = max(seen_ahead, is_ahead(consumer))
+                if len(data) == 40_000:
+                    break
+    assert data == [payload(index, 20) for index in range(40_000)]
+    assert seen_ahead
+
+
+def test_whoever_is_slow_has_none_ahead(client, topic):
+    """Messages that take a millisecond each stay in the client's queue."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic)
+    for count, _ in enumerate(consumer, 1):
+        time.sleep(0.001)
+        assert not is_ahead(consumer)
+        if count == 500:
+            break
+
+
+def test_every_receive_finds_what_is_ahead(client, topic):
+    """Each kind of receive goes on where another ended, with messages ahead or without, and scopes hear them all."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic, 3_000, size=1)
+    got = []
+    for message in consumer:
+        got.append(message)
+        if len(got) == 5:
+            break
+    kinds = [
+        lambda: [consumer.receive()],
+        lambda: [consumer.receive(1_000)],
+        lambda: [consumer.receive(50)],
+        lambda: consumer.receive_many(7),
+        lambda: [next(iter(consumer))],
+    ]
+    while len(got) < 2_000:
+        fetch_ahead(consumer)
+        for _ in range(60):
+            got += random.choice(kinds)()
+    fetch_ahead(consumer)
+    with consumer.ack_scope() as _:
+        before = len(got)
+        for _ in range(60):
+            got += random.choice(kinds)()
+        got += consumer.batch_receive()
+        after = len(got)
+    while len(got) < 3_000:
+        got += consumer.receive_many(100, 10_000)
+    assert [index_of(message) for message in got] == list(range(3_000))
+    consumer.close()
+    again = client.subscribe(topic, "s")
+    assert rest_of(again) == [*range(before), *range(after, 3_000)]
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+def test_nothing_ahead_survives_a_seek(client, topic, type_):
+    """After a seek comes what is behind its position, all of it, and nothing that was fetched before."""
+    consumer = client.subscribe(topic, "s", type_)
+    fill(client, topic)
+    first = consumer.receive(10_000)
+    fetch_ahead(consumer)
+    consumer.seek(first.message_id())
+    assert [index_of(message) for message in consumer.receive_many(1, 10_000)] == [1]
+    fetch_ahead(consumer)
+    consumer.seek(MessageId.earliest)
+    assert rest_of(consumer) == list(range(COUNT))
+
+
+def test_what_is_ahead_stays_if_the_cursor_does_not_move(client, topic):
+    """A seek that is refused loses nothing."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic)
+    fetch_ahead(consumer)
+    with pytest.raises(pulsar.MessageIdNotFound):
+        consumer.seek(MessageId(-1, 10**6, 1, -1))
+    with pytest.raises(ZeroDivisionError), consumer._passing():
+        _ = 1 / 0
+    assert is_ahead(consumer)
+    assert rest_of(consumer) == list(range(COUNT))
+
+
+def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
+    """Another thread's loop goes on beside a seek: what it would fetch then is from before."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic)
+    assert index_of(consumer.receive(10_000)) == 0
+    with consumer._passing():
+        consumer._fetching().fetch()
+        assert not is_ahead(consumer)
+        assert index_of(consumer.receive(10_000)) == 1
+
+
+def test_threads_that_fetch_at_once_lose_nothing(client, topic):
+    """Four threads fetch and take what is ahead, as fast as they can: each message is taken by one of them."""
+    count = 20_000
+    consumer = client.subscribe(topic, "s", receiver_queue_size=count)
+    fill(client, topic, count)
+    time.sleep(1)
+    ahead = consumer._fetching()
+    taken = [[] for _ in range(4)]
+
+    def fetch(mine):
+        for _ in range(count // 20):
+            ahead.fetch()
+            mine.extend(islice(ahead._kept, 7))
+            time.sleep(0)
+
+    threads = [threading.Thread(target=fetch, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    left = [index_of(message) for message in drain(consumer.receive)]
+    assert sorted(left + [int(inner.data().split(b".")[0]) for mine in taken for inner in mine]) == list(range(count))
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+def test_a_redelivery_brings_what_was_ahead(client, topic, type_):
+    """Nothing is lost by redeliver_unacknowledged_messages(), and nothing acknowledged comes again."""
+    consumer = client.subscribe(topic, "s", type_, batch_index_ack_enabled=True)
+    fill(client, topic, size=10)
+    for message in consumer.receive_many(100, 10_000):
+        consumer.acknowledge(message)
+    fetch_ahead(consumer)
+    consumer.redeliver_unacknowledged_messages()
+    assert not is_ahead(consumer)
+    left = rest_of(consumer)
+    assert set(range(100, COUNT)) <= set(left)
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
+    """Negative acknowledgements before and behind a fetch: all others come, and the refused ones once more."""
+    consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_delay_ms=100)
+    fill(client, topic, size=1)
+    seen = Counter()
+    first = consumer.receive_many(50, 10_000)
+    seen.update(index_of(message) for message in first)
+    refused = first[:3]
+    consumer.acknowledge_many(first[3:])
+    for message in refused:
+        consumer.negative_acknowledge(message)
+    while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in refused):
+        consumer._fetching().fetch()
+        messages = consumer.receive_many(80, 10_000)
+        assert messages
+        seen.update(index_of(message) for message in messages)
+        consumer.acknowledge_many(messages)
+    assert set(seen) == set(range(COUNT))
+
+
+def test_a_closed_consumer_leaves_what_was_ahead_to_the_next(client, topic):
+    """On Shared the next consumer gets all that was not acknowledged, and nothing else."""
+    consumer = client.subscribe(topic, "s", SHARED)
+    fill(client, topic, size=1)
+    taken = consumer.receive_many(100, 10_000)
+    consumer.acknowledge_many(taken)
+    fetch_ahead(consumer)
+    consumer.close()
+    for use in (consumer.receive, consumer.receive_many, consumer.batch_receive):
+        with pytest.raises(pulsar.AlreadyClosed):
+            use()
+    assert list(consumer) == []
+    again = client.subscribe(topic, "s", SHARED)
+    assert sorted(rest_of(again)) == list(range(len(taken), COUNT))
+
+
+def test_what_is_acknowledged_while_messages_are_ahead_is_on_the_cursor(client, topic, admin):
+    """Iterated at full speed and acknowledged but for some: the cursor shows these as holes and nothing else."""
+    consumer = client.subscribe(topic, "s", receiver_queue_size=20_000)
+    fill(client, topic, 20_000, size=10)
+    chance = random.Random(3)
+    left_out = {chance.randrange(2_000) for _ in range(50)}
+    messages = iter(consumer)
+    for index in range(20_000):
+        message = next(messages)
+        if index % 1_000 == 500:
+            fetch_ahead(consumer)
+        if index // 10 not in left_out or index % 10 == 5:
+            consumer.acknowledge(message)
+    consumer.flush_acks()
+    entries = lambda: {position.entry_id for position in acknowledged(admin, topic, "s")}  # noqa: E731
+    assert eventually(lambda: entries() == set(range(2_000)) - left_out)
+
+
+def test_threads_share_what_is_ahead(client, topic):
+    """Four threads, two that iterate and two that receive many: each message is received once, by one of them."""
+    count = 20_000
+    consumer = client.subscribe(topic, "s", SHARED, receiver_queue_size=count)
+    fill(client, topic, count)
+    got = [[] for _ in range(4)]
+
+    def iterate(mine):
+        for message in consumer:
+            mine.append(message)
+
+    def receive_many(mine):
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            while True:
+                mine += consumer.receive_many(40)
+
+    threads = [threading.Thread(target=(iterate, receive_many)[at % 2], args=(got[at],)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    assert eventually(lambda: sum(map(len, got)) >= count)
+    consumer.close()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert sorted(index_of(message) for mine in got for message in mine) == list(range(count))
+
+
+def test_a_listener_that_waits_for_the_loop_does_not_stop_it(client, topic):
+    """A listener of the same client that returns only when all was iterated: nothing depends on its thread."""
+    begun, done = threading.Event(), threading.Event()
+    in_time = []
+
+    def listener(*_):
+        begun.set()
+        in_time.append(done.wait(30))
+
+    client.subscribe(topic + "-heard", "s", message_listener=listener)
+    client.create_producer(topic + "-heard").send(b"")
+    assert begun.wait(30)
+    consumer = client.subscribe(topic, "s", receiver_queue_size=40_000)
+    fill(client, topic, 20_000)
+    for count, _ in enumerate(consumer, 1):
+        if count == 20_000:
+            break
+    done.set()
+    assert eventually(lambda: in_time == [True])
+
+
+@pytest.mark.parametrize("closes", ["consumer", "client", "shutdown"])
+def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes):
+    """Closed by another thread in the midst of it, twenty times: the loop always ends."""
+    fill(client_factory(broker), topic, 20_000)
+    for index in range(20):
+        client = client_factory(broker)
+        consumer = client.subscribe(topic, f"s{index}", receiver_queue_size=20_000, **EARLIEST)
+        got, failed = [], []
+
+        def loop(consumer=consumer, got=got, failed=failed):
+            try:
+                got.extend(consumer)
+            except pulsar.AlreadyClosed as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=loop)
+        thread.start()
+        assert eventually(lambda least=1_000 + 100 * index, got=got: len(got) > least)
+        {"consumer": consumer.close, "client": client.close, "shutdown": client.shutdown}[closes]()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert not (failed and closes == "consumer")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a Ctrl-C inside a weakref's callback
+@pytest.mark.parametrize("how", ["loop", "many", "batch"])
+def test_a_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
+    """A Ctrl-C every 10 ms while 200,000 messages are received as fast as they come: each comes once, in order."""
+    count = 200_000
+    consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
+    fill(client, topic, count)
+    received, interrupted = [], 0
+    with interruptions() as waiting:
+        while len(received) < count:
+            came = None  # stored by the very next instruction: what this test drops itself is not what it looks for
+            try:
+                waiting[:] = [True]
+                if how == "loop":
+                    for message in consumer:
+                        received.append(message)
+                        if len(received) == count:
+                            break
+                elif how == "many":
+                    came = consumer.receive_many(90)
+                else:
+                    came = consumer.batch_receive()
+            except KeyboardInterrupt:
+                interrupted += 1
+            del waiting[:]
+            received += came or ()
+    assert [index_of(message) for message in received] == list(range(count))
+    assert interrupted
+
+
+def test_partitions_and_several_topics_are_fetched_ahead_too(client, pulsar_topic_factory, broker):
+    """Each message of three partitions and another topic comes once, those of a partition in order."""
+    parted, other = pulsar_topic_factory(partitions=3, broker=broker), pulsar_topic_factory(broker=broker)
+    consumer = client.subscribe([parted, other], "s")
+    fill(client, parted, 3_000)
+    fill(client, other, 1_000, start=3_000)
+    fetch_ahead(consumer)
+    got = []
+    for message in consumer:
+        got.append(message)
+        if len(got) == 4_000:
+            break
+    assert sorted(map(index_of, got)) == list(range(4_000))
+    for topic in {message.topic_name() for message in got}:
+        of_one = [index_of(message) for message in got if message.topic_name() == topic]
+        assert of_one == sorted(of_one)
+    consumer.acknowledge_many(got)
+    consumer.flush_acks(confirm=True)
+    assert consumer.receive_many(1, 200) == []
+
+
+def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault_proxy, broker, topic, admin):
+    """Ten times in the midst of it: no message is lost, and what was acknowledged is on the cursor."""
+    count = 100_000
+    fill(client_factory(broker), topic, count)
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", **EARLIEST)
+    seen, cuts = set(), 0
+    for message in consumer:
+        seen.add(index_of(message))
+        consumer.acknowledge(message)
+        if len(seen) == count:
+            break
+        if len(seen) > (cuts + 1) * count // 10:
+            cuts += proxy.cut() > 0
+    consumer.flush_acks(confirm=True)
+    assert cuts
+    assert seen == set(range(count))
+    assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+
+
+def test_batch_receive_without_a_policy_gives_what_comes_in_its_time(client, topic):
+    """As officially: nothing after 100 ms, otherwise what is there; 10 MB at most, and the next call has the rest."""
+    consumer = client.subscribe(topic, "s")
+    assert consumer.batch_receive() == []
+    producer = client.create_producer(topic)
+    for index in range(300):
+        producer.send_async(payload(index, 90_000), None)
+    producer.flush()
+    got = []
+    while len(got) < 300:
+        batch = consumer.batch_receive()
+        assert sum(len(message.data()) for message in batch) <= 10 << 20
+        got += batch
+    assert [index_of(message) for message in got] == list(range(300))
+    fill(client, topic, 600)
+    got = consumer.batch_receive()
+    while len(got) < 600:
+        got += consumer.batch_receive()
+    assert [index_of(message) for message in got] == list(range(600))
