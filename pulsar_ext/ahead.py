@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
-from ._official import InnerConsumer
+from ._official import POLL_MILLIS, InnerConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,9 +82,10 @@ class Ahead:
     def __init__(self, client: Client, inner: Any, source: Any, call: Any) -> None:
         self._client, self._inner = client, inner
         self._source, self._call = source, call
-        self._here = map(call, repeat(0))
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
+        self._timeouts: Iterator[int] = iter([])
+        """Those of the receives that follow, one by one; exhausted when messages are fetched, which come before them."""
         self._lock = threading.Lock()
         self._barred = 0
         """How many want that nothing is fetched."""
@@ -115,32 +116,41 @@ class Ahead:
 
     def several(self) -> Iterator[Any]:
         """Give the next messages; their iterator raises `pulsar.Timeout` if none comes in 100 ms."""
-        return self._next(self._source, _MOST)
+        return self._next(POLL_MILLIS, _MOST)
 
     def several_here(self, upto: int) -> Iterator[Any]:
         """Give messages that are here, so many at most; their iterator raises `pulsar.Timeout` if no more are."""
-        return self._next(self._here, upto)
+        return self._next(0, upto)
 
-    def _next(self, source: Iterator[Any], upto: int) -> Iterator[Any]:
+    def _next(self, millis: int, upto: int) -> Iterator[Any]:
         now = time.monotonic()
         fast, self._since = now - self._since < self._given * _FAST_SECONDS, now
-        if fast and self._singly <= 0 and not self._client.calls_back and not self.fetch():
-            self._singly = _SINGLY
-        kept = self._kept
-        ahead = length_hint(kept)
+        ahead = length_hint(self._kept)
+        if fast and not ahead and self._singly <= 0 and not self._client.calls_back:
+            ahead = self.fetch()
+            if ahead < _FEWEST:
+                self.found_few()
         self._given = min(upto, ahead) or upto
-        if not ahead:
-            self._singly -= upto
-        return islice(kept if ahead else source, self._given)
+        if ahead:
+            return islice(self._kept, self._given)
+        self._singly -= upto
+        _exhaust(self._timeouts)
+        self._timeouts = repeat(millis, upto)
+        return map(self._call, self._timeouts)
 
-    def fetch(self) -> bool:
-        """Fetch what is in the queue, if nothing is ahead, and tell whether plenty is ahead."""
+    def found_few(self) -> None:
+        """Have messages taken one by one for a while: there are not enough."""
+        self._singly = _SINGLY
+
+    def fetch(self) -> int:
+        """Fetch what is in the queue, if nothing is ahead, and tell how many are ahead."""
         with self._lock:
             if not (length_hint(self._kept) or self._barred):
                 # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
                 for kept in map(iter, map(_batch_receive, (self._inner,))):
                     self._kept = kept
-        return length_hint(self._kept) >= _FEWEST
+                _exhaust(self._timeouts)
+        return length_hint(self._kept)
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
@@ -148,14 +158,14 @@ class Ahead:
         self._bar(1)
         try:
             yield
-            self._drop()
+            _exhaust(self._kept)
         finally:
             self._bar(-1)
 
     def end(self) -> None:
         """Drop what is ahead, and fetch nothing any more."""
         self._bar(1)
-        self._drop()
+        _exhaust(self._kept)
 
     def batch(self, batch: list[Any]) -> None:
         """Receive as the C++ client's `batch_receive()` does without a policy: what comes in 100 ms, up to 10 MB.
@@ -166,18 +176,20 @@ class Ahead:
         size, deadline = 0, time.monotonic() + _OFFICIAL_MILLIS / 1000
         left = 0.0 if batch else 1.0
         while left > 0:
-            plenty = self.fetch()
+            ahead = self.fetch()
             size += sum(inner.length() for inner in copy(self._kept))
             if batch and size > _OFFICIAL_BYTES:
                 return
             batch.extend(self._kept)
             left = deadline - time.monotonic()
-            if not plenty:
+            if ahead < _FEWEST:
                 time.sleep(max(min(left, _PAUSE_SECONDS), 0))
-
-    def _drop(self) -> None:
-        deque(self._kept, 0)
 
     def _bar(self, more: int) -> None:
         with self._lock:  # until what is being fetched is here
             self._barred += more
+
+
+def _exhaust(shared: Iterator[Any]) -> None:
+    """End an iterator for everybody who has it."""
+    deque(shared, 0)

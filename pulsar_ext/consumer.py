@@ -180,9 +180,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
             numbers = self._acks.inbox.begin()
             self._numbering = (thread, zip(self._source, numbers, strict=False), numbers)
         elif owner != thread:
-            if owner is not None:
+            if owner:
                 self._numbering = _NEVER
-                self._acks.inbox.begin()  # with numbers of nobody's: of two that fetch ahead, one may overtake
+                self._acks.inbox.begin()  # with nobody's numbers: what one fetches ahead, the other may overtake
             self._quick = self._source
 
     def _number(self, *, on: bool) -> None:

@@ -5,7 +5,6 @@ Both take what the client has; what they fetch ahead for speed, every other kind
 
 from __future__ import annotations
 
-import contextlib
 from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -64,10 +63,13 @@ class ReceivingMany(Receiving):
         """
         check_max_messages(max_messages)
         kept = self._many.setdefault(get_ident(), [])
-        with contextlib.suppress(Timeout):
+        try:
             if not kept:
                 kept.append(self.receive(timeout_millis))
                 self._take(kept, max_messages)
+        except Timeout:
+            if self._ahead is not None:
+                self._ahead.found_few()
         del self._many[get_ident()]
         return kept
 
@@ -81,6 +83,7 @@ class ReceivingMany(Receiving):
         """
         thread, new, batches = get_ident(), self._message_class, self._batches
         if self._ahead is not None:
+            self._number_if_right()
             self._ahead.batch(batches.setdefault(thread, []))
         elif thread not in batches:
             # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.

@@ -24,8 +24,8 @@ EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 def fill(client, topic, count=COUNT, start=0, size=1_000):
     """Send messages in batches of a size, or without."""
-    batches = {"batching_enabled": True, "batching_max_messages": size} if size > 1 else {}
-    producer = client.create_producer(topic, block_if_queue_full=True, **batches)
+    batches = {"batching_enabled": True, "batching_max_messages": size, "batching_max_publish_delay_ms": 5_000}
+    producer = client.create_producer(topic, block_if_queue_full=True, **(batches if size > 1 else {}))
     for index in range(start, start + count):
         producer.send_async(payload(index, 20), None)
     producer.flush()
@@ -48,25 +48,22 @@ def rest_of(consumer, quiet_millis=500):
     return [index_of(message) for message in drain(consumer.receive, quiet_millis=quiet_millis)]
 
 
-@pytest.mark.parametrize("how", ["loop", "many"])
-def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, how):
-    """At full speed some are fetched ahead, and each of 40,000 comes once, in its place."""
+@pytest.mark.parametrize("at_once", [1, 90, 100, 333])
+def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, at_once):
+    """At full speed they are fetched ahead all the time, in a loop as in lists, and each comes once, in its place."""
+    count, looked, found = 40_000, 0, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
-    fill(client, topic, 40_000)
-    data, seen_ahead = [], 0
-    while len(data) < 40_000:
-        if how == "many":
-            data += [message.data() for message in consumer.receive_many(90, 10_000)]
-            seen_ahead = max(seen_ahead, is_ahead(consumer))
+    fill(client, topic, count)
+    messages = iter(consumer)
+    data = []
+    while len(data) < count:
+        if at_once == 1:
+            data += [next(messages).data() for _ in range(50)]
         else:
-            for message in consumer:
-                data.append(message.data())
-                if not len(data) % 150:
-                    seen_ahead = max(seen_ahead, is_ahead(consumer))
-                if len(data) == 40_000:
-                    break
-    assert data == [payload(index, 20) for index in range(40_000)]
-    assert seen_ahead
+            data += [message.data() for message in consumer.receive_many(at_once, 10_000)]
+        looked, found = looked + 1, found + (is_ahead(consumer) > 0)
+    assert data == [payload(index, 20) for index in range(count)]
+    assert found > looked / 10
 
 
 def test_whoever_is_slow_has_none_ahead(client, topic):
@@ -228,12 +225,32 @@ def test_a_closed_consumer_leaves_what_was_ahead_to_the_next(client, topic):
     assert sorted(rest_of(again)) == list(range(len(taken), COUNT))
 
 
+def test_a_loop_in_which_others_receive_goes_on_in_order(client, topic):
+    """Whatever receives, or fetches ahead, in the midst of a loop: the loop goes on behind it."""
+    consumer = client.subscribe(topic, "s", receiver_queue_size=20_000)
+    fill(client, topic, 20_000)
+    got = []
+    for message in consumer:
+        got.append(message)
+        what = random.randrange(300)
+        if what == 0:
+            fetch_ahead(consumer)
+        elif what < 4:
+            got += consumer.receive_many(random.choice((7, 70, 700)))
+        elif what < 6:
+            got += [consumer.receive(), next(iter(consumer))]
+        elif what == 6:
+            consumer.acknowledge(message)
+        if len(got) > 19_000:
+            break
+    assert [index_of(message) for message in got] == list(range(len(got)))
+
+
 def test_what_is_acknowledged_while_messages_are_ahead_is_on_the_cursor(client, topic, admin):
     """Iterated at full speed and acknowledged but for some: the cursor shows these as holes and nothing else."""
     consumer = client.subscribe(topic, "s", receiver_queue_size=20_000)
     fill(client, topic, 20_000, size=10)
-    chance = random.Random(3)
-    left_out = {chance.randrange(2_000) for _ in range(50)}
+    left_out = {random.randrange(2_000) for _ in range(50)}
     messages = iter(consumer)
     for index in range(20_000):
         message = next(messages)
@@ -243,7 +260,8 @@ def test_what_is_acknowledged_while_messages_are_ahead_is_on_the_cursor(client, 
             consumer.acknowledge(message)
     consumer.flush_acks()
     entries = lambda: {position.entry_id for position in acknowledged(admin, topic, "s")}  # noqa: E731
-    assert eventually(lambda: entries() == set(range(2_000)) - left_out)
+    eventually(lambda: entries() == set(range(2_000)) - left_out)
+    assert entries() == set(range(2_000)) - left_out
 
 
 def test_threads_share_what_is_ahead(client, topic):
