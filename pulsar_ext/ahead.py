@@ -85,7 +85,7 @@ class Ahead:
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
         self._timeouts: Iterator[int] = iter([])
-        """Those of the receives that follow, one by one; exhausted when messages are fetched, which come before them."""
+        """Those of the receives that follow one by one; exhausted when messages are fetched, which come before."""
         self._lock = threading.Lock()
         self._barred = 0
         """How many want that nothing is fetched."""
