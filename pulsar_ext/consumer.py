@@ -350,8 +350,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         refuse_in_callback(self._client, "unsubscribe")
         self._redelivery.forget()
         self._acks.forget()
-        self._fetch_no_more()
-        self.inner.unsubscribe()
+        with self._passing():
+            self.inner.unsubscribe()
         self._let_go()
 
     def seek(self, messageid: Any) -> None:

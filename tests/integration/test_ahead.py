@@ -139,6 +139,18 @@ def test_what_is_ahead_stays_if_the_cursor_does_not_move(client, topic):
     assert rest_of(consumer) == list(range(COUNT))
 
 
+def test_what_is_ahead_stays_if_the_subscription_does(client, topic):
+    """An unsubscribe() that is refused, for another consumer is there, loses nothing."""
+    consumer = client.subscribe(topic, "s", SHARED)
+    fill(client, topic, size=1)
+    fetch_ahead(consumer)
+    other = client.subscribe(topic, "s", SHARED)
+    with pytest.raises(pulsar.PulsarException):
+        consumer.unsubscribe()
+    assert is_ahead(consumer)
+    assert sorted(rest_of(consumer) + rest_of(other)) == list(range(COUNT))
+
+
 def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
     """Another thread's loop goes on beside a seek: what it would fetch then is from before."""
     consumer = client.subscribe(topic, "s")
