@@ -171,7 +171,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     # other threads do, a thread's messages get numbers of its own. Otherwise `_quick` is the source of messages.
 
     def _number_if_right(self) -> None:
-        """Begin to number what this thread receives after the next message, or have nothing numbered.
+        """Begin to number what this thread receives, or have nothing numbered.
 
         Nothing for good, if several threads receive: their messages come in no order.
         """

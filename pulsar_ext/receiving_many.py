@@ -47,8 +47,8 @@ class ReceivingMany(Receiving):
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
         """Receive several messages at once: waits for the first, and takes with it what is there already.
 
-        What is not in the list stays in the client's queue, for seeks, redeliveries and other receives to find. After a
-        Ctrl-C the next call on the same thread returns what this one had.
+        What is not in the list stays where seeks, redeliveries and other receives find it. After a Ctrl-C the next call
+        on the same thread returns what this one had.
 
         Args:
             max_messages: how many at most; a hundred are faster than a thousand, which leave the processor's cache.

@@ -34,8 +34,7 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 def fetch_ahead(consumer):
     """Do once what iterating at full speed does all the time."""
-    ahead = consumer._fetching()
-    assert eventually(lambda: ahead.fetch() or is_ahead(consumer))
+    assert eventually(consumer._fetching().fetch)
 
 
 def is_ahead(consumer):
