@@ -348,10 +348,10 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         refuse_in_callback(self._client, "unsubscribe")
-        self._redelivery.forget()
-        self._acks.forget()
         with self._passing():
             self.inner.unsubscribe()
+        self._redelivery.forget()
+        self._acks.forget()
         self._let_go()
 
     def seek(self, messageid: Any) -> None:

@@ -454,6 +454,26 @@ def test_a_closed_consumer_refuses(client, topic):
             use(message)
 
 
+def test_a_refused_unsubscribe_keeps_what_was_said(client, topic):
+    """What was acknowledged and refused before an unsubscribe() that fails, for another consumer is there, counts."""
+    consumer = client.subscribe(
+        topic, "s", SHARED, ack_group_time_ms=60_000, negative_ack_redelivery_delay_ms=2_000, receiver_queue_size=20
+    )
+    send_plain(client, topic, 20)
+    messages = drain(consumer.receive, 20)
+    consumer.acknowledge_many(messages[:15])
+    for message in messages[15:]:
+        consumer.negative_acknowledge(message)
+    other = client.subscribe(topic, "s", SHARED)
+    with pytest.raises(pulsar.PulsarException):
+        consumer.unsubscribe()
+    other.close()
+    assert consumer.pending_acks() == 15
+    assert sorted(map(index_of, drain(consumer.receive, 5))) == [15, 16, 17, 18, 19]
+    consumer.close()
+    assert sorted(map(index_of, drain(client.subscribe(topic, "s", SHARED).receive, 5))) == [15, 16, 17, 18, 19]
+
+
 class TestRedelivery:
     """Negative acknowledgements and dead letters take whole messages, and only these."""
 
