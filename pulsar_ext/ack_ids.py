@@ -81,7 +81,11 @@ def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) 
             lows, rest = _LAST_OCTETS, tail
         else:
             lows, rest = _OCTETS, _varint(above) + tail
-        if ids[at:stop] != [head + low + rest for low in lows[octet : octet + stop - at]]:
+        some, between = ids[at:stop], rest + head
+        # All of that size: then the bytes are the same one by one if they are in a row, which is faster to compare.
+        if set(map(len, some)) != {len(between) + 1}:
+            return False
+        if b"".join(some) != head + between.join(lows[octet : octet + stop - at]) + rest:
             return False
         at = stop
     return True
