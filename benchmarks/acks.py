@@ -240,6 +240,10 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.save and arguments.only:
         parser.error("--save writes the whole page: leave --only out")
+    if arguments.rounds < 2:  # quartiles need two
+        parser.error(f"--rounds is 2 or more, not {arguments.rounds}")
+    if not any(arguments.only in case.name for case in CASES):
+        parser.error(f"no path is named like {arguments.only!r}: there are " + "; ".join(case.name for case in CASES))
     with _broker(arguments.url) as (url, admin_url):
         results, counts = _measure(url, admin_url, arguments.rounds, arguments.only)
     page = _page(results, counts)
