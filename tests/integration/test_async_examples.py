@@ -5,7 +5,10 @@ import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from chunked import eventually
+
+import pulsar_ext as pulsar
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,3 +47,5 @@ def test_the_service_and_the_worker(broker, client, admin, pulsar_topic_factory)
     assert billed
     assert len(set(ids)) == 100
     assert sorted(message.data() for message in found) == sorted(b"invoice for %d" % number for number in range(100))
+    with client.subscribe(orders, "billing", pulsar.ConsumerType.Shared) as again, pytest.raises(pulsar.Timeout):
+        again.receive(500)
