@@ -199,7 +199,6 @@ class Overheard:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._source, self._call = consumer._source, consumer._receive_call  # noqa: SLF001
-        self._numbering = consumer._numbering  # noqa: SLF001
         self._heard: list[Any] = []
 
     def __iter__(self) -> Self:
@@ -226,6 +225,5 @@ class Overheard:
         """Listen no more, and give what was heard."""
         consumer = self._consumer
         consumer._source, consumer._receive_call = self._source, self._call  # noqa: SLF001
-        consumer._numbering = self._numbering  # noqa: SLF001
-        consumer._number(on=consumer._acks.inbox.numbering)  # noqa: SLF001
+        consumer._number_anew()  # noqa: SLF001
         return [consumer._message_of(inner) for inner in self._heard]  # noqa: SLF001

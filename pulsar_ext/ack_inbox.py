@@ -6,10 +6,10 @@ side in their order: if the first and the last of some messages with consecutive
 as their numbers are, then those between are the ones between, and need not be asked.
 
 Whatever else is taken out in between only puts the ends further apart, and then nothing is concluded. What has to be
-ruled out is that messages come again, or in no order: a number is left out at a seek and at a redelivery, each thread
-numbers with numbers of its own, nothing is numbered after a negative acknowledgement or where several threads receive
-(see `Consumer`), messages of several partitions or topics are asked, and so is everything that was numbered before the
-connection may have been a new one (`doubt()`).
+ruled out is that messages come again, or in no order: a number is left out at a seek, at a redelivery and before what
+another thread fetched ahead, each thread numbers with numbers of its own, nothing is numbered after a negative
+acknowledgement or where several threads receive (see `ReceivingMany`), messages of several partitions or topics are
+asked, and so is everything that was numbered before the connection may have been a new one (`doubt()`).
 """
 
 from __future__ import annotations
@@ -71,12 +71,19 @@ class Inbox:
         self.position_ids: list[MessageId] = []
         """The same, by ids that were handed out."""
         self.numbering = False
-        """Whether messages are numbered as they are received."""
+        """Whether messages are numbered as they are received, unless they are single."""
+        self.single = False
+        """Whether the last ones were sent one an entry: numbers spare nothing there."""
         self._doubtful = 0
         self._own = 0, count()
         """Below which no number tells anything, and the next numbers; stored at once, for any thread may begin."""
         self._one = isinstance(topics, str)
         self._mixes = not self._one or not TopicName.parse(topics).is_partition
+
+    @property
+    def wants_numbers(self) -> bool:
+        """Whether what is received now should be numbered."""
+        return self.numbering and not self.single
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)

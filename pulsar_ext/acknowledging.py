@@ -105,7 +105,7 @@ class Acknowledger:
         self._runs = not splits and not (time_ms is None and max_size is None)
         # Single messages need not wait here where the C++ client groups as was asked for. The keeper's thread leaves
         # them to threads that fill the inbox: two that take turns at it wake each other for every message.
-        self._filled = self._single = False
+        self._filled = False
         self._passes = not self._runs and not self._forces and hold == _SHORTEST_HOLD_MILLIS
         self.keeps_indexes = keeps_indexes
         self._cursors: dict[str | int, Cursor] = {}
@@ -135,9 +135,9 @@ class Acknowledger:
             self.inbox.doubt()
         self.scheduled = True
         self._keeper.watch(self)
-        if not self.inbox.numbering and (consumer := self._consumer()) is not None:
-            self._acknowledged, self.inbox.numbering, self._single = time.monotonic(), True, False
-            consumer._number(on=True)  # noqa: SLF001  # its other half
+        if not self.inbox.numbering and self._consumer() is not None:
+            self._acknowledged, self.inbox.numbering, self.inbox.single = time.monotonic(), True, False
+            self.number_anew()
 
     def numbers_for(self, consumer: Callable[[], Consumer | None]) -> None:
         """Take the consumer that may number what it receives, and does so while there are acknowledgements."""
@@ -405,7 +405,9 @@ class Acknowledger:
             self._acknowledged = now
         if inbox.messages:
             count, taken = len(inbox.messages), inbox.take_messages()
-            self._number_batches(single=taken.singles is not None)
+            if inbox.single != (taken.singles is not None):
+                inbox.single = not inbox.single
+                self.number_anew()
             if taken.singles is not None and passing:
                 self._pass_on(taken.singles, taken.messages, now)
             else:
@@ -539,19 +541,10 @@ class Acknowledger:
         """Let the consumer number no more messages when none was acknowledged for a while."""
         if self.inbox.numbering and now - self._acknowledged > _IDLE_SECONDS:
             self.inbox.numbering = False
-            if (consumer := self._consumer()) is not None:
-                consumer._number(on=False)  # noqa: SLF001  # its other half
-
-    def _number_batches(self, *, single: bool) -> None:
-        """Have messages numbered unless the last ones were single: numbers spare nothing there."""
-        if single == self._single:
-            return
-        self._single = single
-        if self.inbox.numbering and (consumer := self._consumer()) is not None:
-            consumer._number(on=not single)  # noqa: SLF001  # its other half
+            self.number_anew()
 
     def number_anew(self) -> None:
-        """Tell the consumer that what follows is not behind what came."""
+        """Tell the consumer that what follows is not behind what came, or is to be numbered otherwise."""
         if (consumer := self._consumer()) is not None:
             consumer._number_anew()  # noqa: SLF001  # its other half
 

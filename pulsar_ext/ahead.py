@@ -1,9 +1,8 @@
 """Messages that a consumer fetches ahead of the application: some hundreds at once cost less than one after the other.
 
-That is done for whoever takes messages faster than one in ten microseconds, by iterating or with `receive_many()`: who
-takes longer has none ahead. What is ahead comes first for every kind of receive, and is dropped by a seek and by a
-redelivery. To the broker it is delivered and not acknowledged: after a close, a crash or a lost connection it is
-delivered again.
+That is done for whoever takes messages faster than one in ten microseconds: who takes longer has none ahead. What is
+ahead comes first for every kind of receive, and is dropped by a seek and by a redelivery. To the broker it is delivered
+and not acknowledged: after a close, a crash or a lost connection it is delivered again.
 
 The C++ client answers a `batch_receive()` on the thread that its listeners run on, and a closed client does not answer.
 So nothing is fetched ahead in a client with a listener, which may take its time, or while a consumer or its client
@@ -85,12 +84,16 @@ class Ahead:
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
         self._timeouts: Iterator[int] = iter([])
-        """Those of the receives that follow one by one; exhausted when messages are fetched, which come before."""
-        self._lock = threading.Lock()
+        self._waits: Iterator[Any] = iter([])
+        """Waits for one after the other; its timeouts are exhausted when messages are fetched, which come before."""
+        self._fetcher = 0
+        self._lock = threading.RLock()
         self._barred = 0
         """How many want that nothing is fetched."""
         self._singly = _MOST
-        self._given, self._since = 0, time.monotonic()
+        """How many are still to come one by one."""
+        self._fast = False
+        self._taken, self._since, self._left = 0, time.monotonic(), 0
 
     def __iter__(self) -> Self:
         return self
@@ -110,33 +113,47 @@ class Ahead:
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def stands_before(self, source: Any) -> bool:
-        """Tell whether a source of messages is the one that this takes from."""
-        return self._source is source
-
     def several(self) -> Iterator[Any]:
         """Give the next messages; their iterator raises `pulsar.Timeout` if none comes in 100 ms."""
-        return self._next(POLL_MILLIS, _MOST)
+        with self._lock:
+            if not length_hint(self._timeouts):
+                if self._look():
+                    return self._kept
+                self._singly -= _MOST
+                self._timeouts = repeat(POLL_MILLIS, _MOST)
+                self._waits = map(self._call, self._timeouts)
+                self._left = _MOST
+            return self._waits
 
     def several_here(self, upto: int) -> Iterator[Any]:
         """Give messages that are here, so many at most; their iterator raises `pulsar.Timeout` if no more are."""
-        return self._next(0, upto)
+        with self._lock:
+            if self._look():
+                return islice(self._kept, upto)
+            self._singly -= upto
+            self._taken += upto
+            return map(self._call, repeat(0, upto))
 
-    def _next(self, millis: int, upto: int) -> Iterator[Any]:
-        now = time.monotonic()
-        fast, self._since = now - self._since < self._given * _FAST_SECONDS, now
+    def _look(self) -> int:
+        """Tell how many are ahead; if none, and it is worth while, fetch some."""
+        left = length_hint(self._kept) + length_hint(self._timeouts)
+        self._taken += max(self._left - left, 0)
+        self._left = left
+        if self._taken >= _FEWEST:
+            now = time.monotonic()
+            self._fast = now - self._since < self._taken * _FAST_SECONDS
+            self._taken, self._since = 0, now
         ahead = length_hint(self._kept)
-        if fast and not ahead and self._singly <= 0 and not self._client.calls_back:
+        if not ahead and self._fast and self._singly <= 0 and not self._client.calls_back:
             ahead = self.fetch()
             if ahead < _FEWEST:
                 self.found_few()
-        self._given = min(upto, ahead) or upto
-        if ahead:
-            return islice(self._kept, self._given)
-        self._singly -= upto
-        _exhaust(self._timeouts)
-        self._timeouts = repeat(millis, upto)
-        return map(self._call, self._timeouts)
+        return ahead
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether something is ahead that another thread fetched."""
+        return self._fetcher != threading.get_ident() and length_hint(self._kept) > 0
 
     def found_few(self) -> None:
         """Have messages taken one by one for a while: there are not enough."""
@@ -145,12 +162,20 @@ class Ahead:
     def fetch(self) -> int:
         """Fetch what is in the queue, if nothing is ahead, and tell how many are ahead."""
         with self._lock:
-            if not (length_hint(self._kept) or self._barred):
-                # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
-                for kept in map(iter, map(_batch_receive, (self._inner,))):
-                    self._kept = kept
-                _exhaust(self._timeouts)
-        return length_hint(self._kept)
+            self._barred += 1  # first: the handler of a signal may receive, or close the consumer, from here on
+            try:
+                if self._barred == 1 and not length_hint(self._kept):
+                    self._fetcher = threading.get_ident()
+                    # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
+                    for kept in map(iter, map(_batch_receive, (self._inner,))):
+                        self._kept = kept
+                    _exhaust(self._timeouts)
+                    if self._barred > 1:
+                        _exhaust(self._kept)
+                    self._left = length_hint(self._kept)
+            finally:
+                self._barred -= 1
+            return length_hint(self._kept)
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
+import threading
 import weakref
 from contextlib import nullcontext
 from threading import get_ident
@@ -30,7 +31,7 @@ from .ahead import Ahead
 from .callbacks import refuse_in_callback
 from .message import Message
 from .message_id import MessageId, Origin, from_inner
-from .receiving_many import NUMBERED, ReceivingMany
+from .receiving_many import NEVER, NOT_YET, NOTHING, ReceivingMany
 from .redelivery import Screened
 from .resolver import as_message_id, seek_target
 
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
     from .redelivery import Redelivery
 
 __all__ = ["Consumer"]
-
-_NOT_YET: tuple[int | None, Any, Any] = (None, (), ())
-"""Nobody numbers what is received, and the next thread that receives may."""
-_NEVER: tuple[int | None, Any, Any] = (0, (), ())
-"""Nobody may."""
 
 
 class Consumer(ReceivingMany, ConsumerDoor):
@@ -66,6 +62,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         "_many",
         "_message_class",
         "_numbering",
+        "_numbering_lock",
         "_quick",
         "_receive_call",
         "_redelivery",
@@ -85,7 +82,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._splits = False
         self._redelivery: Any = self.inner
         self._batches: dict[int, Any] = {}
-        self._numbering = _NEVER
+        self._numbering, self._numbering_lock = NEVER, threading.RLock()
         self._ahead = None
 
     @classmethod
@@ -129,11 +126,13 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
         self._ahead = Ahead(client, self.inner, self._source, self._receive_call) if fetches else None
-        self._numbering, self._quick = _NEVER, self._source
+        if self._ahead is not None:
+            self._source = self._receive_call = self._ahead
+        self._numbering, self._numbering_lock, self._quick = NEVER, threading.RLock(), NOTHING
         if redelivery.screens:
             self._receive_through(Screened(self._source, self._receive_call, redelivery.screen))
         elif numbers and queued:
-            self._numbering = _NOT_YET
+            self._numbering = NOT_YET
             acks.numbers_for(weakref.ref(self))
         refuse_after_fork(self)
         return self
@@ -154,58 +153,20 @@ class Consumer(ReceivingMany, ConsumerDoor):
             new = self._message_class  # in two steps: Python 3.11 is slow to call what it finds in a slot
             message = new()
             try:
-                for message.inner in self._quick:
-                    return message
-                owner, numbered, _ = self._numbering
-                if get_ident() == owner:
-                    for message.inner, message.number in numbered:
+                while True:
+                    for message.inner in self._quick:
                         return message
+                    owner, numbered, _ = self._numbering
+                    if get_ident() == owner:
+                        for message.inner, message.number in numbered:
+                            return message
+                    self._refill()
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
-        self._number_if_right()
+        else:
+            self._claim()
         return self._receive(timeout_millis)
-
-    # Messages are numbered while they are acknowledged, if one thread receives them. Then `_quick` is empty, and
-    # `_numbering` has that thread, a source of messages with numbers, and the numbers: in one store, so that whatever
-    # other threads do, a thread's messages get numbers of its own. Otherwise `_quick` is the source of messages.
-
-    def _number_if_right(self) -> None:
-        """Begin to number what this thread receives, or have nothing numbered.
-
-        Nothing for good, if several threads receive: their messages come in no order.
-        """
-        owner, thread = self._numbering[0], get_ident()
-        if owner is None and self._acks.inbox.numbering:
-            numbers = self._acks.inbox.begin()
-            self._numbering = (thread, zip(self._source, numbers, strict=False), numbers)
-        elif owner != thread:
-            if owner:
-                self._numbering = _NEVER
-                self._acks.inbox.begin()  # with nobody's numbers: what one fetches ahead, the other may overtake
-            self._quick = self._source
-
-    def _number(self, *, on: bool) -> None:
-        """Begin to number what is received, or end it for a while."""
-        self._number_anew()
-        self._quick = NUMBERED if on and self._numbering is _NOT_YET else self._source
-
-    def _number_anew(self) -> None:
-        """Conclude nothing from the numbers of what came and what follows: it is not behind what came."""
-        if self._numbering is not _NEVER:
-            self._numbering = _NOT_YET
-        self._acks.inbox.leave_out()
-
-    def _number_no_more(self) -> None:
-        """Number nothing from now on: something stands before the queue, or comes in the midst of it."""
-        self._numbering = _NEVER
-        self._acks.inbox.leave_out()
-        self._quick = self._source
-
-    def _receive_through(self, source: Any) -> None:
-        """Have something stand before the queue: it gives the messages, and waits for one when it is called."""
-        self._source = self._receive_call = source
-        self._number_no_more()
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
@@ -321,7 +282,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._closed:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
-        if self._numbering is not _NEVER:  # what comes again comes some time later, in the midst of what is numbered
+        if self._numbering is not NEVER:  # what comes again comes some time later, in the midst of what is numbered
             self._number_no_more()
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
@@ -391,7 +352,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def _bar(self) -> None:
         """Let nobody enter the C++ consumer any more: the program ends."""
         self._quick = self._inbox = closed("Consumer")
-        self._numbering = _NEVER
+        self._numbering = NEVER
         self._fetch_no_more()
         super()._bar()
 

@@ -63,6 +63,7 @@ class RangeConsumer(Consumer):
         self._on_misrouted = on_misrouted
         self._filter = Filtered(self._source, self._receive_call, self._wanted)
         self._receive_through(self._filter)
+        self._number_no_more()
         refuse_after_fork(self)
         return self
 

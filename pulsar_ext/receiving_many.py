@@ -1,10 +1,14 @@
 """Receiving several messages at once, and one after the other in a `for` loop.
 
-Both take what the client has; what they fetch ahead for speed, every other kind of receive finds (see `Ahead`).
+Every kind of receive takes from the same place: a few hundred messages that were fetched ahead, or as many waits for
+one (see `Ahead`). `_quick` is an iterator of them. While messages are acknowledged and one thread receives them, they
+are numbered (see `Inbox`): then `_quick` is empty, and `_numbering` has that thread, an iterator of messages with
+numbers, and the numbers: in one store, so that whatever other threads do, what a thread gets has numbers of its own.
 """
 
 from __future__ import annotations
 
+import threading
 from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -24,10 +28,14 @@ if TYPE_CHECKING:
     from .ahead import Ahead
     from .message import Message
 
-__all__ = ["NUMBERED", "ReceivingMany", "check_max_messages"]
+__all__ = ["NEVER", "NOTHING", "NOT_YET", "ReceivingMany", "check_max_messages"]
 
-NUMBERED: Final[Iterator[Any]] = iter(())
-"""Stands where messages without numbers would come from, while they come with numbers from elsewhere."""
+NOTHING: Final[Iterator[Any]] = iter(())
+"""Where messages without numbers would come from: they are numbered, or the next receive has to find out."""
+NOT_YET: Final[tuple[int | None, Any, Any]] = (None, (), ())
+"""Nobody numbers what is received, and the next thread that receives may."""
+NEVER: Final[tuple[int | None, Any, Any]] = (0, (), ())
+"""Nobody may."""
 
 
 class ReceivingMany(Receiving):
@@ -38,10 +46,9 @@ class ReceivingMany(Receiving):
     _batches: dict[int, list[Any]]
     _many: dict[int, list[Message]]
     _numbering: tuple[int | None, Any, Any]
+    _numbering_lock: threading.RLock
     _quick: Any
     _redelivery: Any
-    _number: Callable[..., None]
-    _number_if_right: Callable[[], None]
     receive: Callable[[int | None], Message]
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
@@ -83,7 +90,7 @@ class ReceivingMany(Receiving):
         """
         thread, new, batches = get_ident(), self._message_class, self._batches
         if self._ahead is not None:
-            self._number_if_right()
+            self._claim()
             self._ahead.batch(batches.setdefault(thread, []))
         elif thread not in batches:
             # Straight into its place, as in the receive loop: a Ctrl-C leaves the batch to the next call.
@@ -106,12 +113,12 @@ class ReceivingMany(Receiving):
             pulsar.Timeout: no more are there.
         """
         while len(kept) < upto:
-            ahead, left = self._fetching(), upto - len(kept)
+            numbers, ahead, left = self._claim(), self._fetching(), upto - len(kept)
             source = map(self._receive_call, repeat(0, left)) if ahead is None else ahead.several_here(left)
+            self._mind(ahead)
             new = self._message_class
             message = new()
-            owner, _, numbers = self._numbering
-            if get_ident() == owner and self._quick is NUMBERED:
+            if numbers is not None:
                 for message.inner, message.number in zip(source, numbers, strict=False):
                     kept.append(message)
                     message = new()
@@ -126,20 +133,18 @@ class ReceivingMany(Receiving):
         while not self._closed:
             message = new()
             try:
-                ahead = self._fetching()
-                self._number_if_right()
-                front, numbering = self._source, self._numbering
-                source = front if ahead is None else ahead.several()
-                if self._quick is NUMBERED and numbering[0] == get_ident():
-                    for message.inner, message.number in zip(source, numbering[2], strict=False):
+                self._refill()
+                quick, numbering = self._quick, self._numbering
+                if get_ident() == numbering[0]:
+                    for message.inner, message.number in numbering[1]:
                         yield message
                         if self._numbering is not numbering:
                             break
                         message = new()
                 else:
-                    for message.inner in source:
+                    for message.inner in quick:
                         yield message
-                        if self._quick is not front:
+                        if self._quick is not quick:
                             break
                         message = new()
             except Timeout:
@@ -148,16 +153,64 @@ class ReceivingMany(Receiving):
                 if not self._closed:
                     raise
 
+    def _refill(self) -> None:
+        """Have this thread's next receives find messages where they look first, with numbers if that is right."""
+        numbers, ahead = self._claim(), self._fetching()
+        source = self._source if ahead is None else ahead.several()
+        self._mind(ahead)
+        with self._numbering_lock:
+            if numbers is None:
+                self._quick = source
+            elif self._numbering[2] is numbers:
+                self._numbering = (get_ident(), zip(source, numbers, strict=False), numbers)
+
+    def _claim(self) -> Iterator[int] | None:
+        """Give the numbers for what this thread receives; None if nothing is numbered.
+
+        Nothing is for good, once several threads receive: their messages come in no order.
+        """
+        inbox, thread = self._acks.inbox, get_ident()
+        with self._numbering_lock:
+            owner, _, numbers = self._numbering
+            if owner is None and inbox.wants_numbers:
+                numbers = inbox.begin()
+                self._numbering, self._quick = (thread, NOTHING, numbers), NOTHING
+            elif owner and owner != thread:
+                self._numbering = NEVER
+                inbox.begin()  # with nobody's numbers: what one fetches ahead, the other may overtake
+            return numbers if self._numbering[0] == thread else None
+
+    def _mind(self, ahead: Ahead | None) -> None:
+        """Conclude nothing over what another thread fetched: while it did, this one may have received what follows."""
+        if ahead is not None and ahead.is_anothers:
+            self._acks.inbox.leave_out()
+
+    def _number_anew(self) -> None:
+        """Conclude nothing from the numbers of what came and what follows: it is not behind what came.
+
+        Whether there are numbers at all, the next receive finds out.
+        """
+        with self._numbering_lock:
+            if self._numbering is not NEVER:
+                self._numbering = NOT_YET
+            self._acks.inbox.leave_out()
+            self._quick = NOTHING
+
+    def _number_no_more(self) -> None:
+        """Number nothing from now on: messages come out of their order."""
+        with self._numbering_lock:
+            self._numbering = NEVER
+            self._acks.inbox.leave_out()
+            self._quick = NOTHING
+
+    def _receive_through(self, source: Any) -> None:
+        """Have something stand before the queue: it gives the messages, and waits for one when it is called."""
+        self._source = self._receive_call = source
+        self._number_anew()
+
     def _fetching(self) -> Ahead | None:
-        """Have what fetches ahead stand before the queue from now on; None if it may not."""
-        ahead = self._ahead
-        if ahead is None or self._source is ahead:
-            return ahead
-        if not ahead.stands_before(self._source):  # something else does
-            return None
-        self._source = self._receive_call = ahead
-        self._number(on=self._acks.inbox.numbering)
-        return ahead
+        """Give what fetches ahead; None if nothing does, or something stands before it."""
+        return self._ahead if self._source is self._ahead else None
 
 
 def check_max_messages(max_messages: Any) -> None:

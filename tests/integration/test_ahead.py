@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
+import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from itertools import islice
 from operator import length_hint
 
@@ -16,6 +18,7 @@ from interrupted import interruptions
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
+from pulsar_ext.ahead import Ahead
 
 SHARED = pulsar.ConsumerType.Shared
 COUNT = 1_000
@@ -34,7 +37,7 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 def fetch_ahead(consumer):
     """Do once what iterating at full speed does all the time."""
-    assert eventually(consumer._fetching().fetch)
+    assert eventually(consumer._ahead.fetch)
 
 
 def is_ahead(consumer):
@@ -47,16 +50,18 @@ def rest_of(consumer, quiet_millis=500):
     return [index_of(message) for message in drain(consumer.receive, quiet_millis=quiet_millis)]
 
 
-@pytest.mark.parametrize("at_once", [1, 90, 100, 333])
+@pytest.mark.parametrize("at_once", [0, 1, 90, 100, 333])
 def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, at_once):
-    """At full speed they are fetched ahead all the time, in a loop as in lists, and each comes once, in its place."""
+    """At full speed all the time, received, iterated or in lists, and each comes once, in its place."""
     count, looked, found = 40_000, 0, 0
     consumer = client.subscribe(topic, "s", receiver_queue_size=50_000)
     fill(client, topic, count)
     messages = iter(consumer)
     data = []
     while len(data) < count:
-        if at_once == 1:
+        if at_once == 0:
+            data += [consumer.receive().data() for _ in range(50)]
+        elif at_once == 1:
             data += [next(messages).data() for _ in range(50)]
         else:
             data += [message.data() for message in consumer.receive_many(at_once, 10_000)]
@@ -65,15 +70,29 @@ def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic
     assert found > looked / 10
 
 
-def test_whoever_is_slow_has_none_ahead(client, topic):
+@pytest.mark.parametrize("how", ["receive", "loop", "many"])
+def test_whoever_is_slow_has_none_ahead(client, topic, how):
     """Messages that take a millisecond each stay in the client's queue."""
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
-    for count, _ in enumerate(consumer, 1):
+    messages = iter(consumer)
+    take = {"receive": consumer.receive, "loop": lambda: next(messages), "many": lambda: consumer.receive_many(1)}[how]
+    for _ in range(900):
+        take()
         time.sleep(0.001)
         assert not is_ahead(consumer)
-        if count == 500:
-            break
+
+
+def test_whoever_becomes_slow_has_none_ahead_soon(client, topic):
+    """What was fetched at full speed is taken slowly, and then nothing more is fetched."""
+    consumer = client.subscribe(topic, "s", receiver_queue_size=5_000)
+    fill(client, topic, 5_000)
+    for _ in range(3_000):
+        consumer.receive(10_000)
+    for turn in range(800):
+        consumer.receive(10_000)
+        time.sleep(0.001)
+        assert turn < 400 or not is_ahead(consumer)
 
 
 def test_every_receive_finds_what_is_ahead(client, topic):
@@ -156,7 +175,7 @@ def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
     with consumer._passing():
-        consumer._fetching().fetch()
+        consumer._ahead.fetch()
         assert not is_ahead(consumer)
         assert index_of(consumer.receive(10_000)) == 1
 
@@ -167,7 +186,7 @@ def test_threads_that_fetch_at_once_lose_nothing(client, topic):
     consumer = client.subscribe(topic, "s", receiver_queue_size=count)
     fill(client, topic, count)
     time.sleep(1)
-    ahead = consumer._fetching()
+    ahead = consumer._ahead
     taken = [[] for _ in range(4)]
 
     def fetch(mine):
@@ -212,7 +231,7 @@ def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
     for message in refused:
         consumer.negative_acknowledge(message)
     while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in refused):
-        consumer._fetching().fetch()
+        consumer._ahead.fetch()
         messages = consumer.receive_many(80, 10_000)
         assert messages
         seen.update(index_of(message) for message in messages)
@@ -275,12 +294,50 @@ def test_what_is_acknowledged_while_messages_are_ahead_is_on_the_cursor(client, 
     assert entries() == set(range(2_000)) - left_out
 
 
+def test_messages_are_numbered_until_one_is_refused(client, topic):
+    """While a batch is acknowledged, in a scope as outside; after a negative acknowledgement in a scope never again."""
+    consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=60_000)
+    fill(client, topic, COUNT)
+
+    def numbers():
+        messages = [consumer.receive(10_000), *consumer.receive_many(10, 10_000), next(iter(consumer))]
+        consumer.acknowledge_many(messages)
+        return [message.number for message in messages]
+
+    numbers()
+    found = numbers()
+    with consumer.ack_scope(confirm=False):
+        found += numbers()
+    found += numbers()
+    assert found[0] > 0
+    assert found == sorted(set(found))
+    with consumer.ack_scope(confirm=False):
+        consumer.negative_acknowledge(consumer.receive(10_000))
+    assert not any(numbers())
+    assert not any(numbers())
+
+
+def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
+    """One thread fetches while another waits: what that one gets next may be from before, and its numbers show it."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic, COUNT)
+    consumer.acknowledge(consumer.receive(10_000))
+    before = [consumer.receive(10_000).number for _ in range(2)][1]
+    thread = threading.Thread(target=consumer._ahead.fetch)
+    thread.start()
+    thread.join(20)
+    assert is_ahead(consumer)
+    messages = [consumer.receive(10_000), *consumer.receive_many(2)]
+    assert 0 < before < messages[0].number - 1
+    assert messages[1].number < messages[2].number - 1
+
+
 def test_threads_share_what_is_ahead(client, topic):
-    """Four threads, two that iterate and two that receive many: each message is received once, by one of them."""
+    """Six threads, each two of which do the same: each message is received once, by one of them."""
     count = 20_000
     consumer = client.subscribe(topic, "s", SHARED, receiver_queue_size=count)
     fill(client, topic, count)
-    got = [[] for _ in range(4)]
+    got = [[] for _ in range(6)]
 
     def iterate(mine):
         for message in consumer:
@@ -291,7 +348,13 @@ def test_threads_share_what_is_ahead(client, topic):
             while True:
                 mine += consumer.receive_many(40)
 
-    threads = [threading.Thread(target=(iterate, receive_many)[at % 2], args=(got[at],)) for at in range(4)]
+    def receive(mine):
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            while True:
+                mine.append(consumer.receive())
+
+    kinds = (iterate, receive_many, receive)
+    threads = [threading.Thread(target=kinds[at % 3], args=(got[at],)) for at in range(6)]
     for thread in threads:
         thread.start()
     assert eventually(lambda: sum(map(len, got)) >= count)
@@ -300,6 +363,24 @@ def test_threads_share_what_is_ahead(client, topic):
         thread.join(20)
         assert not thread.is_alive()
     assert sorted(index_of(message) for mine in got for message in mine) == list(range(count))
+
+
+def test_a_send_callback_may_receive_at_full_speed(client, topic):
+    """A fetch does not depend on the thread that the callback runs on, also one of few messages."""
+    count, got = 1_010, []
+    consumer = client.subscribe(topic, "s", receiver_queue_size=2_000)
+    fill(client, topic, count)
+    assert eventually(lambda: consumer.receive_many(10, 1_000))
+    time.sleep(0.5)
+
+    def callback(*_):
+        while len(got) < count - 10:
+            got.append(index_of(consumer.receive()))
+
+    producer = client.create_producer(topic + "-other")
+    producer.send_async(b"", callback)
+    assert eventually(lambda: len(got) == count - 10)
+    assert got == list(range(10, count))
 
 
 def test_a_listener_that_waits_for_the_loop_does_not_stop_it(client, topic):
@@ -323,8 +404,9 @@ def test_a_listener_that_waits_for_the_loop_does_not_stop_it(client, topic):
     assert eventually(lambda: in_time == [True])
 
 
+@pytest.mark.parametrize("how", ["receive", "loop"])
 @pytest.mark.parametrize("closes", ["consumer", "client", "shutdown"])
-def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes):
+def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes, how):
     """Closed by another thread in the midst of it, twenty times: the loop always ends."""
     fill(client_factory(broker), topic, 20_000)
     for index in range(20):
@@ -334,7 +416,7 @@ def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes
 
         def loop(consumer=consumer, got=got, failed=failed):
             try:
-                got.extend(consumer)
+                got.extend(consumer if how == "loop" else iter(consumer.receive, None))
             except pulsar.AlreadyClosed as error:
                 failed.append(error)
 
@@ -344,11 +426,41 @@ def test_a_close_ends_a_loop_at_full_speed(client_factory, broker, topic, closes
         {"consumer": consumer.close, "client": client.close, "shutdown": client.shutdown}[closes]()
         thread.join(20)
         assert not thread.is_alive()
-        assert not (failed and closes == "consumer")
+        assert not (failed and closes == "consumer" and how == "loop")
+
+
+@pytest.mark.parametrize("closes", ["consumer", "client"])
+def test_a_signal_whose_handler_closes_ends_a_loop_at_full_speed(client_factory, broker, topic, closes):
+    """A SIGTERM closes what this very thread receives from, wherever it is just then, a hundred times."""
+    client = client_factory(broker)
+    fill(client, topic, 50_000)
+    inside = 0
+    for index in range(100):
+        own = client_factory(broker) if closes == "client" else client
+        consumer = own.subscribe(topic, f"s{index}", receiver_queue_size=50_000, **EARLIEST)
+        assert index_of(consumer.receive(10_000)) == 0
+
+        def close(*_, closing=own if closes == "client" else consumer):
+            nonlocal inside
+            frame = sys._getframe(1)
+            while frame is not None:
+                inside += frame.f_code is Ahead.fetch.__code__
+                frame = frame.f_back
+            closing.close()
+
+        previous = signal.signal(signal.SIGALRM, close)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.02))
+            with pytest.raises(pulsar.AlreadyClosed):
+                deque(iter(consumer.receive, None), 0)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+    assert inside
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a Ctrl-C inside a weakref's callback
-@pytest.mark.parametrize("how", ["loop", "many", "batch"])
+@pytest.mark.parametrize("how", ["receive", "loop", "many", "batch"])
 def test_a_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
     """A Ctrl-C every 10 ms while 200,000 messages are received as fast as they come: each comes once, in order."""
     count = 200_000
@@ -360,8 +472,8 @@ def test_a_ctrl_c_at_full_speed_loses_no_message(client, topic, how):
             came = None  # stored by the very next instruction: what this test drops itself is not what it looks for
             try:
                 waiting[:] = [True]
-                if how == "loop":
-                    for message in consumer:
+                if how in ("receive", "loop"):
+                    for message in consumer if how == "loop" else iter(consumer.receive, None):
                         received.append(message)
                         if len(received) == count:
                             break
