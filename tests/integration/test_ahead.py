@@ -510,7 +510,8 @@ def test_partitions_and_several_topics_are_fetched_ahead_too(client, pulsar_topi
     assert consumer.receive_many(1, 200) == []
 
 
-def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault_proxy, broker, topic, admin):
+@pytest.mark.parametrize("how", ["receive", "loop"])
+def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault_proxy, broker, topic, admin, how):
     """Ten times in the midst of it: no message is lost, and what was acknowledged is on the cursor."""
     count = 100_000
     fill(client_factory(broker), topic, count)
@@ -518,7 +519,7 @@ def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault
     client = client_factory(broker, service_url=proxy.service_url)
     consumer = client.subscribe(topic, "s", **EARLIEST)
     seen, cuts = set(), 0
-    for message in consumer:
+    for message in consumer if how == "loop" else iter(consumer.receive, None):
         seen.add(index_of(message))
         consumer.acknowledge(message)
         if len(seen) == count:
