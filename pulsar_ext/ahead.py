@@ -85,7 +85,7 @@ class Ahead:
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
         self._timeouts: Iterator[int] = iter([])
         self._waits: Iterator[Any] = iter([])
-        """Waits for one after the other; its timeouts are exhausted when messages are fetched, which come before."""
+        """Waits for one after the other; its timeouts are exhausted before messages are fetched, which come first."""
         self._fetcher = 0
         self._lock = threading.RLock()
         self._barred = 0
@@ -120,8 +120,9 @@ class Ahead:
                 if self._look():
                     return self._kept
                 self._singly -= _MOST
-                self._timeouts = repeat(POLL_MILLIS, _MOST)
-                self._waits = map(self._call, self._timeouts)
+                timeouts = repeat(POLL_MILLIS, _MOST)
+                waits = map(self._call, timeouts)
+                self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
                 self._left = _MOST
             return self._waits
 
@@ -166,10 +167,10 @@ class Ahead:
             try:
                 if self._barred == 1 and not length_hint(self._kept):
                     self._fetcher = threading.get_ident()
+                    _exhaust(self._timeouts)
                     # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
                     for kept in map(iter, map(_batch_receive, (self._inner,))):
                         self._kept = kept
-                    _exhaust(self._timeouts)
                     if self._barred > 1:
                         _exhaust(self._kept)
                     self._left = length_hint(self._kept)

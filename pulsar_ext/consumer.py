@@ -203,8 +203,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
         """
         messages = list(messages)
-        kind = self._message_class
-        if all(type(message) is kind for message in messages):
+        if {*map(type, messages)} <= {self._message_class}:
             self._acks.add_messages(messages)
         else:
             for message in messages:
