@@ -1,11 +1,18 @@
-"""For which consumers messages may be fetched ahead."""
+"""For which consumers messages may be fetched ahead, and what an interrupted fetch leaves."""
 
 from __future__ import annotations
+
+import dis
+import sys
+from collections import deque
+from contextlib import contextmanager
+from itertools import cycle, islice, pairwise, repeat
 
 import pulsar
 import pytest
 
-from pulsar_ext.ahead import take_over_batches
+from pulsar_ext import ahead as ahead_module
+from pulsar_ext.ahead import Ahead, take_over_batches
 
 ARGUMENTS = {
     "receiver_queue_size": 1_000,
@@ -49,3 +56,91 @@ def test_a_consumer_that_looks_at_each_message_fetches_none_ahead():
     named = dict(ARGUMENTS)
     assert not take_over_batches(named, screens=True)
     assert named == ARGUMENTS
+
+
+class _Queue:
+    """What a C++ consumer has in its queue."""
+
+    calls_back = False
+
+    def __init__(self, count):
+        self.left, self.fetches = deque(range(count)), 0
+
+    def wait(self, _):
+        if not self.left:
+            raise pulsar.Timeout
+        return self.left.popleft()
+
+    def fetch(self):
+        self.fetches += 1
+        return [self.left.popleft() for _ in range(min(100, len(self.left)))]
+
+
+def _take_all(ahead, turns):
+    """Take everything, and go on after a Ctrl-C."""
+    got, quick = [], iter(())
+    for turn in islice(turns, 10_000):
+        before = len(got)
+        try:
+            got.extend(ahead.several_here(70) if turn else islice(quick, 30))
+            if len(got) == before:
+                quick = ahead.several()
+        except KeyboardInterrupt:
+            continue
+        except pulsar.Timeout:
+            break
+    return got
+
+
+@contextmanager
+def _ctrl_c(at):
+    """Interrupt the code of `ahead.py` at the n-th place where Python looks for signals; yields how many it passed."""
+    passed, looks = [0], {}
+
+    def on_opcode(frame, event, _):
+        if event == "opcode":
+            code = frame.f_code
+            if code not in looks:
+                names = [(one.offset, one.opname) for one in dis.get_instructions(code)]
+                looks[code] = {
+                    offset
+                    for (_, before), (offset, _) in pairwise(names)
+                    if before.startswith(("CALL", "JUMP_BACKWARD"))
+                }
+            if frame.f_lasti in looks[code]:
+                passed[0] += 1
+                if passed[0] == at:
+                    raise KeyboardInterrupt
+        return on_opcode
+
+    def on_call(frame, *_):
+        if frame.f_code.co_filename != ahead_module.__file__:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return on_opcode
+
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        yield passed
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("turns", [(0,), (1,), (0, 0, 1)])
+def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypatch, turns):
+    """Interrupted once at each place where Python looks for signals: all come, in order, and fetches go on."""
+    count, interrupted = 1_500, 0
+    monkeypatch.setattr(ahead_module, "_batch_receive", _Queue.fetch)
+    monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
+    while True:
+        queue = _Queue(count)
+        ahead = Ahead(queue, queue, map(queue.wait, repeat(100)), queue.wait)
+        with _ctrl_c(interrupted + 1) as passed:
+            got = _take_all(ahead, cycle(turns))
+        assert got == list(range(count))
+        assert queue.fetches
+        if passed[0] <= interrupted:
+            break
+        interrupted += 1
+    assert interrupted > 50
