@@ -94,6 +94,7 @@ class Ahead:
         """How many are still to come one by one."""
         self._fast = False
         self._taken, self._since, self._left = 0, time.monotonic(), 0
+        """What the pace is measured by: how many were taken since when, and how many were left at the last look."""
 
     def __iter__(self) -> Self:
         return self
