@@ -99,6 +99,11 @@ class Feed:
         """Whether a message has come that nobody was promised."""
         return len(self._arrived) > self._promised
 
+    @property
+    def awaits(self) -> bool:
+        """Whether a message was asked for that has not come."""
+        return self._asked > 0
+
     def _pop(self) -> Any:
         if not self._arrived:
             return None

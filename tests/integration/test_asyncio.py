@@ -252,6 +252,27 @@ def test_the_rest_of_the_library(run, topic):
     run(steps)
 
 
+@pytest.mark.parametrize("ranges", [None, [(0, 60_000)]])
+def test_what_a_cancelled_read_had_asked_for_is_available(run, topic, ranges):
+    """After a read that timed out, a message that was sent is available, wherever it is just then; 200 times."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, batching_enabled=False)
+        await producer.send(b"first", partition_key="k3")
+        reader = await client.create_reader(topic, MessageId.latest, key_hash_ranges=ranges)
+        assert not await reader.has_message_available()
+        missed = 0
+        for number in range(200):
+            with pytest.raises(pulsar.Timeout):
+                await reader.read_next(1)
+            await producer.send(b"%d" % number, partition_key="k3")
+            missed += not await reader.has_message_available()
+            assert (await reader.read_next(5000)).data() == b"%d" % number
+        assert missed == 0
+
+    run(steps)
+
+
 def test_misuse(run, topic):
     """Errors are caught as either world's, and what cannot be is refused before anything happens."""
 
