@@ -13,6 +13,7 @@ import inspect
 import itertools
 import os
 import sys
+import threading
 import weakref
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -269,6 +270,7 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     _receive_call: Any
     _inbox: Any
     _acks: Any
+    _numbering_lock: Any
     _quick: Any
     _redelivery: Any
 
@@ -519,6 +521,7 @@ def _in_child() -> None:
             if isinstance(handle, ConsumerDoor):
                 handle._inbox = handle._acks = handle._redelivery = handle._quick = refusal
                 handle._ahead = None  # its lock may have been held at the fork, for good
+                handle._numbering_lock = threading.RLock()  # as may this one
         elif isinstance(handle, ClientDoor):
             handle._keeper = refusal  # its lock may have been held at the fork, for good
         elif isinstance(handle, ProducerDoor):

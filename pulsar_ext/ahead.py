@@ -138,14 +138,14 @@ class Ahead:
 
     def _look(self) -> int:
         """Tell how many are ahead; if none, and it is worth while, fetch some."""
-        left = length_hint(self._kept) + length_hint(self._timeouts)
+        ahead = length_hint(self._kept)
+        left = ahead + length_hint(self._timeouts)
         self._taken += max(self._left - left, 0)
         self._left = left
         if self._taken >= _FEWEST:
             now = time.monotonic()
             self._fast = now - self._since < self._taken * _FAST_SECONDS
             self._taken, self._since = 0, now
-        ahead = length_hint(self._kept)
         if not ahead and self._fast and self._singly <= 0 and not self._client.calls_back:
             ahead = self.fetch()
             if ahead < _FEWEST:

@@ -125,9 +125,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._closed = False
         self._redelivery = redelivery
         self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
-        self._ahead = Ahead(client, self.inner, self._source, self._receive_call) if fetches else None
-        if self._ahead is not None:
-            self._source = self._receive_call = self._ahead
+        self._ahead = None
+        if fetches:
+            self._source = self._receive_call = self._ahead = Ahead(
+                client, self.inner, self._source, self._receive_call
+            )
         self._numbering, self._numbering_lock, self._quick = NEVER, threading.RLock(), NOTHING
         if redelivery.screens:
             self._receive_through(Screened(self._source, self._receive_call, redelivery.screen))

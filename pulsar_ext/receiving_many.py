@@ -200,8 +200,7 @@ class ReceivingMany(Receiving):
         """Number nothing from now on: messages come out of their order."""
         with self._numbering_lock:
             self._numbering = NEVER
-            self._acks.inbox.leave_out()
-            self._quick = NOTHING
+            self._number_anew()
 
     def _receive_through(self, source: Any) -> None:
         """Have something stand before the queue: it gives the messages, and waits for one when it is called."""
