@@ -30,8 +30,8 @@ import psutil
 import pulsar
 
 from pulsar_ext.admin import PulsarAdmin, Retention
-from pulsar_ext.client import Client
-from pulsar_ext.keys import key_slot
+from pulsar_ext.client.client import Client
+from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark import spark_session
 from pulsar_ext.testing import PulsarProcess
 
@@ -94,7 +94,10 @@ class Bench:
 
     def task(self, topic: str) -> Cost:
         """Read the same as a task does, in this process and with no Spark around it."""
-        from pulsar_ext.spark.options import READ, parse_options  # noqa: PLC0415  # what Spark would do
+        from pulsar_ext.spark.options import (  # noqa: PLC0415  # what Spark would do
+            READ,
+            parse_options,
+        )
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
 

@@ -8,14 +8,14 @@ from typing import Any as _Any
 
 import pulsar as _pulsar_official
 
-from . import _official
+from ._native import exports as _exports
 from ._version import __version__
 from .admin import AsyncPulsarAdmin, PulsarAdmin
-from .bulk import SentMany
-from .callbacks import DUPLICATE_MESSAGE
-from .client import AuthenticationToken, Client, TableView
+from .chunks.resolver import UnresolvedMessageIdWarning
+from .client.admin_access import AuthenticationToken
+from .client.client import Client, TableView
 from .consumer import Consumer
-from .dedup_open import TrimmedGroupWarning
+from .dedup.opening import TrimmedGroupWarning
 from .errors import (
     AckNotConfirmed,
     AdminConflict,
@@ -48,21 +48,23 @@ from .errors import (
     SlotsNotCovered,
     TopicRequired,
 )
-from .key_cover import KeyCover, UncoveredSlotsWarning, key_cover
-from .key_forms import KeyFormWarning
-from .key_shared import KeySharedPolicy
-from .keys import KeyHashRange, KeyHashRanges, key_slot, key_slots, plan_key_hash_ranges
+from .ids.message_id import ChunkMessageId, MessageId
+from .ids.position import Position, position_after
+from .key_shared.consumer import MisroutedMessageWarning, RangeConsumer
+from .key_shared.coverage import KeyCover, UncoveredSlotsWarning, key_cover
+from .key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from .key_shared.hashing import key_slot, key_slots
+from .key_shared.key_encoding import KeyFormWarning
+from .key_shared.plan import plan_key_hash_ranges
+from .key_shared.policy import KeySharedPolicy
+from .key_shared.reader import RangeReader
+from .key_shared.reader_group import RangeReaderGroup
 from .message import Message, MessageBatch
-from .message_id import ChunkMessageId, MessageId
-from .mixed_batches import MixedKeyBatchWarning
-from .positions import Position, position_after
+from .produce.mixed_keys import MixedKeyBatchWarning
+from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
-from .range_consumer import MisroutedMessageWarning, RangeConsumer
-from .range_group import RangeReaderGroup
-from .range_reader import RangeReader
 from .reader import Reader
-from .resolver import UnresolvedMessageIdWarning
-from .skip import SkipResult
+from .skip.skipper import SkipResult
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AuthenticationToken",
@@ -132,11 +134,11 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "position_after",
 ]
 
-_official.alias_submodules(__name__)
+_exports.alias_submodules(__name__)
 
-_theirs = {name: value for name, value in _official.PUBLIC_NAMES.items() if name not in globals()}
+_theirs = {name: value for name, value in _exports.PUBLIC_NAMES.items() if name not in globals()}
 globals().update(_theirs)
-__all__ += [name for name in _theirs if name not in _official.INCIDENTAL_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ += [name for name in _theirs if name not in _exports.INCIDENTAL_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> _Any:

@@ -16,33 +16,29 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import (
-    POLL_MILLIS,
-    ConsumerDoor,
-    InnerMessage,
-    Timeout,
-    adopt,
-    closed,
-    inner_message_of,
-    refuse_after_fork,
-)
-from .ack_flush import AckScope, Overheard, flush_acks
-from .ahead import Ahead
-from .callbacks import refuse_in_callback
+from ._native.fork import closed, refuse_after_fork
+from ._native.handles import ConsumerDoor, adopt
+from ._native.messages import InnerMessage, inner_message_of
+from ._native.results import POLL_MILLIS, Timeout
+from ._runtime.callbacks import refuse_in_callback
+from .ack.confirm import flush_acks
+from .ack.scope import AckScope
+from .chunks.resolver import as_message_id, seek_target
+from .ids.message_id import MessageId, Origin, from_inner
 from .message import Message
-from .message_id import MessageId, Origin, from_inner
-from .receiving_many import NEVER, NOT_YET, NOTHING, ReceivingMany
-from .redelivery import Screened
-from .resolver import as_message_id, seek_target
+from .receive.filter import Screened
+from .receive.many import NEVER, NOT_YET, NOTHING, ReceivingMany
+from .receive.prefetch import Ahead
+from .receive.record import Overheard
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
     from contextlib import AbstractContextManager
 
-    from .acknowledging import Acknowledger
-    from .client import Client
-    from .redelivery import Redelivery
+    from .ack.grouping import Acknowledger
+    from .client.client import Client
+    from .redelivery.tracker import Redelivery
 
 __all__ = ["Consumer"]
 
@@ -349,6 +345,13 @@ class Consumer(ReceivingMany, ConsumerDoor):
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse every use in this child process; locks may have been held at the fork, for good."""
+        super().after_fork(refusal)
+        self._inbox = self._acks = self._redelivery = self._quick = refusal
+        self._ahead = None
+        self._numbering_lock = threading.RLock()
 
     def _bar(self) -> None:
         """Let nobody enter the C++ consumer any more: the program ends."""

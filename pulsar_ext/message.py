@@ -12,15 +12,12 @@ from typing import Any
 import pulsar
 from pulsar.schema import BytesSchema
 
-from ._official import MessageDoor, inner_message_of, wrap_batch
-from ._wire import fields
-from .errors import InvalidMessageId, InvalidUse
-from .message_id import MessageId, id_of
+from ._native.handles import MessageDoor
+from ._native.messages import inner_message_of, wrap_batch
+from ._wire.batch_payload import check_batch_payload
+from .ids.message_id import MessageId, id_of
 
 __all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class"]
-
-_PROPERTY, _PAYLOAD_SIZE = 1, 3
-_MAX_PAYLOAD = (1 << 31) - 1
 
 
 class Message(MessageDoor):
@@ -83,33 +80,3 @@ class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official c
         """
         check_batch_payload(data, size)
         return [Message._wrap(inner) for inner in wrap_batch(self, data, size)]  # noqa: SLF001
-
-
-def check_batch_payload(data: bytes, size: int) -> None:
-    """Walk a batch payload as the official parser would, which reads past its end when the lengths lie.
-
-    Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length (field 3: payload size),
-    and the payload.
-    """
-    at = 0
-    for index in range(size):
-        length = int.from_bytes(data[at : at + 4], "big")
-        metadata = data[at + 4 : at + 4 + length]
-        payload = _payload_size(metadata) if len(metadata) == length and at + 4 <= len(data) else None
-        if payload is None or at + 4 + length + payload > len(data):
-            raise InvalidUse(f"{len(data)} bytes are not a batch of {size} messages: message {index} does not fit.")
-        at += 4 + length + payload
-
-
-def _payload_size(metadata: bytes) -> int | None:
-    size = 0
-    try:
-        for field, value, _ in fields(metadata, range(_PROPERTY, _PAYLOAD_SIZE + 1)):
-            if field == _PROPERTY and isinstance(value, bytes):
-                for _ in fields(value):
-                    pass
-            elif field == _PAYLOAD_SIZE and isinstance(value, int):
-                size = value
-    except InvalidMessageId:
-        return None
-    return size if size <= _MAX_PAYLOAD else None

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._official import ProducerDoor, adopt, closed, raise_result, refuse_after_fork, shaped_like
-from .bulk import Bulk, SentMany, columns_of
-from .callbacks import SENDING, SendCallback, guard_callback, refuse_in_callback
+from ._native.fork import closed, refuse_after_fork
+from ._native.handles import ProducerDoor, adopt
+from ._native.results import raise_result
+from ._native.signatures import shaped_like
+from ._runtime.callbacks import SENDING, SendCallback, guard_callback, refuse_in_callback
 from .errors import InvalidUse
-from .message_id import MessageId, from_inner, plain_from_inner
+from .ids.message_id import MessageId, from_inner, plain_from_inner
+from .produce.outcome import Bulk, SentMany, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .client import Client
-    from .window import Window
+    from .client.client import Client
+    from .produce.pending_limit import Window
 
 __all__ = ["Producer"]
 
@@ -273,6 +276,12 @@ class Producer(ProducerDoor):
         """Count as closed, without waiting for anything: the client was shut down."""
         self._closed = True
         self._let_go()
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse every use in this child process; the window's lock may have been held at the fork, for good."""
+        super().after_fork(refusal)
+        self._window = None
+        self._barred = True
 
     def _bar(self) -> None:
         """Let nobody enter the C++ producer any more: the program ends."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from ._official import ReaderDoor, adopt, refuse_after_fork
-from .callbacks import refuse_in_callback
+from ._native.fork import refuse_after_fork
+from ._native.handles import ReaderDoor, adopt
+from ._runtime.callbacks import refuse_in_callback
 from .message import Message
-from .receiving import Receiving
+from .receive.loop import Receiving
 
 if TYPE_CHECKING:
     import pulsar
 
-    from .client import Client
+    from .client.client import Client
 
 __all__ = ["Reader"]
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Self
 
-from pulsar_ext.admin import _checks, _namespaces, _schemas, _subscriptions, _topics
-from pulsar_ext.admin._core import AsyncShell, Operation, Session, SyncShell
-from pulsar_ext.admin._entry import EntryMetadata
-from pulsar_ext.admin._models import (
+from . import _checks, _namespaces, _schemas, _subscriptions, _topics
+from ._core import AsyncShell, Operation, Session, SyncShell
+from ._entry import EntryMetadata
+from ._models import (
     BacklogAnalysis,
     ClusterInfo,
     CursorInfo,
@@ -29,10 +29,10 @@ from pulsar_ext.admin._models import (
     SubscriptionStats,
     TopicStats,
 )
-from pulsar_ext.admin._schemas import SchemaInfo
-from pulsar_ext.admin._session import HttpSession, Limits
-from pulsar_ext.admin._transport import AsyncTransport, SyncTransport, tls_context
-from pulsar_ext.admin._url import AdminUrl, derive_admin_url
+from ._schemas import SchemaInfo
+from ._session import HttpSession, Limits
+from ._transport import AsyncTransport, SyncTransport, tls_context
+from ._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

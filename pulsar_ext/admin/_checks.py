@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from pulsar_ext.admin._core import Answer, Request, Session
-from pulsar_ext.admin._models import InternalStats
 from pulsar_ext.errors import AdminNotAllowed, AdminNotFound, InvalidUse
-from pulsar_ext.positions import Position
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from ._core import Answer, Request, Session
+from ._models import InternalStats
 
 __all__ = ["explain_parent", "partitions", "persistent", "refuse_beyond_end", "refuse_parent", "whole_number"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ from pulsar_ext.errors import (
 )
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin._core import Answer, Request
+    from ._core import Answer, Request
 
 __all__ = ["error_of_answer", "error_of_connection", "reason_of"]
 

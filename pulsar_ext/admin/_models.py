@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import unquote_plus
 
-from pulsar_ext.positions import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRange
 
 __all__ = [
     "BacklogAnalysis",
@@ -176,6 +176,17 @@ class InternalStats:
             cursors={unquote_plus(name): CursorInfo.from_json(value) for name, value in data["cursors"].items()},
             raw=data,
         )
+
+    def ledger_sizes(self) -> list[tuple[int, int]]:
+        """Give `(ledger_id, entries)` of each ledger; the broker lists the open one with 0 entries."""
+        sizes = {ledger.ledger_id: ledger.entries for ledger in self.ledgers}
+        if self.ledgers:
+            sizes[self.ledgers[-1].ledger_id] = max(self.current_ledger_entries, self.ledgers[-1].entries)
+        return list(sizes.items())
+
+    def entry_bytes(self) -> float:
+        """Give the average size of an entry, in bytes."""
+        return self.total_size / max(self.number_of_entries, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pulsar_ext.admin._checks import whole_number
-from pulsar_ext.admin._core import Answer, Request, Session, nothing
-from pulsar_ext.admin._models import ClusterInfo, NamespacePolicies, Persistence, Retention
 from pulsar_ext.errors import AdminUnavailable
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.topic_name import TopicName
+
+from ._checks import whole_number
+from ._core import Answer, Request, Session, nothing
+from ._models import ClusterInfo, NamespacePolicies, Persistence, Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

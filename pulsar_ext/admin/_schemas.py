@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from pulsar_ext.admin._core import Request, Session
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.topic_name import TopicName
+
+from ._core import Request, Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,15 +20,16 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pulsar_ext.admin._errors import error_of_answer, error_of_connection
 from pulsar_ext.errors import AdminError, AdminUnavailable, InvalidUse
+
+from ._errors import error_of_answer, error_of_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.admin._core import Answer, Request
-    from pulsar_ext.admin._transport import Transport
-    from pulsar_ext.admin._url import AdminUrl
+    from ._core import Answer, Request
+    from ._transport import Transport
+    from ._url import AdminUrl
 
 __all__ = ["HttpSession", "Limits"]
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from pulsar_ext.admin._checks import persistent, refuse_beyond_end, refuse_parent, whole_number
-from pulsar_ext.admin._core import Request, Session, nothing
-from pulsar_ext.admin._models import BacklogAnalysis
-from pulsar_ext.admin._topics import send_entry
 from pulsar_ext.errors import AdminNotFound, InvalidUse
-from pulsar_ext.positions import Position
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from ._checks import persistent, refuse_beyond_end, refuse_parent, whole_number
+from ._core import Request, Session, nothing
+from ._models import BacklogAnalysis
+from ._topics import send_entry
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin._entry import EntryMetadata
+    from ._entry import EntryMetadata
 
 Topic = str | TopicName
 End = Literal["earliest", "latest"]

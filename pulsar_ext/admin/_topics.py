@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pulsar_ext.admin._checks import explain_parent, persistent, refuse_parent, whole_number
-from pulsar_ext.admin._core import Answer, Request, Session, nothing
-from pulsar_ext.admin._entry import EntryMetadata
-from pulsar_ext.admin._models import InternalStats, PartitionedStats, TopicStats
 from pulsar_ext.errors import AdminError, AdminNotFound
-from pulsar_ext.positions import Position
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from ._checks import explain_parent, persistent, refuse_parent, whole_number
+from ._core import Answer, Request, Session, nothing
+from ._entry import EntryMetadata
+from ._models import InternalStats, PartitionedStats, TopicStats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import httpx2
 
-from pulsar_ext.admin._core import Answer
 from pulsar_ext.errors import InvalidUse, NotOpen
+
+from ._core import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

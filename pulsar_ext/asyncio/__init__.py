@@ -15,7 +15,7 @@ import pulsar.asyncio as _official_asyncio
 from .client import Client
 from .consumer import AckScope, Consumer
 from .errors import PulsarException
-from .key_ranges import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
+from .key_shared import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader
 from .table_view import TableView

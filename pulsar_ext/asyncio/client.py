@@ -11,25 +11,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._official import AsyncClientDoor, named_arguments, shaped_like
-from pulsar_ext.ahead import OFFICIAL_POLICY
-from pulsar_ext.client import Client as BlockingClient
+from pulsar_ext._native.handles import AsyncClientDoor
+from pulsar_ext._native.signatures import named_arguments, shaped_like
+from pulsar_ext.client.client import Client as BlockingClient
+from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
+from ._executor import Threads
 from .consumer import Consumer
 from .errors import PulsarException
-from .key_ranges import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
+from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader
 from .table_view import TableView
-from .threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
-    from pulsar_ext.message_id import MessageId
-    from pulsar_ext.skip import SkipResult
+    from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
 

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._official import AsyncConsumerDoor, InnerMessage, MessageDoor
+from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.consumer import Consumer as BlockingConsumer
-from pulsar_ext.message_id import is_chunked
+from pulsar_ext.ids.message_id import is_chunked
 
-from .asking import Asking
+from ._blocking_receiver import Asking
+from ._receiving import AsyncSeeking
 from .errors import awaited, error_of
-from .receiving import AsyncSeeking
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from pulsar_ext.message import Message
 
-    from .threads import Threads
+    from ._executor import Threads
 
 __all__ = ["AckScope", "Consumer"]
 

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 import pulsar
 import pulsar.asyncio
 
-from pulsar_ext._official import AsyncProducerDoor, shaped_like
-from pulsar_ext.callbacks import DUPLICATE_MESSAGE
-from pulsar_ext.sending import duplicate_message, named_options
+from pulsar_ext._native.handles import AsyncProducerDoor
+from pulsar_ext._native.signatures import shaped_like
+from pulsar_ext.produce.options import named_options
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 
+from ._loop_bridge import mailbox
 from .errors import PulsarException, awaited, raise_for
-from .mailbox import mailbox
 
 if TYPE_CHECKING:
-    from pulsar_ext.bulk import SentMany
-    from pulsar_ext.message_id import MessageId
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.produce.outcome import SentMany
     from pulsar_ext.producer import Producer as BlockingProducer
 
-    from .threads import Threads
+    from ._executor import Threads
 
 __all__ = ["Producer"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pulsar_ext._official import AsyncReaderDoor
+from pulsar_ext._native.handles import AsyncReaderDoor
 from pulsar_ext.reader import Reader as BlockingReader
 
-from .receiving import AsyncSeeking
+from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
-    from .threads import Threads
+    from ._executor import Threads
 
 __all__ = ["Reader"]
 

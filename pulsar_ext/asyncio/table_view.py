@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.client import TableView as BlockingTableView
+    from pulsar_ext.client.client import TableView as BlockingTableView
 
-    from .threads import Threads
+    from ._executor import Threads
 
 __all__ = ["TableView"]
 

@@ -14,12 +14,15 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client import AuthenticationToken, Client
+from pulsar_ext.client.admin_access import AuthenticationToken
+from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.keys import KeyHashRanges, key_slot, plan_key_hash_ranges
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
+from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 if TYPE_CHECKING:
-    from pulsar_ext.key_cover import KeyCover
+    from pulsar_ext.key_shared.coverage import KeyCover
 
 app = App(name="ranges", help="Slots of keys: compute them, share them out, and check who covers them.")
 
@@ -91,7 +94,11 @@ def plan(
         token: to authenticate with, best given by the environment.
         as_json: print JSON instead of a table.
     """
-    from pulsar_ext.key_histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # only for this
+    from pulsar_ext.key_shared.histogram import (  # noqa: PLC0415  # only for this
+        draw_histogram,
+        read_histogram,
+        weights_of,
+    )
 
     plan_key_hash_ranges({}, parts)  # refuses a number of parts that cannot be, before anything is read
     notes = Console(stderr=True, highlight=False)
@@ -140,7 +147,7 @@ def check(
         token: to authenticate with, best given by the environment.
         as_json: print JSON instead of a table.
     """
-    from pulsar_ext.key_cover import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
+    from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
     with PulsarAdmin(admin_url or derive_admin_url(url), token=token) as admin:
         covers = key_cover(admin, topic, subscription)

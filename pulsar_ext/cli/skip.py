@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from pulsar_ext.cuts import Backlog
-    from pulsar_ext.skip import SkipResult
+    from pulsar_ext.skip.backlog import Backlog
+    from pulsar_ext.skip.skipper import SkipResult
 
 app = App(name="skip", help="Skip messages of a subscription, exactly.")
 
@@ -53,8 +53,12 @@ def skip(
     """
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
-    from pulsar_ext import AuthenticationToken, Client, PulsarAdmin  # noqa: PLC0415  # likewise
-    from pulsar_ext.cuts import Backlog  # noqa: PLC0415  # likewise
+    from pulsar_ext import (  # noqa: PLC0415  # likewise
+        AuthenticationToken,
+        Client,
+        PulsarAdmin,
+    )
+    from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # likewise
 
     admin_url = admin_url or os.environ.get("PULSAR_ADMIN_URL") or "http://localhost:8080"
     service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
@@ -112,7 +116,7 @@ def _around(ledgers: list[tuple[int, int]], result: SkipResult) -> list[tuple[in
 
 def _bar(ledger_id: int, entries: int, largest: int, result: SkipResult, backlog: Backlog, *, moved: bool) -> Text:
     """Draw one ledger: a cell stands for one entry, or for several where there are more than cells."""
-    from pulsar_ext.positions import Position  # noqa: PLC0415  # loaded only by the command that needs it
+    from pulsar_ext.ids.position import Position  # noqa: PLC0415  # loaded only by the command that needs it
 
     cells = max(1, min(entries, round(entries * _WIDTH / max(largest, _WIDTH))))
     cursor = result.position_after if moved else result.position_before

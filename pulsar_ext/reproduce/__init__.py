@@ -6,7 +6,8 @@ what became of the messages. Modules that begin with an underscore carry the sce
 
 from __future__ import annotations
 
-from ._env import Env, Place
+from ._env import Env
+from ._place import Place
 from ._report import to_json, to_markdown, to_table, update_markdown
 from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
 from ._scenario import Counts, Scenario, Verdict, judge

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from ._env import Place
+    from ._place import Place
 
 __all__ = ["Apart", "Outcome"]
 

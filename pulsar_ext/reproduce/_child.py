@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pulsar_ext.reproduce._env import Env, Place
+from ._env import Env
+from ._place import Place
 
 __all__: list[str] = []
 

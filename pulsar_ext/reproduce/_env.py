@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import importlib
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 from ._apart import Apart
 
@@ -22,34 +21,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ._apart import Outcome
+    from ._place import Place
 
-__all__ = ["END", "Env", "Place", "label", "labels", "rebuilt", "unacknowledged"]
+__all__ = ["END", "Env", "label", "labels", "rebuilt", "unacknowledged"]
 
 END = "end"
 """The label of the message that is sent last, so that whoever receives it knows that nothing comes any more."""
 
 _RECEIVE_MILLIS = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a scenario takes place.
-
-    Args:
-        service_url: where clients connect.
-        admin_url: the admin REST API.
-        namespace: `tenant/namespace`, for the scenario's topics.
-        chunk_bytes: the broker's `maxMessageSize`, above which a message is sent in chunks.
-        token: what to authenticate with, if anything.
-        broker_version: the broker's own version.
-    """
-
-    service_url: str
-    admin_url: str
-    namespace: str
-    chunk_bytes: int = 5 * 1024 * 1024
-    token: str | None = field(default=None, repr=False)
-    broker_version: str = ""
 
 
 class Env:

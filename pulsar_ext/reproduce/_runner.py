@@ -13,12 +13,14 @@ from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import BrokerStartError
 
 from ._apart import Apart, Outcome
-from ._env import Env, Place
+from ._place import Place
 from ._scenario import Counts, Scenario, Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import ModuleType
+
+    from ._env import Env
 
 __all__ = ["Row", "Site", "carry_out", "existing_broker", "own_brokers", "reproduce"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 from ._env import END, labels
 from ._scenario import Counts, Scenario

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
-from pulsar_ext.keys import KeyHashRanges, key_slot
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
 
 from ._env import label
 from ._scenario import Counts, Scenario

@@ -14,19 +14,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pulsar_ext.spark.session import spark_session
-    from pulsar_ext.spark.source import PulsarDataSource
+    from .session import spark_session
+    from .source import PulsarDataSource
 
 __all__ = ["PulsarDataSource", "spark_session"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "PulsarDataSource":
-        from pulsar_ext.spark.source import PulsarDataSource  # noqa: PLC0415  # needs Spark
+        from .source import PulsarDataSource  # noqa: PLC0415  # needs Spark
 
         return PulsarDataSource
     if name == "spark_session":
-        from pulsar_ext.spark.session import spark_session  # noqa: PLC0415  # likewise
+        from .session import spark_session  # noqa: PLC0415  # likewise
 
         return spark_session
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client import AuthenticationToken, Client
+from pulsar_ext.client.admin_access import AuthenticationToken
+from pulsar_ext.client.client import Client
 
 if TYPE_CHECKING:
-    from pulsar_ext.spark.options import Settings
+    from .options import Settings
 
 __all__ = ["admin_of", "client_of"]
 

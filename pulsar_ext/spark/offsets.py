@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
-from pulsar_ext.message_id import ChunkMessageId, MessageId
-from pulsar_ext.positions import Ledgers, Position
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.position import Ledgers, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

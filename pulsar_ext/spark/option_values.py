@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pulsar_ext.keys import KeyHashRange, KeyHashRanges, key_slot
-from pulsar_ext.spark.offsets import Offset
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
+
+from .offsets import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable

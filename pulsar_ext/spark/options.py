@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.option_values import (
+
+from .option_values import (
     a_choice,
     a_duration,
     a_flag,

@@ -6,7 +6,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.chunks import resolve_chunks
+from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import (
     AdminNotFound,
     AdminPrecondition,
@@ -16,15 +16,17 @@ from pulsar_ext.errors import (
     MessageIdUnresolved,
     NoSuchTopic,
 )
-from pulsar_ext.positions import Ledgers, ledger_sizes
-from pulsar_ext.spark.errors import DataLoss
-from pulsar_ext.spark.offsets import BEGINNING, Offset, after_all, lost_before
-from pulsar_ext.spark.splits import Segment, TopicState
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.topic_name import TopicName
+
+from .errors import DataLoss
+from .offsets import BEGINNING, Offset, after_all, lost_before
+from .splits import Segment, TopicState
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats, PulsarAdmin
-    from pulsar_ext.spark.options import Settings
+
+    from .options import Settings
 
 __all__ = ["batch_segments", "begin_of", "end_of", "report_loss", "state_of", "topics_of"]
 
@@ -82,7 +84,7 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 
 def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
     """Give what splitting needs to know of a topic partition."""
-    sizes = tuple(sorted(ledger_sizes(stats)))
+    sizes = tuple(sorted(stats.ledger_sizes()))
     if topic not in _samples:
         sampled = _sample(admin, topic, Ledgers(sizes))
         if sampled is None:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._official import InnerMessageId
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AdminConflict, AdminError, InvalidUse
-from pulsar_ext.positions import Ledgers, Position, ledger_sizes
-from pulsar_ext.spark.connection import admin_of, client_of
-from pulsar_ext.spark.offsets import BEGINNING, Offset
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from .connection import admin_of, client_of
+from .offsets import BEGINNING, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pulsar_ext.admin import InternalStats
-    from pulsar_ext.spark.options import Settings
+
+    from .options import Settings
 
 __all__ = ["QuerySubscription"]
 
@@ -122,7 +124,7 @@ class QuerySubscription:
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
         admin = admin_of(self._settings)
-        ledgers = Ledgers(ledger_sizes(stats))
+        ledgers = Ledgers(stats.ledger_sizes())
         try:
             if offset == BEGINNING:
                 admin.create_subscription(topic, self.name, "earliest")

@@ -13,7 +13,7 @@ from pulsar_ext.errors import InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_ext.spark.options import Settings
+    from .options import Settings
 
 __all__ = ["RowColumns", "Rows"]
 

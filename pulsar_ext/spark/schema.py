@@ -18,13 +18,14 @@ from pyspark.sql.types import (
 )
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.columns import COLUMNS, STANDARD
-from pulsar_ext.spark.values import value_decoder
+
+from .columns import COLUMNS, STANDARD
+from .values import value_decoder
 
 if TYPE_CHECKING:
-    from pulsar_ext.spark.blocks import Block
-    from pulsar_ext.spark.options import Settings
-    from pulsar_ext.spark.values import ValueDecoder
+    from .message_block import Block
+    from .options import Settings
+    from .values import ValueDecoder
 
 __all__ = ["BatchMaker", "check_schema", "full_schema"]
 

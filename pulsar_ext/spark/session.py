@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from pulsar_ext.spark.source import PulsarDataSource
+from .source import PulsarDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

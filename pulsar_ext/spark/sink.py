@@ -16,16 +16,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.columns import COLUMNS, WRITTEN
-from pulsar_ext.spark.lanes import Lanes
-from pulsar_ext.spark.rows import RowColumns
+
+from .columns import COLUMNS, WRITTEN
+from .rows import RowColumns
+from .task_producers import Lanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
-    from pulsar_ext.spark.options import Settings
+    from .options import Settings
 
 __all__ = ["PulsarStreamWriter", "PulsarWriter", "Written"]
 

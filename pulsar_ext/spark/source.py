@@ -22,25 +22,26 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pulsar_ext.keys import SLOTS, KeyHashRange, KeyHashRanges
-from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.options import READ, SINK, STREAM, WRITE, check_options, parse_options
-from pulsar_ext.spark.planning import batch_segments
-from pulsar_ext.spark.reading import read_segments
-from pulsar_ext.spark.schema import BatchMaker, check_schema, full_schema
-from pulsar_ext.spark.splits import Split, plan_splits
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hashing import SLOTS
+
+from .connection import admin_of
+from .options import READ, SINK, STREAM, WRITE, check_options, parse_options
+from .partition import PulsarPartition, read_split, wanted_ranges
+from .planning import batch_segments
+from .schema import check_schema, full_schema
+from .splits import plan_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableMapping
 
     from pyspark.sql.types import StructType
 
-    from pulsar_ext.spark.blocks import Block
-    from pulsar_ext.spark.options import Settings
-    from pulsar_ext.spark.sink import PulsarStreamWriter, PulsarWriter
-    from pulsar_ext.spark.stream import PulsarStreamReader
+    from .options import Settings
+    from .sink import PulsarStreamWriter, PulsarWriter
+    from .stream import PulsarStreamReader
 
-__all__ = ["PulsarBatchReader", "PulsarDataSource", "PulsarPartition", "read_split", "wanted_ranges"]
+__all__ = ["PulsarBatchReader", "PulsarDataSource"]
 
 
 class PulsarDataSource(DataSource):
@@ -68,7 +69,7 @@ class PulsarDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark names it so
         """Make a streaming read."""
-        from pulsar_ext.spark.stream import PulsarStreamReader  # noqa: PLC0415  # it needs this module
+        from .stream import PulsarStreamReader  # noqa: PLC0415  # it needs this module
 
         settings = parse_options(self.options, STREAM)
         check_schema(schema, settings)
@@ -76,13 +77,13 @@ class PulsarDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
         """Make a batch write."""
-        from pulsar_ext.spark.sink import PulsarWriter  # noqa: PLC0415  # only for those who write
+        from .sink import PulsarWriter  # noqa: PLC0415  # only for those who write
 
         return PulsarWriter(parse_options(self.options, WRITE), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # likewise
         """Make a streaming write."""
-        from pulsar_ext.spark.sink import PulsarStreamWriter  # noqa: PLC0415  # only for those who write
+        from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for those who write
 
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
 
@@ -94,36 +95,6 @@ class PulsarDataSource(DataSource):
             parse_options(self.options, STREAM)
             return STREAM
         return READ
-
-
-class PulsarPartition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(None)
-        self.split = split
-
-    def __repr__(self) -> str:
-        said = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
-        return f"PulsarPartition({said})"
-
-
-def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
-    """Give the slots that options ask for; None means all."""
-    ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
-    return ranges
-
-
-def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
-    """Read what one task reads, as Arrow record batches of the schema."""
-    make = BatchMaker(schema, settings)
-
-    def made(block: Block) -> Any:
-        batch = make(block)
-        block.release()  # while the next one is read
-        return batch
-
-    return map(made, read_segments(split.segments, split.ranges, settings))
 
 
 class PulsarBatchReader(DataSourceReader):

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.keys import KeyHashRanges
-from pulsar_ext.positions import Ledgers
-from pulsar_ext.spark.offsets import Offset
+from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+
+from .offsets import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

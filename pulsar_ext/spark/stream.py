@@ -23,12 +23,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
-from pulsar_ext.spark.planning import begin_of, report_loss, state_of, topics_of
-from pulsar_ext.spark.progress_cursor import QuerySubscription
-from pulsar_ext.spark.source import PulsarPartition, read_split, wanted_ranges
-from pulsar_ext.spark.splits import Segment, TopicState, limit_entries, plan_splits
+
+from .connection import admin_of
+from .offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
+from .partition import PulsarPartition, read_split, wanted_ranges
+from .planning import begin_of, report_loss, state_of, topics_of
+from .progress_cursor import QuerySubscription
+from .splits import Segment, TopicState, limit_entries, plan_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pulsar_ext.admin import InternalStats
-    from pulsar_ext.spark.options import Settings
+
+    from .options import Settings
 
 __all__ = ["PulsarStreamReader"]
 

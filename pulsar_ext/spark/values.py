@@ -7,18 +7,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.errors import AdminNotFound, InvalidUse
-from pulsar_ext.spark.avro_types import field_types, to_plain
-from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.planning import topics_of
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.topic_name import TopicName
+
+from .avro_types import field_types, to_plain
+from .connection import admin_of
+from .planning import topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql.types import StructField
 
-    from pulsar_ext.spark.blocks import Block
-    from pulsar_ext.spark.options import Settings
+    from .message_block import Block
+    from .options import Settings
 
 __all__ = ["ValueDecoder", "value_decoder"]
 

@@ -130,7 +130,10 @@ def docker_problem(report: Callable[[str], None] = lambda _: None) -> str | None
     """
     try:
         # Comes with the extra, and is loaded only where it is used.
-        from .image import choose_image, connect_engine  # noqa: PLC0415
+        from .image import (  # noqa: PLC0415
+            choose_image,
+            connect_engine,
+        )
     except ImportError as error:
         return f"a Python package is missing ({error}): pip install 'pulsar-ext[testing]'"
     try:
@@ -144,7 +147,11 @@ def docker_problem(report: Callable[[str], None] = lambda _: None) -> str | None
 def process_problem() -> str | None:
     """Say why no broker process can be run here and what to install, or return None if one can."""
     try:
-        from .jars import cached_jars, find_damage, find_java  # noqa: PLC0415  # needs filelock, from the extra
+        from .jars import (  # noqa: PLC0415  # needs filelock, from the extra
+            cached_jars,
+            find_damage,
+            find_java,
+        )
 
         find_java()
     except ImportError as error:

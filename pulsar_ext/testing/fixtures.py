@@ -81,7 +81,10 @@ class ClientFactory(Protocol):
 @contextlib.contextmanager
 def _told_plainly() -> Iterator[None]:
     """Let a broker that cannot be had fail the test with its reason alone: the harness's own lines would bury it."""
-    from pulsar_ext.errors import BrokerStartError, InvalidUse  # noqa: PLC0415  # only for those who use it
+    from pulsar_ext.errors import (  # noqa: PLC0415  # only for those who use it
+        BrokerStartError,
+        InvalidUse,
+    )
 
     try:
         yield

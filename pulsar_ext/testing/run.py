@@ -44,7 +44,10 @@ class Run:
             return self._source
 
     def _make_source(self) -> Source:
-        from .shared import Existing, Pool  # noqa: PLC0415  # only for those who use it
+        from .shared import (  # noqa: PLC0415  # only for those who use it
+            Existing,
+            Pool,
+        )
 
         ticket = getattr(self._config, "workerinput", {}).get(TICKET)
         if ticket is not None:

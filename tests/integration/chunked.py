@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar_ext
 from pulsar_ext import MessageId
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pulsar
 
-from pulsar_ext.keys import KeyHashRange, KeyHashRanges, key_slot
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
 PROGRAMS = Path(__file__).parent / "java"

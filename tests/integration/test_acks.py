@@ -13,7 +13,7 @@ from chunked import THREE_CHUNKS, acknowledged, drain, eventually, index_of, pay
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 BOTH_CLIENTS = True
 

@@ -22,10 +22,10 @@ from pulsar_ext.errors import (
     AdminUnauthorized,
     AdminUnavailable,
 )
-from pulsar_ext.positions import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRange
+from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
-from pulsar_ext.topics import TopicName
 
 BOTH_CLIENTS = True
 

@@ -18,7 +18,7 @@ from interrupted import interruptions
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
-from pulsar_ext.ahead import Ahead
+from pulsar_ext.receive.prefetch import Ahead
 
 SHARED = pulsar.ConsumerType.Shared
 COUNT = 1_000

@@ -16,7 +16,7 @@ from chunked import FORMS, THREE_CHUNKS, acknowledged, drain, eventually, index_
 
 import pulsar_ext as pulsar
 from pulsar_ext import ChunkMessageId, MessageId
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 from pulsar_ext.testing import PROFILES, Profile
 
 TINY_LEDGERS = Profile(

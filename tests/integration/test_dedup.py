@@ -8,7 +8,7 @@ import pytest
 from test_producer import entries, read
 
 import pulsar_ext as pulsar
-from pulsar_ext.dedup_open import stored_entry
+from pulsar_ext.dedup.stored import stored_entry
 
 BOTH_CLIENTS = True
 

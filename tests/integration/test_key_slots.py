@@ -7,7 +7,7 @@ import random
 
 from keyed import run_java
 
-from pulsar_ext.keys import key_slot, sticky_key
+from pulsar_ext.key_shared.hashing import key_slot, sticky_key
 
 TEXTS = ["", "key1", "中文", "é", "😀", "k179888", "k27353", "k35981", "order-000001", " ", "\x00", "a" * 300, "AAAA"]
 

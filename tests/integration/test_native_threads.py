@@ -8,7 +8,7 @@ import pytest
 from chunked import eventually
 
 import pulsar_ext as pulsar
-from pulsar_ext import native_threads
+from pulsar_ext._native import thread_state as native_threads
 
 HANG_SECONDS = 60
 COUNT = 20

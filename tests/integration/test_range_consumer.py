@@ -12,8 +12,8 @@ from keyed import BATCHING, fill, number_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, key_slot
-from pulsar_ext.key_cover import UncoveredSlotsWarning, key_cover
-from pulsar_ext.range_consumer import MisroutedMessageWarning
+from pulsar_ext.key_shared.consumer import MisroutedMessageWarning
+from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning, key_cover
 
 BOTH_CLIENTS = True
 

@@ -11,8 +11,8 @@ from keyed import KINDS, fill, number_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, MessageId
-from pulsar_ext.range_group import GroupReader
-from pulsar_ext.range_reader import RangeReader
+from pulsar_ext.key_shared.reader import RangeReader
+from pulsar_ext.key_shared.reader_group import GroupReader
 
 EXPECTED = {"unbatched": "broker", "key": "broker", "chunked": "broker", "default": "client", "keyless": "client"}
 

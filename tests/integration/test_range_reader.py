@@ -15,8 +15,8 @@ from keyed import BATCHING, KINDS, fill, number_of, run_java, tilings
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
-from pulsar_ext.key_forms import KeyFormWarning
-from pulsar_ext.range_reader import RangeReader
+from pulsar_ext.key_shared.key_encoding import KeyFormWarning
+from pulsar_ext.key_shared.reader import RangeReader
 
 BOTH_CLIENTS = True
 

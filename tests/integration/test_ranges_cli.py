@@ -11,7 +11,7 @@ from keyed import fill
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, KeySharedPolicy, key_slot
-from pulsar_ext.key_cover import UncoveredSlotsWarning
+from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
 
 # The kinds of batches that the tests send are exactly those that the warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")

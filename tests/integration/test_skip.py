@@ -11,7 +11,6 @@ from awaited import blocking_of
 
 import pulsar_ext
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.counting import messages_between
 from pulsar_ext.errors import (
     AdminError,
     AdminNotAllowed,
@@ -24,8 +23,9 @@ from pulsar_ext.errors import (
     SkipInsideMessage,
     SkipUnconfirmed,
 )
-from pulsar_ext.positions import Ledgers, Position, ledger_sizes, position_after
-from pulsar_ext.skip import Skipper
+from pulsar_ext.ids.position import Ledgers, Position, position_after
+from pulsar_ext.skip.broker_count import messages_between
+from pulsar_ext.skip.skipper import Skipper
 from pulsar_ext.testing import Profile
 from pulsar_ext.testing.profiles import get_profile
 
@@ -251,7 +251,7 @@ def test_the_broker_counts_in_several_steps(bench):
     assert (result.strategy, result.skipped_messages, result.skipped_entries) == ("analysis", 4_800, 240)
     assert (result.exact, result.position_after) == (True, _position(stored[4_799][1]))
     bench.acknowledge(topic, {label for label, _ in stored[1_000:1_100] + stored[5_500:5_600]})
-    ledgers = Ledgers(ledger_sizes(bench.admin.internal_stats(topic)))
+    ledgers = Ledgers(bench.admin.internal_stats(topic).ledger_sizes())
     ends = [_position(stored[number][1]) for number in (0, 4_800)]
     assert messages_between(bench.admin, topic, "s", ledgers, *ends) == 4_700
     result = bench.client.skip_messages(topic, "s", 4_800)

@@ -13,7 +13,7 @@ from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_
 import pulsar_ext.spark
 from pulsar_ext import MessageId, key_slot
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.keys import KeyHashRanges
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 

@@ -8,9 +8,9 @@ import pulsar_ext
 
 pytest.importorskip("pyspark")
 
-from pulsar_ext.spark.lanes import Lanes
 from pulsar_ext.spark.options import WRITE, parse_options
 from pulsar_ext.spark.rows import Rows
+from pulsar_ext.spark.task_producers import Lanes
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 

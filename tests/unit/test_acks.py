@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pulsar_ext._wire import MessageIdData, encode
-from pulsar_ext.ack_ids import gather, gather_numbered, singles
-from pulsar_ext.acks import NOTHING, AckTracker, Group, Leaving, SentAcks, Singles
+from pulsar_ext._wire.message_id_data import MessageIdData, encode
+from pulsar_ext.ack.group_timer import Group
+from pulsar_ext.ack.id_bytes import gather, gather_numbered, singles
+from pulsar_ext.ack.in_flight import SentAcks
+from pulsar_ext.ack.tracker import NOTHING, AckTracker, Leaving, Singles
 from pulsar_ext.errors import InvalidMessageId
 
 TOPIC = {(5, 0): 0, (5, 1): 3, (5, 2): 0, (5, 3): 2, (7, 0): 70, (7, 1): 0, (7, 2): 0, (9, 0): 4, (9, 1): 0}

@@ -24,8 +24,8 @@ from pulsar_ext.errors import (
     InvalidUse,
     NotOpen,
 )
-from pulsar_ext.positions import Position
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
 
 _TOPIC = TopicName.parse("t/n/topic")
 

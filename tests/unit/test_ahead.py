@@ -11,8 +11,8 @@ from itertools import cycle, islice, pairwise, repeat
 import pulsar
 import pytest
 
-from pulsar_ext import ahead as ahead_module
-from pulsar_ext.ahead import Ahead, take_over_batches
+from pulsar_ext.receive import prefetch as ahead_module
+from pulsar_ext.receive.prefetch import Ahead, take_over_batches
 
 ARGUMENTS = {
     "receiver_queue_size": 1_000,

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks import AskEntry, AskLedgers, Chunks, find_chunks
+from pulsar_ext.chunks.search import AskEntry, AskLedgers, Chunks, find_chunks
 from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
-from pulsar_ext.positions import Position
+from pulsar_ext.ids.position import Position
 
 
 def _entry(message, chunk, count):

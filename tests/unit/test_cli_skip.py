@@ -8,9 +8,9 @@ pytest.importorskip("cyclopts")
 from rich.console import Console
 
 from pulsar_ext.cli.skip import picture
-from pulsar_ext.cuts import Backlog
-from pulsar_ext.positions import Ledgers, Position, PositionRange
-from pulsar_ext.skip import SkipResult
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.skip.backlog import Backlog
+from pulsar_ext.skip.skipper import SkipResult
 
 
 def _lines(result, backlog):

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_ext._official import batch_message
-from pulsar_ext.batch_wire import batch_parts, key_fields, option_fields, whole_batch
-from pulsar_ext.batches import Batch, Bounds, Group
-from pulsar_ext.dedup import MAX_SEQUENCE_ID, Sequence, Standing, StoredEntry, persisted_above, seal
+from pulsar_ext._native.messages import batch_message
+from pulsar_ext._wire.batch_payload import batch_metadata, batch_parts, key_fields, option_fields, whole_batch
+from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, Sequence, Standing, StoredEntry, persisted_above
 from pulsar_ext.errors import SequenceIdRejected
-from pulsar_ext.key_forms import batch_metadata
+from pulsar_ext.produce.batch import Batch, Bounds, Group, seal
 
 
 @dataclass

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext.asyncio
-from pulsar_ext.asyncio.asking import Asking
+from pulsar_ext.asyncio._blocking_receiver import Asking
+from pulsar_ext.asyncio._loop_bridge import Mailbox
+from pulsar_ext.asyncio._receive_queue import Feed
 from pulsar_ext.asyncio.errors import awaited
-from pulsar_ext.asyncio.feed import Feed
-from pulsar_ext.asyncio.mailbox import Mailbox
 from pulsar_ext.errors import InvalidUse
 
 _OK = pulsar.Result.Ok

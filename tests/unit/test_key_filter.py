@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.batch_look import batch_slots
 from pulsar_ext.errors import AdminNotFound, AdminUnavailable, InvalidUse, MisroutedMessage
-from pulsar_ext.key_cover import KeyCover
-from pulsar_ext.key_filter import Filtered
-from pulsar_ext.key_forms import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
-from pulsar_ext.keys import KeyHashRanges, key_slot
+from pulsar_ext.key_shared.batch_probe import batch_slots
+from pulsar_ext.key_shared.coverage import KeyCover
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
+from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
+from pulsar_ext.receive.filter import Filtered
 
 
 class Wanted:

@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
-from pulsar_ext.keys import (
-    SLOTS,
-    KeyHashRange,
-    KeyHashRanges,
-    key_slot,
-    key_slots,
-    plan_key_hash_ranges,
-    sticky_key,
-)
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hashing import SLOTS, key_slot, key_slots, sticky_key
+from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 # Computed by broker 4.2.4; the last but one and the two before hash to 0, or to the last slot.
 KNOWN = {

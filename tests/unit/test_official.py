@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from pathlib import Path
 
 import pulsar
 import pytest
 
 import pulsar_ext
-from pulsar_ext import _official
+from pulsar_ext._native import handles
+from pulsar_ext._native.messages import truthy
 from pulsar_ext.errors import NotOpen
 
 
@@ -23,13 +25,13 @@ def _assigned(source):
 
 
 @pytest.mark.parametrize(
-    ("kind", "attribute"), [(k, a) for k, names in _official.PRIVATE_ATTRIBUTES.items() for a in names]
+    ("kind", "attribute"), [(k, a) for k, names in handles.PRIVATE_ATTRIBUTES.items() for a in names]
 )
 def test_the_official_client_still_has_the_private_attribute(kind, attribute):
-    """Each private attribute that _official.py relies on is still set or defined by the official client."""
+    """Each private attribute that _native relies on is still set or defined by the official client."""
     official = getattr(pulsar, kind)
     made = _assigned(inspect.getsource(pulsar))
-    assert hasattr(official, attribute) or attribute in made, f"pulsar.{kind}.{attribute} has moved: mend _official.py"
+    assert hasattr(official, attribute) or attribute in made, f"pulsar.{kind}.{attribute} has moved: mend _native"
 
 
 @pytest.mark.parametrize("kind", ["Client", "Producer", "Consumer", "Reader", "Message", "MessageId", "MessageBatch"])
@@ -38,16 +40,18 @@ def test_ours_are_subclasses_of_the_official_classes(kind):
     assert issubclass(getattr(pulsar_ext, kind), getattr(pulsar, kind))
 
 
-def test_only_one_module_touches_private_attributes():
-    """No other module of the client names the official handles; `inner` is the one way to them."""
-    handles = {"_msg_id", "_message", "_producer", "_consumer", "_reader", "_msg_batch"}
-    package = inspect.getsourcefile(pulsar_ext)
+def test_only_one_package_touches_private_attributes():
+    """No module outside `_native` names the official handles; `inner` is the one way to them."""
+    private = {"_msg_id", "_message", "_producer", "_consumer", "_reader", "_msg_batch"}
+    package = Path(inspect.getsourcefile(pulsar_ext)).parent
     found = {}
-    for module in ("client", "consumer", "producer", "reader", "message", "message_id", "receiving", "resolver"):
-        source = (__import__("pathlib").Path(package).parent / f"{module}.py").read_text()
-        used = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)} & handles
+    for module in package.rglob("*.py"):
+        if module.parent.name == "_native":
+            continue
+        stored = [n for n in ast.walk(ast.parse(module.read_text())) if isinstance(n, ast.Attribute)]
+        used = {n.attr for n in stored if not (isinstance(n.value, ast.Name) and n.value.id == "self")} & private
         if used:
-            found[module] = used
+            found[module.name] = used
     assert not found
 
 
@@ -79,9 +83,9 @@ def test_an_object_that_was_never_opened_says_so(use):
 
 def test_values_that_are_false_reach_the_official_client():
     """'' and 0 pass official `if value:` checks and are still '' and 0; None stays None."""
-    assert _official.truthy("") == ""
-    assert bool(_official.truthy(""))
-    assert _official.truthy(0) == 0
-    assert bool(_official.truthy(0))
-    assert _official.truthy(None) is None
-    assert _official.truthy("key") == "key"
+    assert truthy("") == ""
+    assert bool(truthy(""))
+    assert truthy(0) == 0
+    assert bool(truthy(0))
+    assert truthy(None) is None
+    assert truthy("key") == "key"

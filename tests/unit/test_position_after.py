@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext.admin import InternalStats
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.positions import Ledgers, Position, ledger_sizes, position_after
+from pulsar_ext.ids.position import Ledgers, Position, position_after
 
 _SIZES = st.dictionaries(st.integers(0, 40), st.integers(0, 6), max_size=8)
 _POSITIONS = st.builds(Position, st.integers(-1, 41), st.integers(-1, 8))
@@ -69,7 +69,7 @@ def test_open_ledger():
 
 def test_full_ledger_before_the_next_opens():
     """A ledger that was just closed is listed with its entries, while the current count is 0 already."""
-    assert ledger_sizes(_stats([(3, 10)], 0)) == [(3, 10)]
+    assert _stats([(3, 10)], 0).ledger_sizes() == [(3, 10)]
     assert position_after(_stats([(3, 10)], 0), Position(3, 4), 2) == Position(3, 6)
 
 

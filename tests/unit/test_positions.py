@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidMessageId
-from pulsar_ext.positions import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRange
 
 _POSITIONS = st.builds(Position, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 _RANGES = st.builds(PositionRange, _POSITIONS, _POSITIONS)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.batches import Bounds
-from pulsar_ext.routing import RoundRobin, SinglePartition, key_hash
+from pulsar_ext.produce.batch import Bounds
+from pulsar_ext.produce.router import RoundRobin, SinglePartition, key_hash
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import EntryMetadata
-from pulsar_ext.chunks import AskEntry
-from pulsar_ext.cuts import Backlog, Batch, CutFinder, Piece, Run, fact_of
+from pulsar_ext.chunks.search import AskEntry
 from pulsar_ext.errors import SkipInsideMessage
-from pulsar_ext.id_after import Found, find_after
-from pulsar_ext.positions import Ledgers, Position, PositionRange
-from pulsar_ext.proofs import AskCount, AskEntries
-from pulsar_ext.skip_plan import AskFacts, AskIndex, AskSingles, AskSplits, Situation, Strategy, plan_skip
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.skip.backlog import Backlog
+from pulsar_ext.skip.boundaries import Batch, CutFinder, Piece, Run, fact_of
+from pulsar_ext.skip.message_id_after import Found, find_after
+from pulsar_ext.skip.plan import Situation, plan_skip
+from pulsar_ext.skip.queries import AskCount, AskEntries, AskFacts, AskIndex, AskSingles, AskSplits, Strategy
 
 _OLD, _NOW = 1_000_000, 2_000_000
 _SMALL = st.integers(1, 4)

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.positions import Position
-from pulsar_ext.spark.delivered import Deliveries
+from pulsar_ext.ids.position import Position
+from pulsar_ext.spark.delivery_account import Deliveries
 from pulsar_ext.spark.offsets import Offset
 from pulsar_ext.spark.splits import Segment, TopicState
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from pulsar_ext.spark.message_texts import read_texts
+from pulsar_ext.spark.message_repr import read_texts
 
 NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

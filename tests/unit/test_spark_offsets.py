@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
-from pulsar_ext.keys import KeyHashRanges
-from pulsar_ext.positions import Ledgers, Position
+from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
 from pulsar_ext.spark.splits import Segment, TopicState, limit_entries, plan_splits
 

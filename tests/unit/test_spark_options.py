@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.keys import KeyHashRanges, key_slot
+from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark.offsets import Offset
 from pulsar_ext.spark.options import OPTIONS, READ, SINK, STREAM, WRITE, check_options, option_table, parse_options
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.topics import TopicName
+from pulsar_ext.ids.topic_name import TopicName
 
 _NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: "://" not in name and name not in {".", ".."}

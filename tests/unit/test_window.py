@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.window import Window
+from pulsar_ext.produce.pending_limit import Window
 
 
 @given(st.integers(1, 20), st.lists(st.integers(1, 30), max_size=30), st.data())

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_ext._wire import MessageIdData, decode, encode
+from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
 from pulsar_ext.errors import InvalidMessageId
 
 _NUMBER, _MESSAGE = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE

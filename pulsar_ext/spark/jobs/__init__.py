@@ -5,11 +5,11 @@ They take a Spark session that knows the source (`pulsar_ext.spark.spark_session
 
 from __future__ import annotations
 
-from pulsar_ext.spark.jobs.archive import ARCHIVED, Archived, archive
-from pulsar_ext.spark.jobs.audit import Finding, TopicAudit, audit
-from pulsar_ext.spark.jobs.plan_ranges import RangePlan, plan_ranges
-from pulsar_ext.spark.jobs.progress import ProgressLines
-from pulsar_ext.spark.jobs.replay import Replayed, replay, replay_topic
+from .archive import ARCHIVED, Archived, archive
+from .audit import Finding, TopicAudit, audit
+from .plan_ranges import RangePlan, plan_ranges
+from .progress import ProgressLines
+from .replay import Replayed, replay, replay_topic
 
 __all__ = [
     "ARCHIVED",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Window, functions
 
-from pulsar_ext.chunks import resolve_chunks
+from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
-from pulsar_ext.positions import Ledgers, Position, ledger_sizes
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.spark.connection import admin_of
 from pulsar_ext.spark.options import READ, parse_options
 from pulsar_ext.spark.planning import topics_of
@@ -151,7 +151,7 @@ def _sequence_gaps(frame: DataFrame) -> DataFrame:
 
 def _unread(admin: PulsarAdmin, topic: str, rows: DataFrame) -> tuple[Finding, Finding]:
     """Find the entries that no message accounts for: incomplete chunked messages, and entries that are gone."""
-    ledgers = Ledgers(ledger_sizes(admin.internal_stats(topic)))
+    ledgers = Ledgers(admin.internal_stats(topic).ledger_sizes())
     incomplete: dict[str, str] = {}
     gone: list[str] = []
     looked = 0

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext.admin import PulsarAdmin, Retention
-from pulsar_ext.client import Client
-from pulsar_ext.mixed_batches import MixedKeyBatchWarning
-from pulsar_ext.spark.jobs.archive import archive
-from pulsar_ext.spark.jobs.replay import replay
-from pulsar_ext.topics import TopicName
+from pulsar_ext.client.client import Client
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning
+
+from .archive import archive
+from .replay import replay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

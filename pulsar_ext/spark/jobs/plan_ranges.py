@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions
 
-from pulsar_ext.key_histogram import draw_histogram, weights_of
-from pulsar_ext.keys import plan_key_hash_ranges
+from pulsar_ext.key_shared.histogram import draw_histogram, weights_of
+from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pulsar_ext.keys import KeyHashRanges
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
 __all__ = ["RangePlan", "plan_ranges"]
 

@@ -1,0 +1,1 @@
+"""The only door to the official client: its C++ objects, private attributes and threads."""

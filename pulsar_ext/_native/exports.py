@@ -1,0 +1,27 @@
+"""What `import pulsar` offers, so that `import pulsar_ext as pulsar` offers it too."""
+
+from __future__ import annotations
+
+import sys
+
+import pulsar
+import pulsar.asyncio
+import pulsar.schema
+import pulsar.tableview
+
+__all__ = ["INCIDENTAL_NAMES", "PUBLIC_NAMES", "alias_submodules"]
+
+
+INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", "Tuple", "Optional", "Union"})
+"""What `dir(pulsar)` shows only because its source imports it."""
+
+PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.startswith("_")}
+"""Everything that `import pulsar` offers, by name."""
+
+
+def alias_submodules(package: str) -> None:
+    """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
+    prefix = "pulsar."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix) and name != "pulsar.asyncio":  # that one has a counterpart here
+            sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)

@@ -1,0 +1,85 @@
+"""Objects that refuse every use: closed ones, never opened ones, and those that a fork inherited."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import pulsar
+
+from pulsar_ext.errors import ForkedClientError, NotOpen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Refusing", "closed", "never_opened", "refuse_after_fork"]
+
+
+class Refusing:
+    """Stands where a C++ object belongs and answers every use with one clear error instead of a crash or a hang."""
+
+    def __init__(self, error: Callable[[], Exception]) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._error()
+
+    def __call__(self, *_: Any) -> NoReturn:
+        raise self._error()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self._error()
+
+
+def never_opened(kind: str, how: str) -> Refusing:
+    """Give what refuses every use of something that a user made by its constructor."""
+    return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
+
+
+def closed(kind: str) -> Refusing:
+    """Give what refuses every use of something that was closed, as the official client does."""
+    return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
+
+
+_inherited: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+
+
+class Inheritable(Protocol):
+    """A handle that a fork may take into a child process."""
+
+    inner: Any
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Put `refusal` wherever the handle would enter the C++ client; a lock may have been held at the fork."""
+
+
+def refuse_after_fork(handle: Inheritable) -> None:
+    """Make `handle` refuse every use in a child process that inherits it by a fork.
+
+    The official client's threads do not exist in the child: there it hangs in send, create and close, and loses
+    acknowledgements without a word.
+    """
+    _inherited.add(handle)
+
+
+def _in_child() -> None:
+    parent = os.getppid()
+    for handle in list(_inherited):
+        kind = type(handle).__name__
+        # Its destructor would wait for threads that do not exist here: never let it run.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.inner))
+        refusal = Refusing(
+            lambda kind=kind: ForkedClientError(  # type: ignore[misc]
+                f"This {kind} was inherited from process {parent} by a fork; none of its threads exist in process "
+                f"{os.getpid()}. Create a Client in this process instead."
+            )
+        )
+        handle.after_fork(refusal)
+    _inherited.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

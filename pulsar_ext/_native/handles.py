@@ -1,0 +1,303 @@
+"""The one door to the official client's private parts.
+
+The official Python layer keeps its C++ objects in private attributes. Every class of ours that stands on one keeps that
+object in a slot called `inner`, and the slot goes by the official attribute's name as well, so that inherited methods
+find it at no cost. When a release of the official client moves an attribute, this file changes and nothing else does;
+`PRIVATE_ATTRIBUTES` names each of them for the unit test that watches over it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import _pulsar
+import pulsar
+import pulsar.asyncio
+import pulsar.schema
+import pulsar.tableview
+
+from .fork import never_opened
+from .messages import truthy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from .fork import Refusing
+
+__all__ = [
+    "PRIVATE_ATTRIBUTES",
+    "AsyncClientDoor",
+    "AsyncConsumerDoor",
+    "AsyncProducerDoor",
+    "AsyncReaderDoor",
+    "ClientDoor",
+    "ConsumerDoor",
+    "MessageDoor",
+    "MessageIdDoor",
+    "ProducerDoor",
+    "ReaderDoor",
+    "TableViewDoor",
+    "adopt",
+    "build_plain",
+    "consumers_of",
+    "inner_producer_of",
+    "reader_heard",
+    "standing_for",
+    "unlimited_producer",
+]
+
+PRIVATE_ATTRIBUTES = {
+    "MessageId": ("_msg_id",),
+    "Message": ("_message", "_schema"),
+    "Producer": ("_producer", "_schema", "_client", "_build_msg"),
+    "Consumer": ("_consumer", "_schema", "_client"),
+    "Reader": ("_reader", "_schema", "_client"),
+    "Client": ("_client", "_consumers"),
+}
+"""What this module relies on, by the official class that holds it."""
+
+
+class MessageIdDoor(pulsar.MessageId):  # type: ignore[misc]  # the official client ships no types
+    """`pulsar.MessageId` with its C++ id in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+
+class MessageDoor(pulsar.Message):  # type: ignore[misc]
+    """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
+
+    __slots__ = ("inner",)
+    inner: Any
+    _schema = pulsar.schema.BytesSchema()
+
+    def __init__(self) -> None:
+        self.inner = never_opened("Message", "receive(), read_next() or a listener")
+
+
+class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
+    """`pulsar.Producer` with its C++ producer in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+    _highest = -1
+    """The highest sequence id that a message was given."""
+    _following: Iterator[int] | None = None
+    """The numbers behind it."""
+
+    def __init__(self) -> None:
+        self.inner = never_opened("Producer", "Client.create_producer()")
+        self._schema = self.inner  # type: ignore[misc]  # lives in the official class's dict
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self.inner = refusal
+
+    def build(
+        self,
+        content: Any,
+        properties: dict[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> Any:
+        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id.
+
+        Behind a message with a sequence id, one without any gets the next number: the C++ client's own would be lower,
+        and a broker that deduplicates would drop it.
+        """
+        if sequence_id is not None:
+            if type(sequence_id) is int and sequence_id > self._highest:
+                self._highest = sequence_id  # type: ignore[misc]  # lives in the official class's dict
+                self._following = itertools.count(sequence_id + 1)  # type: ignore[misc]
+        elif self._following is not None:
+            sequence_id = next(self._following)
+        if (
+            properties is None
+            and ordering_key is None
+            and replication_clusters is None
+            and disable_replication is False
+            and event_timestamp is None
+            and deliver_at is None
+            and deliver_after is None
+            and (partition_key is None or type(partition_key) is str)
+            and (sequence_id is None or type(sequence_id) is int)
+            and content is not None
+            and type(data := self._schema.encode(content)) is bytes
+        ):
+            # What nearly every message is: nothing for the official checks to find.
+            builder = _pulsar.MessageBuilder()
+            builder.content(data)
+            if partition_key is not None:
+                builder.partition_key(partition_key)
+            if sequence_id is not None:
+                builder.sequence_id(sequence_id)
+            return builder.build()
+        return self._build_msg(
+            content,
+            properties,
+            truthy(partition_key),
+            truthy(ordering_key),
+            truthy(sequence_id),
+            replication_clusters,
+            disable_replication,
+            event_timestamp,
+            deliver_at,
+            deliver_after,
+        )
+
+
+class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
+    """`pulsar.Consumer` with its C++ consumer in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self) -> None:
+        self.inner = never_opened("Consumer", "Client.subscribe()")
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self.inner = refusal
+
+
+class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
+    """`pulsar.Reader` with its C++ reader in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self) -> None:
+        self.inner = never_opened("Reader", "Client.create_reader()")
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self.inner = refusal
+
+
+class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
+    """`pulsar.TableView` with its C++ view in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def __init__(self, official: pulsar.TableView) -> None:
+        super().__init__(official._table_view, official._topic, official._subscription, official._schema)
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self.inner = refusal
+
+
+class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
+    """`pulsar.asyncio.Producer` over one of ours."""
+
+    def __init__(self, blocking: Any) -> None:
+        super().__init__(blocking.inner, blocking._schema)
+
+
+class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
+    """`pulsar.asyncio.Consumer` over one of ours."""
+
+    def __init__(self, blocking: Any) -> None:
+        super().__init__(blocking.inner, blocking._schema)
+
+
+class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
+    """`pulsar.asyncio.Reader` over one of ours."""
+
+    def __init__(self, blocking: Any) -> None:
+        super().__init__(blocking.inner, blocking._schema)
+
+
+class AsyncClientDoor(pulsar.asyncio.Client):  # type: ignore[misc]
+    """`pulsar.asyncio.Client` over one of ours."""
+
+    def __init__(self, blocking: ClientDoor) -> None:
+        self._client = blocking.inner  # the official constructor would connect a second one
+
+
+class ClientDoor(pulsar.Client):  # type: ignore[misc]
+    """`pulsar.Client` with its C++ client in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self.inner = refusal
+
+
+# A slot's descriptor works under any name: inherited methods read the official one, ours read `inner`.
+for _door, _private in (
+    (MessageIdDoor, "_msg_id"),
+    (MessageDoor, "_message"),
+    (ProducerDoor, "_producer"),
+    (ConsumerDoor, "_consumer"),
+    (ReaderDoor, "_reader"),
+    (ClientDoor, "_client"),
+    (TableViewDoor, "_table_view"),
+):
+    setattr(_door, _private, _door.__dict__["inner"])
+
+
+def inner_producer_of(official: Any) -> Any:
+    """Give the C++ producer inside an official one."""
+    return official._producer
+
+
+def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
+    """Make a C++ message of a payload that is encoded, None for a message without a value."""
+    return _plain.build(data, **options)
+
+
+def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
+    """Give an official producer that has `inner` where its C++ producer would be."""
+    official: Any = pulsar.Producer()
+    official._producer = inner
+    official._schema = schema
+    return official
+
+
+_HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader"}
+
+
+def adopt(ours: Any, official: Any, client: Any) -> None:
+    """Move the C++ object out of an official Producer, Consumer or Reader into `ours`."""
+    for kind, private in _HANDLES.items():
+        if isinstance(official, getattr(pulsar, kind)):
+            ours.inner = getattr(official, private)
+            break
+    ours._schema = getattr(official, "_schema", None)
+    ours._client = client
+
+
+def consumers_of(client: pulsar.Client) -> list[Any]:
+    """Give the client's own list of what it closes."""
+    consumers: list[Any] = client._consumers
+    return consumers
+
+
+_plain: Any = ProducerDoor()
+_plain._schema = pulsar.schema.BytesSchema()
+
+
+def unlimited_producer(client: pulsar.Client, topic: str, schema: Any) -> Any:
+    """Create a C++ producer that sends messages of any size, one by one."""
+    create = pulsar.Client.create_producer
+    official: Any = create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)
+    return official._producer
+
+
+def reader_heard(official: Any) -> pulsar.Reader:
+    """Give the reader that a reader listener is called with: the official client hands it out as a Consumer."""
+    reader: Any = pulsar.Reader()
+    reader._reader = official._consumer
+    return reader

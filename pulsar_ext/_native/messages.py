@@ -1,0 +1,113 @@
+"""C++ messages and message ids: made, wrapped and unwrapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import _pulsar
+import pulsar
+import pulsar.asyncio
+import pulsar.schema
+import pulsar.tableview
+
+from pulsar_ext.errors import InvalidMessageId
+
+__all__ = [
+    "InnerMessage",
+    "InnerMessageBuilder",
+    "InnerMessageId",
+    "batch_message",
+    "deserialize_inner",
+    "inner_id_of",
+    "inner_message_of",
+    "made_up_batch",
+    "official_message",
+    "truthy",
+    "wrap_batch",
+]
+
+InnerMessage = _pulsar.Message
+InnerMessageId = _pulsar.MessageId
+InnerMessageBuilder = _pulsar.MessageBuilder
+
+_EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
+"""A message of a batch's payload: the length of its metadata, and metadata that says: no payload."""
+
+
+class _Text(str):
+    """An empty text that official code does not take for a missing one."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class _Number(int):
+    """A zero that official code does not take for a missing number."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def truthy(value: Any) -> Any:
+    """Give a value that is as good as `value` and not false, unless it is None: the official checks are `if value:`."""
+    if value or value is None:
+        return value
+    if isinstance(value, str):
+        return _Text(value)
+    return _Number(value) if isinstance(value, int) else value
+
+
+def wrap_batch(batch: pulsar.MessageBatch, data: bytes, size: int) -> list[Any]:
+    """Give the C++ messages of a batch payload that has been checked before."""
+    batch._msg_batch.parse_from(data, size)
+    return list(batch._msg_batch.messages())
+
+
+def batch_message(payload: bytes, messages: int) -> Any:
+    """Make one C++ message that is a whole batch.
+
+    Args:
+        payload: a batch payload whose first message's own payload is the batch, and `messages - 1` empty ones behind
+            it, which only make the C++ client count so many.
+        messages: how many the batch has.
+    """
+    batch = _pulsar.MessageBatch()
+    batch.parse_from(payload, messages)
+    return batch.messages()[0]
+
+
+def inner_id_of(message_id: Any) -> Any:
+    """Give the C++ id inside any id: ours, the official wrapper, or the C++ id itself; None if it is no id."""
+    if isinstance(message_id, _pulsar.MessageId):
+        return message_id
+    return message_id._msg_id if isinstance(message_id, pulsar.MessageId) else None
+
+
+def deserialize_inner(data: bytes) -> Any:
+    """Make a C++ id of bytes that have been checked before."""
+    try:
+        return _pulsar.MessageId.deserialize(data)
+    except ValueError as error:
+        raise InvalidMessageId(f"The C++ client cannot read {data.hex()}: {error}.") from None
+
+
+def made_up_batch(base: Any, size: int) -> list[Any]:
+    """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
+    batch = _pulsar.MessageBatch()
+    batch.with_message_id(base)
+    batch.parse_from(_EMPTY_MESSAGE * size, size)
+    return [message.message_id() for message in batch.messages()]
+
+
+def official_message(inner: Any) -> pulsar.Message:
+    """Wrap a C++ message as officially."""
+    return pulsar.Message._wrap(inner)
+
+
+def inner_message_of(official: Any) -> Any:
+    """Give the C++ message inside an official one."""
+    return official._message

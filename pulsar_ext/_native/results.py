@@ -1,0 +1,39 @@
+"""Results and waits of the C++ client."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import _pulsar
+import pulsar
+import pulsar.asyncio
+import pulsar.schema
+import pulsar.tableview
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["POLL_MILLIS", "InnerConsumer", "Timeout", "polling", "raise_result"]
+
+
+InnerConsumer = _pulsar.Consumer
+Timeout = _pulsar.Timeout
+
+POLL_MILLIS = 100
+"""How long one native wait lasts: the longest that a Ctrl-C has to wait."""
+
+
+def polling(call: Callable[[int], Any]) -> Iterator[Any]:
+    """Turn a native wait with a timeout into an endless iterator of its results.
+
+    Iterating from C matters twice. It is faster than calling a bound method, and Python looks for signals only between
+    calls: an object that an iteration stores straight into place cannot be lost to a Ctrl-C in between.
+    """
+    return map(call, repeat(POLL_MILLIS))
+
+
+def raise_result(result: Any) -> NoReturn:
+    """Raise the official exception of a `pulsar.Result`."""
+    error = getattr(pulsar, result.name, pulsar.UnknownError)
+    raise error(f"Pulsar error: {result.name}")

@@ -1,0 +1,40 @@
+"""Signatures of the official client's methods: shown again, and bound by name."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["named_arguments", "shaped_like"]
+
+
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
+    """Show a method with the official one's signature, and what it takes more by keyword."""
+
+    def shape(method: _F) -> _F:
+        signature = inspect.signature(official)
+        own = [p for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        parameters = [*signature.parameters.values(), *own]
+        method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return method
+
+    return shape
+
+
+def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Give every argument of a call of an official method by its name, defaults included.
+
+    Raises:
+        TypeError: as the call itself would.
+    """
+    bound = inspect.signature(method).bind(None, *args, **kwargs)
+    bound.apply_defaults()
+    named = dict(bound.arguments)
+    named.pop("self")
+    return named

@@ -1,0 +1,1 @@
+"""What runs beside the application: timers, and the guard around its callbacks."""

@@ -1,0 +1,1 @@
+"""Bytes on the wire: protobuf fields, message ids, batch payloads (pure)."""

@@ -1,0 +1,1 @@
+"""Acknowledgements: collected, grouped, sent, repeated after a disconnection, and confirmed."""

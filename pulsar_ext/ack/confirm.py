@@ -1,0 +1,156 @@
+"""Acknowledging with a receipt: a flush that the broker's cursor has to show, and a block that ends with one.
+
+The official client sends acknowledgements some time later and never says whether they arrived. Here the admin API is
+asked for the subscription's cursor until it shows everything. Acknowledgements inside batches do not appear there:
+they count as arrived when the broker has answered a later request on the same connection.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
+from pulsar_ext.ids.position import Position
+
+from .tracker import Leaving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext.admin import CursorInfo
+    from pulsar_ext.client.client import Client
+
+    from .grouping import Acknowledger
+    from .topic_acks import Cursor
+    from .tracker import Entry
+
+__all__ = ["flush_acks", "shows"]
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
+_AGAIN_SECONDS = 0.5
+_LISTED = 100
+
+
+def flush_acks(client: Client, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
+    """Send what was acknowledged, and wait until the cursors show it.
+
+    Raises:
+        AckNotConfirmed: they do not show all of it in time.
+        InvalidUse: the timeout is no int of 0 or more.
+        AdminError: the admin API refused.
+    """
+    if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
+        raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
+    sent = acks.flush()
+    if not confirm:
+        return
+    deadline = time.monotonic() + timeout_ms / 1000
+    check = _Check(client, acks)
+    wait, again = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS
+    while not check.done(sent=sent):
+        now = time.monotonic()
+        if now >= deadline:
+            raise check.error(timeout_ms)
+        time.sleep(min(wait, deadline - now))
+        wait = min(2 * wait, _LONGEST_WAIT)
+        if not sent or now >= again:
+            sent = acks.flush()
+            if sent and now >= again:
+                check.send_again()
+                again = now + 2 * _AGAIN_SECONDS
+
+
+def shows(info: CursorInfo, entry: Entry) -> bool:
+    """Whether a cursor counts an entry as acknowledged."""
+    position = Position(*entry)
+    return position <= info.mark_delete_position or any(position in one for one in info.individually_deleted)
+
+
+class _Check:
+    """What the broker has still to show."""
+
+    def __init__(self, client: Client, acks: Acknowledger) -> None:
+        self._client, self._acks = client, acks
+        self._missing: list[tuple[Cursor, Entry, tuple[int, int] | None]] = []
+        self._why = ""
+        self._keeps: bool | None = None
+
+    def done(self, *, sent: bool) -> bool:
+        """Look at the cursors; what they show needs no confirmation any more."""
+        self._missing, self._why = [], ""
+        for cursor in self._acks.cursors():
+            self._look(cursor, sent=sent)
+        return not self._missing and not self._acks.pending
+
+    def send_again(self) -> None:
+        """Send once more what is not shown."""
+        for cursor in {id(one): one for one, _, _ in self._missing}.values():
+            parts = [(entry, part) for one, entry, part in self._missing if one is cursor]
+            whole = tuple(entry for entry, part in parts if part is None and entry != cursor.reached)
+            indexes = tuple((entry, *part) for entry, part in parts if part is not None) if self._keeps else ()
+            reached = cursor.reached if any(entry == cursor.reached for entry, _ in parts) else None
+            self._acks.flush_again(cursor, Leaving(reached, whole, indexes))
+
+    def error(self, timeout_ms: int) -> AckNotConfirmed:
+        """Say what is missing."""
+        texts = [text for cursor, entry, part in self._missing[:_LISTED] for text in _texts(cursor, entry, part)]
+        count = len(self._missing) or self._acks.pending
+        return AckNotConfirmed(
+            f"{count} acknowledged entries are not on the cursor of subscription {self._acks.subscription!r} after "
+            f"{timeout_ms} ms{', for there is no connection' if not self._missing else ''}: "
+            f"{', '.join(texts[:5])}{' …' if len(texts) > 5 else ''}. {self._why}"  # noqa: PLR2004  # enough to see
+            "They are kept and sent again.",
+            missing=texts[:_LISTED],
+            count=count,
+            subscription=self._acks.subscription,
+        )
+
+    def _look(self, cursor: Cursor, *, sent: bool) -> None:
+        parts = cursor.tracker.partly()
+        with self._acks.lock:
+            wanted = dict(cursor.unconfirmed())
+        held = {} if self._acks.keeps_indexes else {entry: part for entry, part in parts.items() if entry not in wanted}
+        if not wanted and not held:
+            return
+        try:
+            info = self._client._admin_api().internal_stats(cursor.topic).cursors.get(self._acks.subscription)  # noqa: SLF001
+        except AdminUnavailable as error:  # the broker restarts, or the topic moves
+            self._why = f"The admin API does not answer: {error} "
+            info = None
+        except AdminNotFound:
+            info = None
+        processed: bool | None = None
+        for entry, part in (wanted | held).items():
+            shown = info is not None and shows(info, entry)
+            if not shown and part is not None and entry in wanted and sent and self._keeps_indexes():
+                processed = self._acks.is_processed(cursor) if processed is None else processed
+                shown = processed
+            if shown:
+                with self._acks.lock:
+                    cursor.confirmed(entry, part)
+            else:
+                self._missing.append((cursor, entry, part))
+                if part is not None and not (self._acks.keeps_indexes and self._keeps):
+                    self._why = (
+                        "The cursor holds whole batches: acknowledge the rest of theirs, or use "
+                        "batch_index_ack_enabled=True with a broker that keeps acknowledgements inside batches. "
+                    )
+
+    def _keeps_indexes(self) -> bool:
+        if self._keeps is None:
+            try:
+                settings = self._client._admin_api().broker_configuration()  # noqa: SLF001  # the client's own part
+                self._keeps = settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
+            except (AdminUnauthorized, AdminUnavailable):
+                self._keeps = True  # it cannot be asked; the consumer was told that the broker does
+        return self._keeps
+
+
+def _texts(cursor: Cursor, entry: Entry, part: tuple[int, int] | None) -> Iterator[str]:
+    position = f"{entry[0]}:{entry[1]}:{cursor.wire.partition}"
+    if part is None:
+        yield position
+        return
+    size, bits = part
+    yield from (f"{position}:{index}" for index in range(size) if bits >> index & 1)

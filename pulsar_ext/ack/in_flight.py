@@ -1,0 +1,60 @@
+"""Acknowledgements that left lately, to be sent again if their connection was lost (pure)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .tracker import NOTHING, Entry, Leaving, Singles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SentAcks"]
+
+
+class SentAcks:
+    """What left lately, to be sent again if the connection turns out to have been lost.
+
+    Args:
+        seconds: how long what left is kept.
+        limit: how many entries are kept at most.
+    """
+
+    def __init__(self, seconds: float, limit: int = 50_000) -> None:
+        self._seconds, self._limit = seconds, limit
+        self._sent: deque[tuple[float, Leaving | Singles, Mapping[Entry, Any]]] = deque()
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._sent)
+
+    def add(self, leaving: Leaving | Singles, now: float, ids: Mapping[Entry, Any]) -> None:
+        """Keep what left at the time `now`, in seconds of any steady clock, and by which ids that nobody can make."""
+        self._sent.append((now, leaving, ids))
+        self._count += len(leaving)
+        while self._count > self._limit and len(self._sent) > 1:
+            self._count -= len(self._sent.popleft()[1])
+
+    def expire(self, now: float) -> None:
+        """Drop what left long enough ago to have arrived."""
+        while self._sent and now - self._sent[0][0] > self._seconds:
+            self._count -= len(self._sent.popleft()[1])
+
+    @property
+    def ids(self) -> dict[Entry, Any]:
+        """By which ids the kept entries left."""
+        return {entry: one for _, _, ids in self._sent for entry, one in ids.items()}
+
+    def take(self) -> Leaving:
+        """Give everything that is kept, as one, and keep nothing."""
+        merged = NOTHING
+        if self._sent:
+            sent = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for _, one, _ in self._sent]
+            cumulative = max((one.cumulative for one in sent if one.cumulative is not None), default=None)
+            whole = tuple(entry for one in sent for entry in one.whole)
+            indexes = tuple(part for one in sent for part in one.indexes)
+            merged = NOTHING.merged(Leaving(cumulative, whole, indexes))
+        self._sent.clear()
+        self._count = 0
+        return merged

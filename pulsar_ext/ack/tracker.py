@@ -1,0 +1,347 @@
+"""What the application acknowledged, and what of it leaves for the broker, in which form (pure; seed 003).
+
+Mirrors Java's `PersistentAcknowledgmentsGroupingTracker` and its batch bit sets, without a socket and without a clock.
+One `AckTracker` stands for one cursor: a subscription on one topic or one partition. The application says what it has
+acknowledged; `leave()` decides how that is told to the broker:
+
+- a whole entry: an unbatched message, a chunk, or a batch all of whose messages were acknowledged;
+- some messages of a batch, where the broker keeps acknowledgements inside batches;
+- one position, everything up to which was acknowledged: what the application acknowledged cumulatively or, where runs
+  are wanted and it is known where the cursor stands, a run of entries without a gap.
+
+The broker's cursor then has exactly what the application acknowledged, never more: an entry counts only when every
+message of it was, and a run ends at the first entry that was not, whatever that entry is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["NOTHING", "AckTracker", "Entry", "Leaving", "Singles"]
+
+Entry = tuple[int, int]
+"""Ledger and entry."""
+
+_MAX_BEYOND = 100_000
+"""How many acknowledged entries behind a hole are remembered; without them runs begin anew at the next look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """What is told to the broker, cumulative first.
+
+    Args:
+        cumulative: everything up to this entry.
+        whole: single entries.
+        indexes: for a batch `(entry, number of its messages, bit set of the acknowledged ones)`.
+    """
+
+    cumulative: Entry | None = None
+    whole: tuple[Entry, ...] = ()
+    indexes: tuple[tuple[Entry, int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.cumulative is not None or bool(self.whole) or bool(self.indexes)
+
+    def __len__(self) -> int:
+        return (self.cumulative is not None) + len(self.whole) + len(self.indexes)
+
+    def merged(self, later: Leaving) -> Leaving:
+        """Give both as one: what a cumulative position covers is not told again."""
+        cumulative = max((one for one in (self.cumulative, later.cumulative) if one is not None), default=None)
+        whole = dict.fromkeys((*self.whole, *later.whole))
+        indexes: dict[Entry, tuple[int, int]] = {}
+        for entry, size, bits in (*self.indexes, *later.indexes):
+            indexes[entry] = (size, indexes.get(entry, (size, 0))[1] | bits)
+        return Leaving(
+            cumulative,
+            tuple(entry for entry in whole if cumulative is None or entry > cumulative),
+            tuple(
+                (entry, size, bits)
+                for entry, (size, bits) in indexes.items()
+                if entry not in whole and (cumulative is None or entry > cumulative)
+            ),
+        )
+
+
+NOTHING = Leaving()
+
+
+@dataclass(frozen=True, slots=True)
+class Singles:
+    """Entries of one ledger of one partition that are a message each.
+
+    Args:
+        partition: its index, -1 if none.
+        ledger_id: the ledger.
+        entry_ids: the entries, as they came; a range if they are neighbours in their order.
+    """
+
+    partition: int
+    ledger_id: int
+    entry_ids: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.entry_ids)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All of them."""
+        ledger_id = self.ledger_id
+        return [(ledger_id, entry_id) for entry_id in self.entry_ids]
+
+
+class AckTracker:
+    """The acknowledgements of one cursor, until they leave.
+
+    Args:
+        runs: whether runs without a gap leave as one position (Exclusive and Failover subscriptions).
+        keeps_indexes: whether the broker keeps acknowledgements inside batches.
+    """
+
+    def __init__(self, *, runs: bool = False, keeps_indexes: bool = False) -> None:
+        self._runs, self._keeps_indexes = runs, keeps_indexes
+        self._whole: dict[Entry, None] = {}
+        self._row: Singles | None = None
+        self._partial: dict[Entry, tuple[int, int]] = {}
+        self._changed: set[Entry] = set()
+        self._beyond: set[Entry] = set()
+        self._cumulative: Entry | None = None
+        self._base: Entry | None = None
+        self._after_base: Entry | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many entries, or parts of entries, have not left yet."""
+        changed = len(self._changed) if self._keeps_indexes else 0
+        row = len(self._row) if self._row is not None else 0
+        return row + len(self._whole) + changed + (self._cumulative is not None)
+
+    @property
+    def base(self) -> Entry | None:
+        """The entry up to which everything is known to be acknowledged."""
+        return self._base
+
+    @property
+    def wants_base(self) -> bool:
+        """Whether a look at the cursor could turn single entries into a run."""
+        return self._runs and bool(self._beyond)
+
+    # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are told one
+    # by one only when something else comes in between.
+
+    def add(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
+        """Acknowledge an entry, or one message of a batch.
+
+        Args:
+            entry: ledger and entry.
+            index: which message of the batch, -1 for the whole entry.
+            size: how many messages the batch has.
+
+        Returns:
+            Whether anything was new.
+        """
+        return self.add_bits(entry, size, 1 << index) if index >= 0 else self.add_whole(entry)
+
+    def add_whole(self, entry: Entry) -> bool:
+        """Acknowledge a whole entry."""
+        self._spread()
+        if entry in self._whole or self._is_covered(entry):
+            return False
+        if self._partial:
+            self._drop_partial(entry)
+        self._whole[entry] = None
+        return True
+
+    def add_singles(self, singles: Singles) -> None:
+        """Acknowledge whole entries."""
+        row, more = self._row, singles.entry_ids
+        if self._runs and isinstance(more, range) and not self._whole:
+            if row is None:
+                self._row = singles
+                return
+            if row.ledger_id == singles.ledger_id and row.entry_ids[-1] + 1 == more[0]:
+                self._row = replace(row, entry_ids=range(row.entry_ids[0], more[-1] + 1))
+                return
+        self._spread()
+        self._add_wholes(singles.entries)
+
+    def _add_wholes(self, entries: list[Entry]) -> None:
+        if self._partial or self._cumulative is not None:
+            for entry in entries:
+                self.add_whole(entry)
+        else:
+            self._whole.update(dict.fromkeys(entries))
+
+    def add_bits(self, entry: Entry, size: int, bits: int) -> bool:
+        """Acknowledge messages of a batch of `size`, one bit each."""
+        self._spread()
+        if entry in self._whole or self._is_covered(entry):
+            return False
+        known = self._partial.get(entry, (size, 0))[1]
+        after = known | bits
+        if after == (1 << size) - 1:
+            return self.add_whole(entry)
+        self._partial[entry] = (size, after)
+        self._changed.add(entry)
+        return after != known
+
+    def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
+        """Acknowledge everything up to an entry and it too, or up to a message of a batch.
+
+        Returns:
+            Whether anything was new: a position below an earlier one is ignored.
+        """
+        self._spread()
+        upto = (1 << (index + 1)) - 1
+        if 0 <= index < size - 1:
+            entry, inside = (entry[0], entry[1] - 1), entry
+        else:
+            inside = None
+        new = self._base is None or entry > self._base
+        if new:
+            self._cumulative = entry
+            self._move_base(entry)
+        if inside is not None and (self._base is None or inside > self._base):
+            new = self.add_bits(inside, size, upto) or new
+        return new
+
+    def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
+        """Forget an acknowledgement that has not left: the message is to be delivered again."""
+        self._spread()
+        if index < 0:
+            self._whole.pop(entry, None)
+            self._drop_partial(entry)
+            return
+        if entry in self._whole and size:
+            del self._whole[entry]
+            self._partial[entry] = (size, (1 << size) - 1)
+            self._changed.add(entry)
+        if entry in self._partial:
+            known, bits = self._partial[entry]
+            self._partial[entry] = (known, bits & ~(1 << index))
+
+    def is_duplicate(self, entry: Entry, index: int = -1) -> bool:
+        """Whether a message that arrives was acknowledged already."""
+        if (self._base is not None and entry <= self._base) or entry in self._whole:
+            return True
+        if self._row is not None and entry[0] == self._row.ledger_id and entry[1] in self._row.entry_ids:
+            return True
+        return index >= 0 and bool(self._partial.get(entry, (0, 0))[1] >> index & 1)
+
+    def partly(self) -> dict[Entry, tuple[int, int]]:
+        """Give the batches of which some messages were acknowledged: number of messages, bit set."""
+        return dict(self._partial)
+
+    def looked(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
+        """Learn where the cursor stands, so that runs can begin there.
+
+        Args:
+            mark_delete: everything up to it is acknowledged.
+            after: the entry that follows it, None if there is none yet.
+            acknowledged: entries behind it that are acknowledged.
+        """
+        if not self._runs:
+            return
+        if self._base is None or mark_delete > self._base:
+            self._beyond = {entry for entry in self._beyond if entry > mark_delete}
+            self._base = mark_delete
+        if mark_delete == self._base:
+            self._after_base = after
+        self._beyond.update(entry for entry in acknowledged if entry > mark_delete)
+
+    def leave(self) -> Leaving:
+        """Decide what is told to the broker, and forget it: it is on its way."""
+        if (reached := self._row_from_base()) is not None:
+            self._row, self._cumulative = None, reached
+        self._spread()
+        whole = list(self._whole)
+        self._whole.clear()
+        cumulative, self._cumulative = self._cumulative, None
+        if self._runs:
+            whole.sort()
+            reached = self._run(whole)
+            if reached is not None:
+                cumulative = reached
+                whole = [entry for entry in whole if entry > reached]
+        indexes: tuple[tuple[Entry, int, int], ...] = ()
+        if self._keeps_indexes:
+            indexes = tuple((entry, *self._partial[entry]) for entry in sorted(self._changed) if entry in self._partial)
+        self._changed.clear()
+        return Leaving(cumulative, tuple(whole), indexes)
+
+    def clear(self) -> None:
+        """Forget everything: the cursor was moved elsewhere."""
+        self._row = None
+        self._whole.clear()
+        self._partial.clear()
+        self._changed.clear()
+        self._beyond.clear()
+        self._cumulative = self._base = self._after_base = None
+
+    def lose_base(self) -> None:
+        """Begin no run before the next look: the cursor may have been moved back."""
+        self._base = self._after_base = None
+        self._beyond.clear()
+
+    def _row_from_base(self) -> Entry | None:
+        """Go to the end of the row if it begins behind the base, and nothing is known behind its end."""
+        if self._row is None or self._base is None or self._beyond or self._partial:
+            return None
+        first = (self._row.ledger_id, self._row.entry_ids[0])
+        if first not in (self._after_base, (self._base[0], self._base[1] + 1)):
+            return None
+        self._base, self._after_base = (self._row.ledger_id, self._row.entry_ids[-1]), None
+        return self._base
+
+    def _spread(self) -> None:
+        """Have the entries of the row wait one by one."""
+        if self._row is not None:
+            row, self._row = self._row, None
+            self._add_wholes(row.entries)
+
+    def _run(self, whole: list[Entry]) -> Entry | None:
+        """Go from the base along what is acknowledged; give how far, None if nowhere."""
+        if len(self._beyond) + len(whole) > _MAX_BEYOND:
+            self._beyond.clear()
+        self._beyond.update(whole)
+        if self._base is None:
+            return None
+        if any(entry <= self._base for entry in whole[:1]):
+            # Acknowledged again: the cursor is not where it was, so nothing may be concluded from there.
+            self.lose_base()
+            self._beyond.update(whole)
+            return None
+        reached, following = self._base, self._after_base
+        while True:
+            if following is None or following not in self._beyond:
+                following = (reached[0], reached[1] + 1)
+                if following not in self._beyond:
+                    break
+            self._beyond.discard(following)
+            reached, following = following, None
+        if reached == self._base:
+            return None
+        self._base, self._after_base = reached, None
+        return reached if any(entry <= reached for entry in whole) else None
+
+    def _move_base(self, entry: Entry) -> None:
+        """Everything up to `entry` is acknowledged, and need not be told one by one."""
+        self._base, self._after_base = entry, None
+        for done in [one for one in self._whole if one <= entry]:
+            del self._whole[done]
+        for done in [one for one in self._partial if one <= entry]:
+            self._drop_partial(done)
+        self._beyond = {one for one in self._beyond if one > entry}
+
+    def _is_covered(self, entry: Entry) -> bool:
+        """Whether a position that has not left yet acknowledges the entry as well."""
+        return self._cumulative is not None and entry <= self._cumulative
+
+    def _drop_partial(self, entry: Entry) -> None:
+        self._partial.pop(entry, None)
+        self._changed.discard(entry)

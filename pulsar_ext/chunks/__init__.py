@@ -1,0 +1,1 @@
+"""From any id of a chunked message to the whole message."""

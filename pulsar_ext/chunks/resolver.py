@@ -1,0 +1,298 @@
+"""What a client does with an id that does not know its message: ask the admin API, and say so when it cannot.
+
+The pure search is in `chunks.py`; here are its consequences for seek, start, acknowledgement and negative
+acknowledgement, the admin API that a client uses, and the one warning for when there is none.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext._native.messages import InnerMessageId, inner_id_of
+from pulsar_ext.errors import (
+    AdminError,
+    AdminUnavailable,
+    IncompleteChunkedMessage,
+    InvalidMessageId,
+    InvalidUse,
+    MessageIdNotFound,
+    TopicRequired,
+)
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from .reread import find_again, read_again
+from .search import Chunks, resolve_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.admin import PulsarAdmin
+
+__all__ = [
+    "Resolver",
+    "UnresolvedMessageIdWarning",
+    "as_message_id",
+    "entry_topic",
+    "inner_entry",
+    "is_open",
+    "seek_target",
+]
+
+
+_HEADER_SECONDS = 3.0
+"""How long an entry's headers may take; for some entries the broker never answers."""
+_RETRY_SECONDS = 30.0
+"""For how long an admin API that did not answer is not asked again: waiting for it would stall every seek."""
+
+
+class UnresolvedMessageIdWarning(UserWarning):
+    """No admin API answers, so an id rebuilt from numbers is used as it is, as the official client does."""
+
+
+def as_message_id(message_id: Any) -> MessageId:
+    """Take any id: ours, the official wrapper, or a C++ id.
+
+    Raises:
+        InvalidMessageId: it is none of these.
+    """
+    if isinstance(message_id, MessageId):
+        return message_id
+    inner = inner_id_of(message_id)
+    if inner is None:
+        raise InvalidMessageId(f"A {type(message_id).__name__} is not a message id.")
+    return MessageId.wrap(inner)  # the official wrapper takes nothing but numbers
+
+
+def entry_topic(topic: str | None, message_id: MessageId) -> str:
+    """Give the full name of the topic, or the partition, that holds the id's entry.
+
+    Raises:
+        TopicRequired: neither `topic` nor the id says.
+    """
+    own = message_id.topic_name()
+    if own is None and topic is None:
+        raise TopicRequired(
+            f"{message_id!r} does not say which of this consumer's topics it belongs to: give the topic with "
+            "MessageId.deserialize(data, topic=…) or message_id.topic_name(topic)."
+        )
+    name = TopicName.parse(own or topic or "")
+    if message_id.partition() >= 0 and not name.is_partition:
+        name = name.partition(message_id.partition())
+    return str(name)
+
+
+def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
+    """Turn what `seek` takes into what the C++ client does right: a C++ id, or a time in milliseconds.
+
+    Raises:
+        InvalidUse: a bool, which is an int to Python but no time to anybody.
+        InvalidMessageId, IncompleteChunkedMessage, MessageIdNotFound: as `Resolver.start_of`.
+    """
+    if isinstance(target, bool):
+        raise InvalidUse(f"seek({target}) is neither a message id nor a publish time in milliseconds.")
+    if isinstance(target, int):
+        return target
+    return resolver.start_of(topics if isinstance(topics, str) else None, target).inner
+
+
+class Resolver:
+    """Finds out what an id stands for.
+
+    Args:
+        admin: gives the admin API when it is first needed.
+        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+    """
+
+    def __init__(self, admin: Callable[[], PulsarAdmin], open_reader: Callable[[str, Any], Any]) -> None:
+        self._admin = admin
+        self._open_reader = open_reader
+        self._warned = False
+        self._lock = threading.Lock()
+        self._asked_in_vain: tuple[float, AdminUnavailable] | None = None
+
+    def resolve(self, topic: str | None, message_id: Any) -> MessageId:
+        """Find out whether the id's entry is part of a chunked message.
+
+        Returns:
+            The `ChunkMessageId` of the whole message, or an id equal to the given one that is known to be plain.
+
+        Raises:
+            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdUnresolved: its chunks are too far apart.
+            AdminError: the admin API refused or did not answer.
+        """
+        ours = as_message_id(message_id)
+        if not is_open(ours):
+            return ours
+        name = entry_topic(topic, ours)
+        found = self._find(name, ours)
+        whole = _whole(ours, found) if isinstance(found, Chunks) else found
+        whole.topic_name(name)
+        return whole
+
+    def start_of(self, topic: str | None, message_id: Any) -> MessageId:
+        """Find where a seek to the id, or a start from it, has to go; without an admin API, the id as it is.
+
+        Raises:
+            IncompleteChunkedMessage: the id's message cannot be delivered any more.
+            MessageIdNotFound: the id is beyond the topic's end; messages to come would be dropped silently.
+            MessageIdUnresolved: its chunks are too far apart.
+        """
+        ours = as_message_id(message_id)
+        if not is_open(ours):
+            return ours
+        try:
+            return self.resolve(topic, ours)
+        except IncompleteChunkedMessage:
+            raise
+        except MessageIdNotFound:
+            self._refuse_beyond_end(topic, ours)
+            return ours  # trimmed: the broker goes on with the next message that it has
+        except AdminError as error:
+            self._warn(ours, error)
+            return ours
+
+    def to_acknowledge(self, topic: str, message_id: MessageId) -> list[Any]:
+        """Give the C++ ids that together acknowledge the id's whole message.
+
+        The first chunk comes last: a broker that sees it acknowledged without the others never redelivers them.
+
+        Raises:
+            MessageIdUnresolved: its chunks cannot be found; nothing has been acknowledged.
+        """
+        found = self._find_or_warn(topic, message_id)
+        if isinstance(found, Chunks):
+            return [inner_entry(position, message_id, topic) for position in reversed(found.positions)]
+        if found is None and isinstance(message_id, ChunkMessageId):
+            found = read_again(self._open_reader, topic, message_id)
+        inner = (found or message_id).inner
+        inner.topic_name(topic)
+        return [inner]
+
+    def to_redeliver(self, topic: str, message_id: MessageId) -> list[Any]:
+        """Give the C++ ids of the entries whose redelivery brings the id's whole message.
+
+        Where only its ends are known, entries of other messages in between are redelivered too.
+        """
+        found = self._find_or_warn(topic, message_id)
+        positions = found.positions if isinstance(found, Chunks) else _span(found or message_id)
+        return [inner_entry(position, message_id, topic) for position in positions]
+
+    def last_entry(self, topic: str, message_id: MessageId) -> Any:
+        """Give the C++ id of the last entry of the id's message."""
+        found = self._find_or_warn(topic, message_id)
+        if isinstance(found, Chunks):
+            return inner_entry(found.positions[-1], message_id, topic)
+        inner = (found or message_id).inner
+        inner.topic_name(topic)
+        return inner
+
+    def _find(self, topic: str, message_id: MessageId) -> Chunks | MessageId:
+        """Find the message's chunks, or where headers cannot be had, its live id."""
+        if not TopicName.parse(topic).is_persistent:
+            return Chunks((_position(message_id),))
+        vain = self._asked_in_vain
+        if vain is not None and time.monotonic() - vain[0] < _RETRY_SECONDS:
+            raise vain[1].with_traceback(None)
+        self._asked_in_vain = None
+        admin = self._admin().within(_HEADER_SECONDS)
+        try:
+            return resolve_chunks(admin, topic, _position(message_id))
+        except IncompleteChunkedMessage:
+            raise
+        except MessageIdNotFound:
+            # Whatever answers at a wrong address has no such entry either: does this one know the topic?
+            admin.internal_stats(topic)
+            raise
+        except AdminError as error:
+            try:
+                ledgers = admin.internal_stats(topic).ledger_sizes()
+            except AdminError:
+                if isinstance(error, AdminUnavailable):
+                    self._asked_in_vain = (time.monotonic(), error)
+                raise error from None
+        return find_again(self._open_reader, topic, _position(message_id), ledgers)
+
+    def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
+        """Find the message; None if the admin API does not answer or the entry is gone."""
+        try:
+            return self._find(topic, message_id)
+        except MessageIdNotFound:
+            return None
+        except AdminError as error:
+            self._warn(message_id, error)
+            return None
+
+    def _warn(self, message_id: MessageId, error: AdminError) -> None:
+        """Say once for this client what is at risk without an admin API."""
+        with self._lock:
+            if self._warned:
+                return
+            self._warned = True
+        warnings.warn(
+            f"Cannot find out whether {message_id!r} is part of a chunked message: {error} It is used as it is: if it "
+            "is, a seek or a start skips that message, and an acknowledgement leaves its other chunks behind. Give "
+            "Client(admin=…) or PULSAR_ADMIN_URL, or store message_id.serialize() instead of numbers.",
+            UnresolvedMessageIdWarning,
+            stacklevel=4,
+        )
+
+    def _refuse_beyond_end(self, topic: str | None, message_id: MessageId) -> None:
+        name = entry_topic(topic, message_id)
+        last = self._admin().internal_stats(name).last_confirmed_entry
+        if _position(message_id) > last:
+            raise MessageIdNotFound(
+                f"{message_id!r} is beyond the end of {name}, whose last entry is {last}: starting there would drop "
+                "the messages in between without a word. Use MessageId.latest to wait for the next message.",
+                position=_position(message_id),
+            )
+
+
+def inner_entry(position: Position, message_id: MessageId, topic: str) -> Any:
+    """Make the C++ id of one entry of the id's message, on its topic."""
+    inner = InnerMessageId(message_id.partition(), position.ledger_id, position.entry_id, -1)
+    inner.topic_name(topic)
+    return inner
+
+
+def is_open(message_id: MessageId) -> bool:
+    """Whether it is an open question what the id stands for."""
+    return (
+        message_id.origin is Origin.NUMBERS
+        and message_id.batch_index() == -1
+        and message_id.ledger_id() >= 0
+        and message_id.entry_id() >= 0
+        and message_id != MessageId.latest
+        and not isinstance(message_id, ChunkMessageId)
+    )
+
+
+def _position(message_id: MessageId) -> Position:
+    return Position(message_id.ledger_id(), message_id.entry_id())
+
+
+def _whole(message_id: MessageId, chunks: Chunks) -> MessageId:
+    partition = message_id.partition()
+    first, last = (
+        MessageId(partition, at.ledger_id, at.entry_id) for at in (chunks.positions[0], chunks.positions[-1])
+    )
+    whole = ChunkMessageId(first, last) if chunks.is_chunked else last
+    whole.origin = Origin.BYTES
+    return whole
+
+
+def _span(message_id: MessageId) -> list[Position]:
+    """Give every entry from the first chunk to the last: what is known of a chunked message without an admin API.
+
+    Across a ledger's end only the two are known.
+    """
+    last = _position(message_id)
+    first = _position(message_id.first_chunk_message_id()) if isinstance(message_id, ChunkMessageId) else last
+    if first.ledger_id != last.ledger_id:
+        return [first, last]
+    return [Position(last.ledger_id, entry) for entry in range(first.entry_id, last.entry_id + 1)]

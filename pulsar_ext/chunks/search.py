@@ -1,0 +1,177 @@
+"""From any id to the whole chunked message (seed 001; mirrors Java's `ChunkMessageIdImpl`, PIP-107).
+
+Each chunk is an entry whose headers say which message it belongs to (its uuid), which chunk it is and how many there
+are. `find_chunks` walks those headers: a pure search that yields what it needs to know and is sent the answers, so
+that a blocking and an awaiting driver share it. Chunks of several producers interleave; a message's own chunks stand
+in order, mostly side by side, sometimes across a ledger's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
+from pulsar_ext.ids.position import Position
+
+if TYPE_CHECKING:
+    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
+
+__all__ = ["AskEntry", "AskLedgers", "Chunks", "find_chunks", "resolve_chunks"]
+
+_MAX_FOREIGN_ENTRIES = 10_000
+"""How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskEntry:
+    """The search needs the headers of one entry; send an `EntryMetadata`, or None if there is no such entry."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class AskLedgers:
+    """The search reached a ledger's end; send `(ledger_id, entries)` of every ledger of the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Where the chunks of one message are, first to last; a single position for a message that is not chunked."""
+
+    positions: tuple[Position, ...]
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the message has more than one chunk."""
+        return len(self.positions) > 1
+
+
+Search = Generator[AskEntry | AskLedgers, Any, Chunks]
+"""Sent: an `EntryMetadata` or None for each `AskEntry`, pairs of ledger and entries for each `AskLedgers`."""
+
+
+def find_chunks(position: Position) -> Search:
+    """Find all chunks of the message that has a chunk at `position`.
+
+    Raises:
+        MessageIdNotFound: there is no entry at `position`.
+        IncompleteChunkedMessage: a chunk is not on the topic: trimmed, deleted, or not written yet.
+        MessageIdUnresolved: the next chunk is more than 10,000 entries away.
+    """
+    start: EntryMetadata | None = yield AskEntry(position)
+    if start is None:
+        raise MessageIdNotFound(
+            f"There is no entry at {position}: it was trimmed, deleted, or is beyond the end of the topic.",
+            position=position,
+        )
+    if not start.is_chunk:
+        return Chunks((position,))
+    chunk, count = start.chunk_id or 0, start.num_chunks or 0
+    walk = _Walk(start)
+    before = yield from walk.collect(position, range(chunk - 1, -1, -1), -1)
+    after = yield from walk.collect(position, range(chunk + 1, count), +1)
+    return Chunks((*reversed(before), position, *after))
+
+
+class _Walk:
+    """Walks from a known chunk to the others of its message."""
+
+    def __init__(self, known: EntryMetadata) -> None:
+        self._known = known
+        self._ledgers: dict[int, int] | None = None
+
+    def collect(
+        self, origin: Position, wanted: range, step: int
+    ) -> Generator[AskEntry | AskLedgers, Any, list[Position]]:
+        """Find the chunks `wanted`, in that order, going from `origin` by `step` entries."""
+        if not wanted:
+            return []
+        # Side by side is the rule: if the outermost chunk is just as far away as it has to be, so are all between.
+        far = Position(origin.ledger_id, origin.entry_id + step * len(wanted))
+        if far.entry_id >= 0 and self._is_chunk((yield AskEntry(far)), wanted[-1]):
+            return [Position(far.ledger_id, origin.entry_id + step * (i + 1)) for i in range(len(wanted))]
+        found: list[Position] = []
+        at = origin
+        foreign = 0
+        while len(found) < len(wanted):
+            following = yield from self._next(at, step)
+            if following is None:
+                raise self._incomplete(origin, wanted[len(found)], step)
+            at = following
+            if self._is_chunk((yield AskEntry(at)), wanted[len(found)]):
+                found.append(at)
+            elif (foreign := foreign + 1) > _MAX_FOREIGN_ENTRIES:
+                raise MessageIdUnresolved(
+                    f"Chunk {wanted[len(found)]} of the message at {origin} is more than {_MAX_FOREIGN_ENTRIES} "
+                    "entries away; nothing was changed.",
+                    position=origin,
+                )
+        return found
+
+    def _is_chunk(self, headers: EntryMetadata | None, chunk: int) -> bool:
+        known = self._known
+        # A header cannot carry every character of a name, so the uuid alone could be another producer's.
+        return headers is not None and (
+            (headers.uuid, headers.producer_name, headers.sequence_id, headers.chunk_id)
+            == (known.uuid, known.producer_name, known.sequence_id, chunk)
+        )
+
+    def _next(self, at: Position, step: int) -> Generator[AskEntry | AskLedgers, Any, Position | None]:
+        """Step to the next entry that exists, across ledgers; None at either end of the topic."""
+        inside = at.entry_id + step
+        if step < 0 and inside >= 0:
+            return Position(at.ledger_id, inside)
+        if self._ledgers is None:
+            answer = yield AskLedgers()
+            self._ledgers = dict(answer)
+        if step > 0 and inside < self._ledgers.get(at.ledger_id, 0):
+            return Position(at.ledger_id, inside)
+        others = sorted(
+            (ledger for ledger, entries in self._ledgers.items() if entries and (ledger - at.ledger_id) * step > 0),
+            reverse=step < 0,
+        )
+        if not others:
+            return None
+        return Position(others[0], 0 if step > 0 else self._ledgers[others[0]] - 1)
+
+    def _incomplete(self, origin: Position, chunk: int, step: int) -> IncompleteChunkedMessage:
+        why = "was trimmed or deleted" if step < 0 else "is not written (yet)"
+        return IncompleteChunkedMessage(
+            f"The message at {origin} has {self._known.num_chunks} chunks and its chunk {chunk} {why}: no client can "
+            "assemble it.",
+            position=origin,
+            chunk_id=chunk,
+            num_chunks=self._known.num_chunks,
+        )
+
+
+def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks:
+    """Run `find_chunks` over the admin REST API.
+
+    Args:
+        admin: where to ask.
+        topic: the topic, or the partition, that the entry is on.
+        position: any chunk of the message.
+
+    Raises:
+        MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: as `find_chunks`.
+        AdminError: the admin API refused or did not answer.
+    """
+    search = find_chunks(position)
+    request = next(search)
+    while True:
+        try:
+            if isinstance(request, AskLedgers):
+                request = search.send(admin.internal_stats(topic).ledger_sizes())
+            else:
+                at = request.position
+                try:
+                    headers = admin.entry(topic, at.ledger_id, at.entry_id)
+                except AdminNotFound:
+                    headers = None
+                request = search.send(headers)
+        except StopIteration as done:
+            chunks: Chunks = done.value
+            return chunks

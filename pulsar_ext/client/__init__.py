@@ -1,0 +1,1 @@
+"""The client: it opens producers, consumers and readers, and ends them."""

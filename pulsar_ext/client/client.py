@@ -1,0 +1,493 @@
+"""The client: the factories of producers, consumers and readers, the admin API they may ask, and a clean end.
+
+`Client` is a `pulsar.Client`; every official argument keeps its name, default and meaning. Mirrors Java's
+`PulsarClientImpl`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of, reader_heard
+from pulsar_ext._native.messages import inner_message_of
+from pulsar_ext._native.signatures import named_arguments, shaped_like
+from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly, refuse_in_callback
+from pulsar_ext._runtime.scheduler import AckKeeper
+from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.chunks.resolver import Resolver
+from pulsar_ext.consumer import Consumer
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
+from pulsar_ext.key_shared.policy import check_key_shared
+from pulsar_ext.key_shared.reader import open_range_reader
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.reader import Reader
+from pulsar_ext.receive.prefetch import take_over_batches
+from pulsar_ext.redelivery.tracker import take_over_redelivery
+from pulsar_ext.skip.message_id_after import message_id_after
+from pulsar_ext.skip.skipper import Skipper, SkipResult
+
+from .admin_access import admin_at, derive_admin
+from .producers import make_producer
+from .shutdown import close_at_exit, close_in_worker_processes, open_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+    from pulsar_ext.key_shared.reader_group import Filtering
+    from pulsar_ext.producer import Producer
+    from pulsar_ext.skip.boundaries import Unit
+
+__all__ = ["Client", "TableView"]
+
+_SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+
+
+class TableView(TableViewDoor):
+    """A `pulsar.TableView`; made by `Client.create_table_view()`."""
+
+
+class Client(ClientDoor):
+    """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
+
+    Args:
+        service_url: as the official client.
+        *args: the official arguments.
+        admin: the admin API, which is asked only what an id rebuilt from numbers stands for and where the chunks of a
+            stored id are: a `PulsarAdmin`, a URL, or None to take `PULSAR_ADMIN_URL` from the environment, or else the
+            service URL's host with the usual port (8080, or 8443 with TLS).
+        **kwargs: the official arguments.
+    """
+
+    __slots__ = (
+        "_admin",
+        "_admin_lock",
+        "_closed",
+        "_closing",
+        "_derived",
+        "_keeper",
+        "_own_admin",
+        "_producers",
+        "calls_back",
+        "operation_timeout_seconds",
+        "resolver",
+    )
+
+    @shaped_like(pulsar.Client.__init__)
+    def __init__(self, service_url: Any, *args: Any, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
+        if not (admin is None or isinstance(admin, PulsarAdmin | str)):
+            raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
+        arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
+        super().__init__(**arguments)
+        self._admin_lock = threading.Lock()
+        self._own_admin = not isinstance(admin, PulsarAdmin)
+        self._derived: Callable[[], PulsarAdmin] = lambda: derive_admin(arguments)
+        self._admin = admin_at(admin, arguments) if isinstance(admin, str) else admin
+        self.resolver = Resolver(self._admin_api, self._open_reader)
+        self._keeper = AckKeeper()
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self.calls_back = False
+        """Whether the application's code may run on the thread that answers asynchronous receives."""
+        self.operation_timeout_seconds: int = arguments["operation_timeout_seconds"]
+        self._closing = threading.RLock()
+        self._closed = False
+        refuse_after_fork(self)
+        open_clients.add(self)
+        close_in_worker_processes()
+
+    @shaped_like(pulsar.Client.create_producer)
+    def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
+        """Create a producer; the arguments are the official ones, and one more.
+
+        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback tells
+        the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
+        that counts 5 MiB as one chunk, because the official queue deadlocks there.
+
+        Args:
+            topic: as officially.
+            *args: the official arguments.
+            deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
+                and a topic that the broker deduplicates, which is proved here. Ids are the application's
+                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already is told
+                `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
+                the producer takes no more messages; created again, it knows what is persisted.
+            **kwargs: the official arguments.
+
+        Raises:
+            InvalidUse: `deduplication` without a name, or with what cannot be effectively once.
+            DeduplicationDisabled: the broker does not deduplicate the topic.
+            ProducerForgotten: the broker has forgotten the name, and the topic has not.
+            AdminError: with `deduplication`, the admin API refused or did not answer. All of these: nothing was sent.
+        """
+        refuse_in_callback(self, "create_producer")
+        named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
+        producer = make_producer(self, named, self._admin_api, deduplication=deduplication)
+        self._producers.add(producer)
+        return producer
+
+    @shaped_like(pulsar.Client.subscribe)
+    def subscribe(
+        self,
+        topic: Any,
+        subscription_name: str,
+        *args: Any,
+        ack_group_time_ms: int | None = None,
+        max_ack_group_size: int | None = None,
+        **kwargs: Any,
+    ) -> Consumer:
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and two more.
+
+        Args:
+            topic: as officially.
+            subscription_name: as officially.
+            *args: the official arguments.
+            ack_group_time_ms: how long an acknowledgement may wait for others, in milliseconds, Java's
+                `acknowledgmentGroupTime`; by default 100. With 0 each is sent at once, which costs some milliseconds
+                as up to 100 does, because the C++ client's own group of 100 ms has to be flushed.
+            max_ack_group_size: how many wait at most, Java's `maxAcknowledgmentGroupSize`; by default 1000. With either
+                argument, a run of acknowledged messages on an Exclusive or Failover subscription is sent as one
+                cumulative acknowledgement.
+            **kwargs: the official arguments.
+
+        Raises:
+            InvalidUse: the time or the size is none; nothing was opened.
+        """
+        refuse_in_callback(self, "subscribe")
+        named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
+        check_key_shared(named["key_shared_policy"], named["consumer_type"])
+        messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
+        splits = named["consumer_type"] in _SPLITTING
+        acks = Acknowledger(
+            self,
+            self._keeper,
+            topic,
+            subscription_name,
+            time_ms=ack_group_time_ms,
+            max_size=max_ack_group_size,
+            splits=splits,
+            keeps_indexes=bool(named["batch_index_ack_enabled"]),
+        )
+        # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
+        named["batch_index_ack_enabled"] = True
+        redelivery = take_over_redelivery(self, self._keeper, named, acks, splits=splits)
+        # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
+        subscribed: dict[str, weakref.ref[Consumer]] = {}
+        listener = named["message_listener"]
+        fetches = take_over_batches(named, screens=redelivery.screens)
+        hear = None
+        if listener:
+
+            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
+                inner = inner_message_of(message)
+                if acks.closed or (redelivery.screens and not redelivery.screen(inner)):
+                    return
+                topic = official.topic()
+                heard = subscribed[topic]() if topic in subscribed else None
+                if heard is None:  # one of several topics: the C++ consumer of that topic alone
+                    heard = Consumer._of(  # noqa: SLF001
+                        official, self, messages, topic, splits=splits, acks=acks, redelivery=redelivery
+                    )
+                guard_listener(listener, heard, adopt_message(message, messages))
+
+            hear = listen
+            named["message_listener"] = kept_weakly(hear)
+            self.calls_back = True
+        official = super().subscribe(**named)
+        consumer = Consumer._of(  # noqa: SLF001
+            official,
+            self,
+            messages,
+            topic,
+            splits=splits,
+            acks=acks,
+            redelivery=redelivery,
+            queued=named["receiver_queue_size"] != 0,
+            numbers=not named["unacked_messages_timeout_ms"],
+            fetches=fetches,
+        )
+        consumer._listen(hear)  # noqa: SLF001
+        acks.attach(consumer.inner)
+        looks_ahead = named["receiver_queue_size"] != 0 and not listener
+        redelivery.attach(consumer.inner, consumer._screened if looks_ahead else None)  # noqa: SLF001
+        subscribed[consumer.topic()] = weakref.ref(consumer)
+        self._replace(official, consumer)
+        return consumer
+
+    @shaped_like(pulsar.Client.create_reader)
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: Any,
+        *args: Any,
+        key_hash_ranges: RangesLike | None = None,
+        key_forms: KeyFormsMode = "auto",
+        **kwargs: Any,
+    ) -> Reader:
+        """Create a reader; the arguments are the official ones, and two for reading a part of the keys.
+
+        `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
+        the first one read, whole.
+
+        Args:
+            topic: as officially; with `key_hash_ranges` it must exist.
+            start_message_id: as officially.
+            *args: the official arguments.
+            key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
+            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            **kwargs: the official arguments.
+
+        Raises:
+            IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
+            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
+        """
+        refuse_in_callback(self, "create_reader")
+        named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        if key_hash_ranges is not None:
+            return open_range_reader(self, named, key_hash_ranges, key_forms)
+        if isinstance(topic, str):
+            named["start_message_id"] = self.resolver.start_of(topic, start_message_id).inner
+        messages = message_class(named["schema"])
+        opened: list[weakref.ref[Reader]] = []
+        listener = named["reader_listener"]
+        hear = None
+        if listener:
+
+            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
+                heard = opened[0]() if opened else None
+                if heard is None:  # create_reader has not returned yet
+                    heard = Reader._of(reader_heard(official), self, messages, topic)  # noqa: SLF001
+                guard_listener(listener, heard, adopt_message(message, messages))
+
+            hear = listen
+            named["reader_listener"] = kept_weakly(hear)
+            self.calls_back = True
+        official = super().create_reader(**named)
+        reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
+        reader._listen(hear)  # noqa: SLF001
+        opened.append(weakref.ref(reader))
+        self._replace(official, reader)
+        return reader
+
+    @shaped_like(pulsar.Client.create_table_view)
+    def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
+        """Create a table view; the arguments are the official ones."""
+        refuse_in_callback(self, "create_table_view")
+        self.calls_back = True
+        view = TableView(super().create_table_view(*args, **kwargs))
+        refuse_after_fork(view)
+        return view
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        refuse_in_callback(self, "get_topic_partitions")
+        partitions: list[str] = super().get_topic_partitions(topic)
+        return partitions
+
+    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+        """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
+        return ReaderBuilder(self, schema)
+
+    def create_reader_group(
+        self,
+        topic: str,
+        start_message_id: Any,
+        ranges: int | Sequence[RangesLike | KeyHashRanges],
+        *,
+        start_message_id_inclusive: bool = False,
+        filtering: Filtering = "auto",
+        key_forms: KeyFormsMode = "auto",
+        receiver_queue_size: int = 1000,
+    ) -> RangeReaderGroup:
+        """Open readers that share a topic by key ranges and, where its batches allow it, read it only once together.
+
+        Args:
+            topic: with or without partitions; it must exist.
+            start_message_id: where to start; on a partitioned topic `MessageId.earliest` or `latest`.
+            ranges: how many readers, or the ranges of each, which cover every slot once.
+            start_message_id_inclusive: whether to read the message of the start id too.
+            filtering: "broker" makes all readers stand on one sticky Key_Shared subscription, which is deleted at
+                `close()`; "client" makes each read everything and keep its part; "auto" looks at the topic's batches
+                and says in `group.filtering` and `group.reason` what it chose and why.
+            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            receiver_queue_size: of each reader.
+
+        Raises:
+            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as told; nothing was opened.
+        """
+        return open_group(
+            self,
+            topic,
+            start_message_id,
+            ranges,
+            inclusive=start_message_id_inclusive,
+            filtering=filtering,
+            key_forms=key_forms,
+            receiver_queue_size=receiver_queue_size,
+        )
+
+    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+        """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
+        return ConsumerBuilder(self, schema)
+
+    def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+        """Find out through the admin API whether an id is part of a chunked message.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id: of the message's last chunk, or of any other chunk of it.
+
+        Returns:
+            The `ChunkMessageId` of the whole message, or an id equal to the given one if it is not chunked.
+
+        Raises:
+            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
+            AdminError: the admin API refused or did not answer.
+        """
+        return self.resolver.resolve(topic, message_id)
+
+    def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+        """Find the message that is so many messages behind another.
+
+        Messages count in the order in which a reader gets them: each one of a batch, and a chunked one once, where its
+        last chunk is.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id of the one message, or `MessageId.earliest`, which stands before the first.
+            count: how many messages behind it, 0 or more.
+
+        Returns:
+            The id of the other message, None past the end of the topic.
+
+        Raises:
+            InvalidUse: the count is none, or the id is `MessageId.latest`.
+            InvalidMessageId: the id names a batch and not which message of it.
+            MessageIdNotFound: the topic does not hold the message.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer.
+        """
+        start = self.resolver.resolve(topic, message_id)
+        return message_id_after(self, self._admin_api(), topic, start, count)
+
+    def skip_messages(
+        self,
+        topic: str,
+        subscription: str,
+        count: int,
+        *,
+        unit: Unit = "message",
+        dry_run: bool = False,
+        progress: bool = False,
+    ) -> SkipResult:
+        """Skip messages that a subscription has not acknowledged: exactly so many, and none of them in part.
+
+        Args:
+            topic: a topic without partitions, or one partition.
+            subscription: must exist; with or without consumers, which stay connected.
+            count: how many; past the end, all there are.
+            unit: `message`, or `entry` as the broker's own skip counts.
+            dry_run: only find out where the cursor would go.
+            progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
+
+        Raises:
+            InvalidUse: the count or the unit is none.
+            SkipInsideMessage: that would be inside a message; it says which two counts are possible.
+            CursorMoved: somebody acknowledged between the plan and its execution.
+            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            AdminNotFound: no such topic or subscription.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
+        """
+        skipper = Skipper(self, self._admin_api(), topic, subscription, progress=progress)
+        return skipper.skip(count, unit, dry_run=dry_run)
+
+    def close(self) -> None:
+        """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
+        refuse_in_callback(self, "close")
+        with self._closing:  # a second caller, or the end of the program, waits for the first
+            if self._closed:
+                return
+            deadline = time.monotonic() + self.operation_timeout_seconds
+            try:
+                for producer in list(self._producers):
+                    with contextlib.suppress(pulsar.PulsarException):
+                        producer.finish(deadline)
+                self._keeper.close()
+                self._fetch_no_more()
+                with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
+                    self.inner.close()
+            finally:
+                self._closed = True
+                self._let_go()
+
+    def shutdown(self) -> None:
+        """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        self._closed = True
+        self._fetch_no_more()
+        self.inner.shutdown()
+        for producer in list(self._producers):
+            producer.forget()
+        self._let_go()
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse every use in this child process; the keeper's lock may have been held at the fork, for good."""
+        super().after_fork(refusal)
+        self._keeper = refusal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _replace(self, official: Any, ours: Any) -> None:
+        consumers = consumers_of(self)
+        consumers.remove(official)
+        consumers.append(ours)
+
+    def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
+        return super().create_reader(topic, start, start_message_id_inclusive=True)
+
+    def _admin_api(self) -> PulsarAdmin:
+        with self._admin_lock:
+            if self._admin is None:
+                self._admin = self._derived()
+            return self._admin
+
+    def _received_by(self) -> list[Consumer | Reader]:
+        """Give the consumers and readers that are open; the official ones among them are this library's own means."""
+        return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
+
+    def _fetch_no_more(self) -> None:
+        for one in self._received_by():
+            if isinstance(one, Consumer):
+                one._fetch_no_more()  # noqa: SLF001
+
+    def _let_go(self) -> None:
+        for one in self._received_by():
+            one._let_go()  # noqa: SLF001
+        self._close_admin()
+
+    def _close_admin(self) -> None:
+        with self._admin_lock:
+            if self._own_admin and self._admin is not None:
+                self._admin.close()
+                self._admin = None
+
+
+atexit.register(close_at_exit)

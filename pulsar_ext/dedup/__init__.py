@@ -1,0 +1,1 @@
+"""Effectively-once producers: sequence ids, and what a topic holds of a producer."""

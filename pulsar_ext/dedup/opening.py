@@ -1,0 +1,228 @@
+"""What is found out before an effectively-once producer sends anything: that the broker deduplicates, and from where.
+
+The broker tells a producer the highest id that was *pushed* under its name; what was pushed and not yet persisted may
+still be lost with the broker. So the topic must have no write pending when that number is read. And the number is not
+all: of a group of batches by key a part may be persisted above it, a message in chunks may be half written at it, and a
+name that was idle for long is forgotten, while its messages are still there.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import (
+    AdminError,
+    DeduplicationDisabled,
+    InvalidUse,
+    ProducerBroken,
+    ProducerForgotten,
+)
+from pulsar_ext.ids.topic_name import TopicName
+
+from .sequence_ids import Sequence, StoredEntry, persisted_above
+from .stored import is_whole, same_name, stored_entry, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsar_ext.admin import PulsarAdmin
+
+__all__ = ["Opening", "TrimmedGroupWarning", "check_deduplication_arguments", "open_surely"]
+_LOOKED_AT = 256
+_PATIENCE_SECONDS = 20.0
+_PAUSE_SECONDS = 0.05
+
+
+def check_deduplication_arguments(named: dict[str, Any]) -> None:
+    """Refuse what cannot be effectively once.
+
+    Raises:
+        InvalidUse: there is no producer name, the topic is not persistent, or batches by key are encrypted.
+    """
+    name = named["producer_name"]
+    if not isinstance(name, str) or not name:
+        raise InvalidUse(
+            "deduplication=True needs a producer_name, the same one after each restart: the broker remembers sequence "
+            "ids by it. Nothing was opened."
+        )
+    if named["batching_enabled"] and named["chunking_enabled"]:
+        raise InvalidUse("Batching and chunking of messages can't be enabled together.")
+    if isinstance(named["topic"], str) and TopicName.parse(named["topic"]).domain != "persistent":
+        raise InvalidUse(f"{named['topic']} is not persistent, so nothing on it can be deduplicated.")
+    first = named["initial_sequence_id"]
+    if first is not None and (isinstance(first, bool) or not isinstance(first, int) or first < -1):
+        raise InvalidUse(f"initial_sequence_id is {first!r}; it must be -1 or more.")
+
+
+class TrimmedGroupWarning(UserWarning):
+    """It cannot be proved that a producer of batches by key was not killed in the midst of a group."""
+
+
+class Opening:
+    """Finds out where a name stands on one topic without partitions, or on one partition.
+
+    Args:
+        admin: the admin API.
+        topic: the topic or partition.
+        name: the producer's name.
+        initial: as `initial_sequence_id`.
+        group: how many messages a group of batches by key may have, 0 where batches are not by key.
+        chunked: whether messages are sent in chunks.
+    """
+
+    def __init__(
+        self, admin: PulsarAdmin, topic: str, name: str, initial: int | None, group: int, *, chunked: bool
+    ) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._name = name
+        self._initial = -1 if initial is None else initial
+        self._group = group
+        self._chunked = chunked
+        self.half: int | None = None
+        """The id of a message in chunks that is half written, so that the broker takes it for persisted."""
+
+    def prove(self) -> None:
+        """Find out that the broker deduplicates the topic.
+
+        Raises:
+            DeduplicationDisabled: it does not.
+            AdminError: the admin API refused or did not answer.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            status = self._admin.stats(self._topic).deduplication_status
+            if status == "Enabled":
+                return
+            if status not in _COMING or time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE_SECONDS)
+        raise DeduplicationDisabled(
+            f"The broker does not deduplicate {self._topic}: its status there is {status}. Enable it for the namespace "
+            "(pulsar-admin namespaces set-deduplication --enable), for the topic, or for the broker with "
+            "brokerDeduplicationEnabled=true. Nothing was sent.",
+            topic=self._topic,
+            status=status,
+        )
+
+    def settle(self) -> None:
+        """Wait until the topic has no write pending, so that what was pushed is persisted or lost for good.
+
+        Raises:
+            ProducerBroken: writes stay pending.
+            AdminError: the admin API refused or did not answer.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while pending := self._admin.internal_stats(self._topic).raw.get("pendingAddEntriesCount", 0):
+            if time.monotonic() > deadline:
+                raise ProducerBroken(
+                    f"{self._topic} has had writes pending for {_PATIENCE_SECONDS:g} s ({pending} now), so that it is "
+                    f"not known what of the producer {self._name} is persisted. Nothing was sent; try again later.",
+                    last_published=None,
+                )
+            time.sleep(_PAUSE_SECONDS)
+
+    def sequence(self, published: int) -> Sequence:
+        """Give the name's sequence, whose number the broker says is `published`.
+
+        Raises:
+            ProducerForgotten: the broker has forgotten the name.
+            AdminError: the admin API refused or did not answer.
+        """
+        above: frozenset[int] = frozenset()
+        if published < 0:
+            self._check_fresh()
+        elif self._group:
+            above = persisted_above(published, self._own(published), self._group)
+        elif self._chunked and not is_whole(self._admin, self._topic, self._name, published, trimmed=True):
+            self.half = published
+            published -= 1
+        return Sequence(max(published, -1), above, first=self._initial + 1)
+
+    def chunk_bytes(self) -> int:
+        """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not tell."""
+        try:
+            return int(self._admin.broker_configuration().get("maxMessageSize", 0))
+        except (AdminError, ValueError):
+            return 0
+
+    def _own(self, published: int) -> Iterator[StoredEntry]:
+        stats = self._admin.internal_stats(self._topic)
+        known = False
+        for entry in tail(self._admin, self._topic, stats, payload=True):
+            if same_name(entry.producer_name, self._name):
+                known = True
+                yield stored_entry(entry)
+        if not known:
+            warnings.warn(
+                f"{self._topic} holds nothing of the producer {self._name} any more, whose last sequence id is "
+                f"{published}. If it was killed in the midst of a group of batches by key, and what was persisted of "
+                "the group has been trimmed since, those messages are stored again when they are sent again.",
+                TrimmedGroupWarning,
+                stacklevel=2,
+            )
+
+    def _check_fresh(self) -> None:
+        """Find out that the topic holds nothing of a name that the broker does not know."""
+        stats = self._admin.internal_stats(self._topic)
+        looked = 0
+        for entry in tail(self._admin, self._topic, stats):
+            half = self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1
+            if same_name(entry.producer_name, self._name) and not half:
+                raise self._forgotten(
+                    f"{self._topic} holds a message of it with sequence id {entry.sequence_id} at {entry.position}",
+                    entry.sequence_id,
+                )
+            looked += 1
+            if looked >= _LOOKED_AT:
+                break
+        if looked < stats.number_of_entries and self._initial >= 0:
+            raise self._forgotten(
+                f"initial_sequence_id={self._initial} says that it has sent messages, and none of them is in the last "
+                f"{looked} of {stats.number_of_entries} entries of {self._topic}",
+                self._initial,
+            )
+
+    def _forgotten(self, why: str, sequence_id: int) -> ProducerForgotten:
+        return ProducerForgotten(
+            f"The broker knows no sequence id of the producer {self._name}, yet {why}. A name that is idle for longer "
+            "than brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours by default) is forgotten, and the "
+            "broker would store its messages twice. Find the last one on the topic, and go on behind it with another "
+            "name.",
+            producer_name=self._name,
+            topic=self._topic,
+            sequence_id=sequence_id,
+        )
+
+
+_COMING = ("Initialized", "Recovering", "Enabling")
+
+
+def open_surely(
+    open_producer: Callable[[], Any], close: Callable[[Any], None], opening: Opening
+) -> tuple[Any, Sequence]:
+    """Open a producer so that its name's number is sure; close it again if it cannot be effectively once.
+
+    Args:
+        open_producer: opens an official producer of the name.
+        close: closes one.
+        opening: what to find out.
+
+    Raises:
+        DeduplicationDisabled, ProducerForgotten, AdminError: as told; it is closed, and nothing was sent.
+    """
+    # The first one takes the name over, so that no other producer pushes under it any more.
+    producer = open_producer()
+    try:
+        opening.prove()
+        opening.settle()
+    finally:
+        close(producer)
+    producer = open_producer()
+    try:
+        return producer, opening.sequence(producer.last_sequence_id())
+    except BaseException:
+        close(producer)
+        raise

@@ -1,0 +1,1 @@
+"""Value types: message ids, positions, topic names."""

@@ -1,0 +1,460 @@
+"""Message ids that behave: hashable, ordered as Java orders them, and whole for chunked messages.
+
+A chunked message is many entries on the topic. Its id names the last of them, and a seek to that entry alone loses
+the message; `ChunkMessageId` carries the first chunk as well. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
+`ChunkMessageIdImpl` (PIP-107).
+
+How much an id knows depends on where it came from, which `MessageId.origin` tells: an id handed out by a producer or a
+consumer, and the bytes of such an id, say whether their message is chunked. Bare numbers and text do not;
+`Client.resolve_message_id` finds that out.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pulsar_ext._native.handles import MessageIdDoor
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
+from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
+from pulsar_ext.errors import InvalidMessageId
+
+from .fields import bare, check_numbers, fields_of, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+__all__ = [
+    "ChunkMessageId",
+    "MessageId",
+    "Origin",
+    "from_inner",
+    "id_in_batch",
+    "id_of",
+    "ids_in_batch",
+    "is_chunked",
+    "plain_from_inner",
+]
+_FIRST_CHUNK_TAG = ord(":")
+_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
+_CANONICAL = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
+"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
+_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
+_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
+
+
+class Origin(enum.Enum):
+    """Where an id came from, and so how much it knows of its message."""
+
+    LIVE = "live"
+    """Handed out by a producer, a consumer or a reader: knows whether its message is chunked."""
+    BYTES = "bytes"
+    """Deserialized: knows it as well, if what was serialized did."""
+    NUMBERS = "numbers"
+    """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
+
+
+_LIVE, _BYTES = Origin.LIVE, Origin.BYTES
+_create = object.__new__
+
+
+class MessageId(MessageIdDoor):
+    """The id of one message; for a chunked message see `ChunkMessageId`.
+
+    Args:
+        partition: index of the partition, -1 on a topic without partitions.
+        ledger_id: the ledger, -1 only in `MessageId.earliest`.
+        entry_id: the entry in that ledger.
+        batch_index: index in the entry's batch, -1 for a message that is not in a batch.
+
+    Raises:
+        InvalidMessageId: a number is below -1 or does not fit (64 bits for ledger and entry, 32 for the others).
+    """
+
+    earliest: ClassVar[MessageId]
+    latest: ClassVar[MessageId]
+
+    __slots__ = ("_batch_size", "_data", "_order", "_topic", "origin")
+    _batch_size: int
+    _data: bytes | None
+    origin: Origin
+
+    def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
+        check_numbers(partition, ledger_id, entry_id, batch_index)
+        self.origin = Origin.NUMBERS
+        self._order: tuple[int, int, int, int] | None = (ledger_id, entry_id, partition, batch_index)
+        self._topic: str | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only where a slot is empty. Most ids are looked at or stored, and never handed to the C++ client: what
+        # it needs is made when it is asked for.
+        if name in ("inner", "_msg_id"):
+            self.inner = self._made()
+            return self.inner
+        if name == "_data":
+            self._data = None
+            return None
+        if name == "_batch_size":
+            return 0
+        if name == "_topic":
+            return None
+        if name == "origin":
+            return _LIVE
+        raise AttributeError(name)
+
+    def _made(self) -> Any:
+        if self._data is None and self._order is not None:
+            ledger_id, entry_id, partition, batch_index = self._order
+            if not self._batch_size:
+                return InnerMessageId(partition, ledger_id, entry_id, batch_index)
+            self._data = encode(MessageIdData(ledger_id, entry_id, partition, batch_index, batch_size=self._batch_size))
+        return deserialize_inner(self._data or b"")
+
+    @staticmethod
+    def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
+        """Read an id that `serialize()` of any client wrote.
+
+        Args:
+            message_id_bytes: the bytes.
+            topic: the topic (or partition) it belongs to, which consumers of several topics need.
+
+        Returns:
+            A `ChunkMessageId` if the bytes say that the message is chunked.
+
+        Raises:
+            InvalidMessageId: if they are not the bytes of a message id.
+        """
+        data = bytes(message_id_bytes) if isinstance(message_id_bytes, bytearray | memoryview) else message_id_bytes
+        message_id = _from_canonical(data) or _from_fields(decode(data), data, Origin.BYTES)
+        if topic is not None:
+            message_id.topic_name(topic)
+        return message_id
+
+    @staticmethod
+    def parse(text: str) -> MessageId:
+        """Read an id from text: `to_text()`, Java's `toString()`, the official `str()`, or a position `ledger:entry`.
+
+        Raises:
+            InvalidMessageId: if the text is none of these.
+        """
+        if not isinstance(text, str):
+            raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
+        parts = text.strip().split(";")
+        if len(parts) > 2:  # noqa: PLR2004  # first and last chunk
+            raise _unreadable(text)
+        ids = [_parse_one(part, text) for part in parts]
+        return ids[0] if len(ids) == 1 else ChunkMessageId(ids[0], ids[1])
+
+    @classmethod
+    def wrap(cls, msg_id: Any) -> MessageId:
+        """Wrap a C++ id, as the official `MessageId.wrap`; an id of ours is wrapped already.
+
+        A C++ id may be a topic's last one, which of a chunked message names the last chunk only, as bare numbers do.
+        """
+        if isinstance(msg_id, MessageId):
+            return msg_id
+        ours = from_inner(msg_id)
+        ours.origin = Origin.BYTES if isinstance(ours, ChunkMessageId) else Origin.NUMBERS
+        return ours
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> MessageId:
+        """Read what `to_dict()` wrote, for instance from JSON.
+
+        Raises:
+            InvalidMessageId: if a field is missing or is not a number.
+        """
+        numbers = fields_of(fields)
+        try:
+            origin = Origin(fields.get("origin", Origin.NUMBERS.value))
+        except ValueError as error:
+            raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
+        message_id = _from_fields(numbers, None, origin)
+        if fields.get("topic") is not None:
+            message_id.topic_name(fields["topic"])
+        return message_id
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the id as plain numbers and text that `json.dumps` takes and `from_dict` reads back."""
+        fields = decode(self.serialize())
+        out: dict[str, Any] = numbers(fields)
+        if fields.batch_size:
+            out["batch_size"] = fields.batch_size
+        if fields.first_chunk is not None:
+            out["first_chunk"] = numbers(fields.first_chunk)
+        if self._topic is not None:
+            out["topic"] = self._topic
+        out["origin"] = (Origin.BYTES if self.origin is Origin.LIVE else self.origin).value
+        return out
+
+    def to_text(self) -> str:
+        """Give Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
+        ledger_id, entry_id, partition, batch_index = self._key()
+        text = f"{ledger_id}:{entry_id}:{partition}"
+        return text if batch_index == -1 else f"{text}:{batch_index}"
+
+    def serialize(self) -> bytes:
+        """Give the bytes that every client of every language deserializes.
+
+        An id that was deserialized gives back the very bytes it came from, those of the Java client included.
+        """
+        data = self._data
+        if data is None:
+            inner = self.inner  # which may be made of bytes
+            data = self._data = self._data or bytes(inner.serialize())
+        return data
+
+    def ledger_id(self) -> int:
+        """Give the ledger, -1 in `MessageId.earliest`."""
+        return self._order[0] if self._order else self.inner.ledger_id()
+
+    def entry_id(self) -> int:
+        """Give the entry in its ledger."""
+        return self._order[1] if self._order else self.inner.entry_id()
+
+    def partition(self) -> int:
+        """Give the index of the partition, -1 on a topic without partitions."""
+        return self._order[2] if self._order else self.inner.partition()
+
+    def batch_index(self) -> int:
+        """Give the index in the entry's batch, -1 for a message that is not in a batch."""
+        return self._order[3] if self._order else self.inner.batch_index()
+
+    def topic_name(self, topic: str | None = None) -> str | None:
+        """Set the topic that the id belongs to (as on an official id), or read it.
+
+        Returns:
+            The topic, None if the id does not say.
+        """
+        if topic is not None:
+            self._topic = topic
+            self.inner.topic_name(topic)
+        return self._topic
+
+    def _key(self) -> tuple[int, int, int, int]:
+        if self._order is None:
+            inner = self.inner
+            self._order = (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+        return self._order
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MessageId):
+            if self._order and other._order:
+                return self._order == other._order
+            return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() == key
+
+    def __ne__(self, other: object) -> bool:
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: object) -> bool:
+        if isinstance(other, MessageId):
+            return (self._order or self._key()) < (other._order or other._key())
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() < key
+
+    def __le__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() <= key
+
+    def __gt__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() > key
+
+    def __ge__(self, other: object) -> bool:
+        key = _key_of(other)
+        return NotImplemented if key is None else self._key() >= key
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({self.to_text()!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        origin = Origin.BYTES if self.origin is Origin.LIVE else self.origin
+        return _restore, (self.serialize(), self._topic, origin)
+
+
+class ChunkMessageId(MessageId):
+    """The id of a chunked message: its first and its last chunk.
+
+    It compares, hashes and counts as the id of its last chunk. A seek or an inclusive start goes to its first.
+
+    Args:
+        first: the id of the first chunk.
+        last: the id of the last chunk.
+
+    Raises:
+        InvalidMessageId: the two are of different partitions, out of order, or of a batch.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, first: MessageId, last: MessageId) -> None:
+        one, two = decode(first.serialize()), decode(last.serialize())
+        if one.first_chunk or two.first_chunk or one.batch_index != -1 or two.batch_index != -1:
+            raise InvalidMessageId(f"A chunk is neither chunked nor in a batch itself: {first!r}, {last!r}.")
+        if one.partition != two.partition or (one.ledger_id, one.entry_id) > (two.ledger_id, two.entry_id):
+            raise InvalidMessageId(f"{first!r} cannot be the first chunk of a message that ends at {last!r}.")
+        super().__init__(two.partition, two.ledger_id, two.entry_id)
+        self._data = encode(MessageIdData(two.ledger_id, two.entry_id, two.partition, first_chunk=bare(one)))
+        self.inner = deserialize_inner(self._data)
+        self.origin = Origin.BYTES
+
+    def first_chunk_message_id(self) -> MessageId:
+        """Give the id of the first chunk, Java's `getFirstChunkMessageId()`."""
+        first = decode(self.serialize()).first_chunk
+        assert first is not None  # noqa: S101  # what makes it a ChunkMessageId
+        return self._chunk(first.ledger_id, first.entry_id)
+
+    def last_chunk_message_id(self) -> MessageId:
+        """Give the id of the last chunk as a plain id, Java's `getLastChunkMessageId()`."""
+        return self._chunk(self.ledger_id(), self.entry_id())
+
+    def to_text(self) -> str:
+        """Give Java's `toString()`: the first chunk, a semicolon, the last chunk."""
+        return f"{self.first_chunk_message_id().to_text()};{super().to_text()}"
+
+    def _chunk(self, ledger_id: int, entry_id: int) -> MessageId:
+        chunk = MessageId(self.partition(), ledger_id, entry_id)
+        if self._topic is not None:
+            chunk.topic_name(self._topic)
+        return chunk
+
+
+def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
+    """Wrap a C++ id that a producer, a consumer or a reader gave.
+
+    Only its serialized form tells whether it is chunked, so that is made at once and kept.
+
+    Args:
+        inner: the C++ id.
+        topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
+    """
+    data = inner.serialize()
+    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+        chunked = _new(ChunkMessageId, inner, data, _LIVE)
+        if topic is not None:
+            chunked._topic = topic()  # noqa: SLF001  # this module's own class
+        return chunked
+    return _new(MessageId, inner, data, _LIVE)
+
+
+def id_of(message: Any) -> MessageId:
+    """Give the id of a C++ message, as `from_inner` does; written out, for it runs for nearly every message."""
+    inner = message.message_id()
+    data = inner.serialize()
+    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+        return from_inner(inner, message.topic_name)
+    message_id = _create(MessageId)
+    message_id.inner = inner
+    message_id.origin = _LIVE
+    message_id._data = data  # noqa: SLF001  # this module's own class
+    message_id._order = message_id._topic = None  # noqa: SLF001
+    return message_id
+
+
+def plain_from_inner(inner: Any) -> MessageId:
+    """Wrap a C++ id that cannot be chunked."""
+    return _new(MessageId, inner, None, _LIVE)
+
+
+def id_in_batch(order: tuple[int, int, int, int], batch_size: int) -> MessageId:
+    """Make the id of a message of a batch from its ledger, entry, partition and batch index.
+
+    Its C++ id is made when something asks for it: most senders only look at the result.
+    """
+    message_id = _create(MessageId)
+    message_id._order = order  # noqa: SLF001  # this module's own class
+    message_id._batch_size = batch_size  # noqa: SLF001
+    return message_id
+
+
+def ids_in_batch(place: tuple[int, int, int], batch_size: int) -> Iterator[MessageId]:
+    """Make the ids of a batch's messages, one after the other, from its ledger, entry and partition."""
+    ledger_id, entry_id, partition = place
+    for index in range(batch_size):
+        message_id = _create(MessageId)  # as id_in_batch, written out: this runs for every message that is sent
+        message_id._order = (ledger_id, entry_id, partition, index)  # noqa: SLF001
+        message_id._batch_size = batch_size  # noqa: SLF001
+        yield message_id
+
+
+def is_chunked(data: bytes) -> bool:
+    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
+    at = data.find(b":", 2) if _FIRST_CHUNK_TAG in data else -1
+    while at >= 0:
+        if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
+            return decode(data).first_chunk is not None
+        at = data.find(b":", at + 1)
+    return False
+
+
+def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -> MessageId:
+    message_id = cls.__new__(cls)
+    message_id.inner = inner
+    message_id.origin = origin
+    message_id._data = data  # noqa: SLF001  # this module's own class
+    message_id._order = message_id._topic = None  # noqa: SLF001
+    return message_id
+
+
+def _from_canonical(data: bytes) -> MessageId | None:
+    """Read bytes that are just what the C++ client would write: nearly all, and fast."""
+    # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
+    if not isinstance(data, bytes) or _CANONICAL.fullmatch(data) is None:
+        return None
+    message_id = _create(MessageId)
+    message_id.origin = _BYTES
+    message_id._data = data  # noqa: SLF001
+    message_id._order = message_id._topic = None  # noqa: SLF001
+    return message_id
+
+
+def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
+    for one in (fields, fields.first_chunk):
+        if one is not None:
+            check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+    if fields.batch_size < 0:
+        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")
+    cls = MessageId if fields.first_chunk is None else ChunkMessageId
+    octets = encode(fields) if data is None else data
+    return _new(cls, deserialize_inner(octets), octets, origin)
+
+
+def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
+    message_id = MessageId.deserialize(data, topic)
+    message_id.origin = origin
+    return message_id
+
+
+def _key_of(other: object) -> tuple[int, int, int, int] | None:
+    if isinstance(other, MessageId):
+        return other._key()  # noqa: SLF001
+    inner = inner_id_of(other)
+    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
+
+
+def _parse_one(part: str, text: str) -> MessageId:
+    match = _JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part)
+    if match is None:
+        raise _unreadable(text)
+    ledger_id, entry_id, partition, batch_index = (-1 if number is None else int(number) for number in match.groups())
+    return MessageId(partition, ledger_id, entry_id, batch_index)
+
+
+def _unreadable(text: str) -> InvalidMessageId:
+    shown = text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004  # enough to recognise it
+    return InvalidMessageId(
+        f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', 'ledger:entry:partition:batch_index' "
+        "and, for a chunked message, 'first;last'."
+    )
+
+
+MessageId.earliest = from_inner(InnerMessageId.earliest)
+MessageId.latest = from_inner(InnerMessageId.latest)

@@ -1,0 +1,122 @@
+"""Whether a topic's batches let the broker share it among readers: look at some of them, through the admin API.
+
+The broker counts entries and messages of the backlog, up to a limit of its own (10,000 entries by default). If it
+counted all and they are as many, there is no batch to divide. Otherwise some entries, spread over the topic, are taken
+apart.
+"""
+
+from __future__ import annotations
+
+import bisect
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from pulsar_ext._wire.batch_payload import batch_metadata
+from pulsar_ext.errors import AdminError, AdminNotFound
+from pulsar_ext.ids.topic_name import TopicName
+
+from .hashing import key_slot, sticky_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pulsar_ext.admin import InternalStats, PulsarAdmin
+
+    from .hash_ranges import KeyHashRanges
+
+__all__ = ["batch_slots", "look_at_batches"]
+
+_LOOKED_AT = 64
+_KEY, _IS_BASE64, _ORDERING_KEY, _SEQUENCE_ID = 2, 6, 7, 8
+
+
+def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | None:
+    """Compute the slot of each message of a batch; None if this is no batch of that size, as an encrypted one."""
+    slots = []
+    for message in batch_metadata(payload, size) or ():
+        key, ordering, sequence_id = (message.get(field) for field in (_KEY, _ORDERING_KEY, _SEQUENCE_ID))
+        if isinstance(key, int) or isinstance(ordering, int) or isinstance(sequence_id, bytes):
+            return None
+        try:
+            resolved = sticky_key(
+                None if key is None else key.decode(),
+                ordering_key=ordering,
+                is_base64=bool(message.get(_IS_BASE64)),
+                producer_name=producer_name,
+                sequence_id=sequence_id or 0,
+            )
+        except ValueError:
+            return None
+        slots.append(key_slot(resolved))
+    return slots or None
+
+
+def look_at_batches(
+    admin: PulsarAdmin, topic: str, subscription: str, parts: Sequence[KeyHashRanges]
+) -> tuple[bool, str]:
+    """Find out whether each batch belongs to one part of the slots.
+
+    Args:
+        admin: the admin API.
+        topic: with or without partitions.
+        subscription: whose backlog is what will be read.
+        parts: the slots of each reader.
+
+    Returns:
+        Whether the broker can filter, and why, in a sentence.
+    """
+    name = TopicName.parse(topic)
+    try:
+        topics = [name.partition(index) for index in range(admin.partitions(name))] or [name]
+        backlogs = [admin.analyze_backlog(each, subscription) for each in topics]
+        entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
+        aborted = any(one.aborted for one in backlogs)
+        if not entries:
+            return False, "there is nothing to read yet, so nothing tells how producers make their batches"
+        if entries == messages and not aborted:
+            return True, f"none of the {entries:,} entries is a batch of several messages"
+        looked = 0
+        for each in topics:
+            for ledger_id, entry_id in _spread(admin.internal_stats(each), _LOOKED_AT // len(topics) + 1):
+                why = _objection(admin, str(each), ledger_id, entry_id, parts)
+                if why is not None:
+                    return False, why
+                looked += 1
+    except AdminError as error:
+        return False, f"the admin API could not tell how the batches are made: {error}"
+    return True, (
+        f"each of {looked} entries looked at, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
+        "a batch that does not would raise MisroutedMessage"
+    )
+
+
+def _objection(
+    admin: PulsarAdmin, topic: str, ledger_id: int, entry_id: int, parts: Sequence[KeyHashRanges]
+) -> str | None:
+    try:
+        entry = admin.entry(topic, ledger_id, entry_id, payload=True)
+    except AdminNotFound:
+        return None  # trimmed, so it will not be read either
+    if entry.num_messages_in_batch in (None, 1):
+        return None
+    size = entry.num_messages_in_batch or 0
+    slots = None if entry.encrypted else batch_slots(entry.payload or b"", size, entry.producer_name)
+    if slots is None:
+        return f"entry {ledger_id}:{entry_id} is a batch that cannot be looked into"
+    owners = {index for slot in set(slots) for index, part in enumerate(parts) if part.contains(slot)}
+    if len(owners) > 1:
+        return f"entry {ledger_id}:{entry_id} is a batch of {size} messages that belong to {len(owners)} readers"
+    return None
+
+
+def _spread(stats: InternalStats, count: int) -> Iterator[tuple[int, int]]:
+    """Give entries spread evenly over a topic's ledgers, the first and the last among them."""
+    sizes = [one.entries for one in stats.ledgers]
+    if sizes:
+        sizes[-1] = stats.current_ledger_entries
+    sums = list(accumulate(sizes, initial=0))
+    total = sums[-1]
+    picked = {round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)} if total else set()
+    for index in sorted(picked):
+        at = bisect.bisect_right(sums, index) - 1
+        yield stats.ledgers[at].ledger_id, index - sums[at]

@@ -1,0 +1,247 @@
+"""`client.new_reader()` and `client.new_consumer()`: the way that the Java API has taught to ask for key ranges.
+
+    client.new_reader().topic(t).start_message_id(id).key_hash_range(KeyHashRange(0, 10000)).create()
+
+Mirrors Java's `ReaderBuilder` and `ConsumerBuilder`. Every method gives the builder back; nothing is opened, and
+nothing is validated that needs a broker, before the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from pulsar_ext.errors import AdminError, InvalidUse, SlotsNotCovered
+
+from .consumer import check_on_misrouted, open_range_consumer
+from .coverage import UncoveredSlotsWarning, demand_cover, had_subscription
+from .hash_ranges import as_ranges
+from .policy import check_key_shared, sticky_ranges_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.client.client import Client
+    from pulsar_ext.consumer import Consumer
+    from pulsar_ext.reader import Reader
+
+    from .consumer import OnMisrouted
+    from .hash_ranges import KeyHashRange, KeyHashRanges
+    from .key_encoding import KeyFormsMode
+
+__all__ = ["ConsumerBuilder", "ReaderBuilder"]
+
+
+class ReaderBuilder:
+    """Builds a reader; made by `Client.new_reader()`.
+
+    Args:
+        client: opens the reader.
+        schema: of its messages; bytes by default.
+    """
+
+    def __init__(self, client: Client, schema: Any = None) -> None:
+        self._client = client
+        self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
+
+    def topic(self, topic: str) -> Self:
+        """Set the topic, with or without partitions; it must exist if the reader has key ranges."""
+        return self.load_conf(topic=topic)
+
+    def start_message_id(self, start_message_id: Any) -> Self:
+        """Set where to start: any message id, `MessageId.earliest` or `MessageId.latest`."""
+        return self.load_conf(start_message_id=start_message_id)
+
+    def start_message_id_inclusive(self) -> Self:
+        """Read the message of the start id too."""
+        return self.load_conf(start_message_id_inclusive=True)
+
+    def key_hash_range(self, *ranges: KeyHashRange | tuple[int, int] | str) -> Self:
+        """Read only the messages whose key slots are in these ranges, each by its own key.
+
+        Raises:
+            InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+        """
+        found: KeyHashRanges = as_ranges(ranges)
+        return self.load_conf(key_hash_ranges=found)
+
+    def key_forms(self, mode: KeyFormsMode) -> Self:
+        """Set how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`."""
+        return self.load_conf(key_forms=mode)
+
+    def reader_name(self, name: str) -> Self:
+        """Set the reader's name."""
+        return self.load_conf(reader_name=name)
+
+    def reader_listener(self, listener: Callable[[Any, Any], object]) -> Self:
+        """Have each message handed to a listener, which gets the reader and the message."""
+        return self.load_conf(reader_listener=listener)
+
+    def receiver_queue_size(self, size: int) -> Self:
+        """Set how many messages wait in the client."""
+        return self.load_conf(receiver_queue_size=size)
+
+    def read_compacted(self, read_compacted: bool = True) -> Self:
+        """Read the topic as compacted, the last message of each key."""
+        return self.load_conf(is_read_compacted=read_compacted)
+
+    def load_conf(self, **options: Any) -> Self:
+        """Set any arguments of `Client.create_reader` by name."""
+        self._options.update(options)
+        return self
+
+    def create(self) -> Reader:
+        """Open the reader.
+
+        Raises:
+            InvalidUse: the topic or the start is missing; nothing was opened.
+            NoSuchTopic: the reader has key ranges and there is no such topic; nothing was opened.
+        """
+        for name in ("topic", "start_message_id"):
+            if name not in self._options:
+                raise InvalidUse(f"{name} must be set on the reader builder: call .{name}(…) before .create().")
+        return self._client.create_reader(**self._options)
+
+
+class ConsumerBuilder:
+    """Builds a consumer; made by `Client.new_consumer()`.
+
+    Args:
+        client: subscribes.
+        schema: of the messages; bytes by default.
+    """
+
+    def __init__(self, client: Client, schema: Any = None) -> None:
+        self._client = client
+        self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
+        self._on_misrouted: OnMisrouted = "deliver"
+        self._key_forms: KeyFormsMode = "auto"
+        self._must_cover = False
+        self._wait_seconds = 0.0
+
+    def topic(self, *topics: str) -> Self:
+        """Set the topic, or several."""
+        return self.load_conf(topic=topics[0] if len(topics) == 1 else list(topics))
+
+    def subscription_name(self, name: str) -> Self:
+        """Set the subscription's name."""
+        return self.load_conf(subscription_name=name)
+
+    def subscription_type(self, consumer_type: Any) -> Self:
+        """Set the type; with a key-shared policy it is Key_Shared, otherwise Exclusive by default."""
+        return self.load_conf(consumer_type=consumer_type)
+
+    def subscription_initial_position(self, position: Any) -> Self:
+        """Set where a new subscription begins: `InitialPosition.Earliest` or `Latest`."""
+        return self.load_conf(initial_position=position)
+
+    def consumer_name(self, name: str) -> Self:
+        """Set the consumer's name."""
+        return self.load_conf(consumer_name=name)
+
+    def receiver_queue_size(self, size: int) -> Self:
+        """Set how many messages wait in the client."""
+        return self.load_conf(receiver_queue_size=size)
+
+    def message_listener(self, listener: Callable[[Any, Any], object]) -> Self:
+        """Have each message handed to a listener, which gets the consumer and the message."""
+        return self.load_conf(message_listener=listener)
+
+    def key_shared_policy(self, policy: Any) -> Self:
+        """Set how the slots are shared: a `KeySharedPolicy`, or the official `ConsumerKeySharedPolicy`."""
+        return self.load_conf(key_shared_policy=policy)
+
+    def require_full_cover(self, required: bool = True, *, wait_seconds: float = 0.0) -> Self:
+        """Make it an error, not a warning, if the subscription's consumers do not cover every slot once.
+
+        Args:
+            required: False warns, as without this call.
+            wait_seconds: how long to wait for the other consumers.
+        """
+        self._must_cover, self._wait_seconds = required, wait_seconds
+        return self
+
+    def on_misrouted(self, action: OnMisrouted) -> Self:
+        """Choose what becomes of a message of another consumer's slot, which a batch of mixed keys brings.
+
+        Args:
+            action: "deliver" it, after one warning; "raise" `MisroutedMessage`, which has the message; or a function
+                that gets the message instead, to hand it to the right consumer and acknowledge it.
+        """
+        check_on_misrouted(action, listens=False)
+        self._on_misrouted = action
+        return self
+
+    def key_forms(self, mode: KeyFormsMode) -> Self:
+        """Set how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`."""
+        self._key_forms = mode
+        return self
+
+    def load_conf(self, **options: Any) -> Self:
+        """Set any arguments of `Client.subscribe` by name."""
+        self._options.update(options)
+        return self
+
+    def subscribe(self) -> Consumer:
+        """Subscribe, then check over the admin API that every slot has a consumer.
+
+        Without an admin API that check is left out, unless it is required.
+
+        Raises:
+            InvalidUse: the topic or the subscription's name is missing, or the type does not go with the policy;
+                nothing was opened.
+            InvalidKeyHashRange: the policy's ranges are not valid; nothing was opened.
+            SlotsNotCovered: not every slot has one consumer and that is required. The consumer is closed again, and a
+                subscription that it made is deleted.
+            pulsar.ConsumerAssignError: another consumer of the subscription has some of these slots.
+        """
+        options = dict(self._options)
+        for name in ("topic", "subscription_name"):
+            if name not in options:
+                raise InvalidUse(f"{name} must be set on the consumer builder: call .{name}(…) before .subscribe().")
+        policy = options.get("key_shared_policy")
+        if policy is not None:
+            options.setdefault("consumer_type", pulsar.ConsumerType.KeyShared)
+        ranges = sticky_ranges_of(policy)
+        check_key_shared(policy, options.get("consumer_type"))
+        if ranges is None and not self._must_cover:
+            return self._client.subscribe(**options)
+        topics = [options["topic"]] if isinstance(options["topic"], str) else options["topic"]
+        if not isinstance(topics, list):
+            raise InvalidUse("The cover of a pattern's topics cannot be checked: name the topics.")
+        made = self._must_cover and not any(
+            had_subscription(self._client._admin_api(), topic, options["subscription_name"])  # noqa: SLF001
+            for topic in topics
+        )
+        if ranges is None:
+            consumer = self._client.subscribe(**options)
+        else:
+            consumer = open_range_consumer(self._client, options, ranges, self._on_misrouted, self._key_forms)
+        try:
+            self._check_cover(topics, options["subscription_name"])
+        except BaseException:
+            consumer.close()
+            if made:
+                self._delete(topics, options["subscription_name"])
+            raise
+        return consumer
+
+    def _check_cover(self, topics: list[str], subscription: str) -> None:
+        admin = self._client._admin_api()  # noqa: SLF001  # the client's own part
+        if self._must_cover:
+            demand_cover(admin, topics, subscription, self._wait_seconds)
+            return
+        try:
+            demand_cover(admin, topics, subscription)
+        except SlotsNotCovered as error:
+            warnings.warn(str(error), UncoveredSlotsWarning, stacklevel=3)
+        except AdminError:
+            return
+
+    def _delete(self, topics: list[str], subscription: str) -> None:
+        for topic in topics:
+            with contextlib.suppress(AdminError):
+                self._client._admin_api().delete_subscription(topic, subscription)  # noqa: SLF001

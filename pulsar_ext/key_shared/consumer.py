@@ -1,0 +1,171 @@
+"""Sticky Key_Shared consumers that notice a message which is none of theirs; made by `Client.new_consumer()`.
+
+The broker gives a batch to the consumer whose ranges hold the key of the batch's first message, so a batch that mixes
+keys brings messages of other consumers' slots. Here each message of a batch is judged by its own key.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.handles import consumers_of
+from pulsar_ext.consumer import Consumer
+from pulsar_ext.errors import InvalidUse, MisroutedMessage
+from pulsar_ext.ids.message_id import from_inner
+from pulsar_ext.message import Message
+from pulsar_ext.receive.filter import Filtered
+
+from .key_encoding import KeyForms
+from .slot_filter import SlotFilter, take_over
+
+if TYPE_CHECKING:
+    from pulsar_ext.client.client import Client
+
+    from .hash_ranges import KeyHashRanges
+    from .key_encoding import KeyFormsMode
+
+__all__ = ["MisroutedMessageWarning", "OnMisrouted", "RangeConsumer", "check_on_misrouted", "open_range_consumer"]
+
+OnMisrouted = Literal["deliver", "raise"] | Callable[[Message], object]
+"""What to do with a message of another consumer's slot: deliver it, raise, or give it to a function instead."""
+
+_log = logging.getLogger("pulsar_ext.keys")
+
+
+class MisroutedMessageWarning(UserWarning):
+    """A consumer got a message of another consumer's slot, because producers send batches that mix keys."""
+
+
+class _Judge(SlotFilter):
+    """Whether a C++ message is the consumer's own; one that came alone is, for the broker chose by its key."""
+
+    __slots__ = ()
+
+    def _decide(self, inner: Any) -> bool:
+        return inner.message_id().batch_index() < 0 or super()._decide(inner)
+
+
+class RangeConsumer(Consumer):
+    """A `Consumer` of some slots, `key_hash_ranges`, that counts messages of other slots in `misrouted`."""
+
+    __slots__ = ("_filter", "_judge", "_on_misrouted", "key_hash_ranges", "misrouted")
+
+    key_hash_ranges: KeyHashRanges
+    misrouted: int
+
+    @classmethod
+    def _of_plain(cls, plain: Consumer, judge: SlotFilter, on_misrouted: OnMisrouted) -> Self:
+        """Take over a consumer; it is not used afterwards."""
+        self = take_over(cls, plain)
+        self.key_hash_ranges = judge.ranges
+        self.misrouted = 0
+        self._judge = judge
+        self._on_misrouted = on_misrouted
+        self._filter = Filtered(self._source, self._receive_call, self._wanted)
+        self._receive_through(self._filter)
+        self._number_no_more()
+        refuse_after_fork(self)
+        return self
+
+    def batch_receive(self) -> list[Message]:
+        """Receive several messages at once, as many as the `batch_receive_policy` says.
+
+        Raises:
+            MisroutedMessage: the first of them is of another slot, and `on_misrouted("raise")` was chosen. What came
+                after it waits for the next receive.
+        """
+        if not self._filter.holds_unseen:
+            self._filter.put_back(message.inner for message in super().batch_receive())
+        found, error = self._filter.drain()
+        if error is not None and not found:
+            raise error
+        if isinstance(error, MisroutedMessage):
+            # It waits for the next receive, which counts it again.
+            self.misrouted -= 1
+            self._filter.put_back([error.misrouted.inner])
+        return [self._message_of(inner) for inner in found]
+
+    def _wanted(self, inner: Any) -> bool:
+        if self._judge(inner):
+            return True
+        slot = self._judge.slot(inner)
+        message = self._message_of(inner)
+        if callable(self._on_misrouted):
+            self._on_misrouted(message)
+            self.misrouted += 1
+            return False
+        self.misrouted += 1
+        text = (
+            f"Message {from_inner(inner.message_id()).to_text()} is in slot {slot}, which is none of this consumer's "
+            f"({self.key_hash_ranges}): it came in a batch that mixes keys. Producers for Key_Shared consumers need "
+            "batching_type=BatchingType.KeyBased, or no batching."
+        )
+        if self._on_misrouted == "raise":
+            error = MisroutedMessage(text, slot=slot, message_id=from_inner(inner.message_id()).to_text())
+            error.misrouted = message
+            raise error
+        if self.misrouted == 1:
+            warnings.warn(f"{text} It is delivered.", MisroutedMessageWarning, stacklevel=4)
+        return True
+
+
+def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
+    """Refuse what cannot be done with a misrouted message.
+
+    Raises:
+        InvalidUse: it is neither "deliver", "raise" nor a function, or "raise" where a listener receives.
+    """
+    if on_misrouted not in ("deliver", "raise") and not callable(on_misrouted):
+        raise InvalidUse(f"on_misrouted is 'deliver', 'raise' or a function of the message, not {on_misrouted!r}.")
+    if on_misrouted == "raise" and listens:
+        raise InvalidUse("A listener has nobody to raise to: give on_misrouted() a function, which gets the message.")
+
+
+def open_range_consumer(
+    client: Client,
+    options: dict[str, Any],
+    ranges: KeyHashRanges,
+    on_misrouted: OnMisrouted,
+    key_forms: KeyFormsMode,
+) -> Consumer:
+    """Subscribe with `options`, the arguments of `Client.subscribe`, and judge what comes.
+
+    Raises:
+        InvalidUse: as `check_on_misrouted`; nothing was opened.
+    """
+    listener = options.get("message_listener")
+    check_on_misrouted(on_misrouted, listens=listener is not None)
+    judge = _Judge(ranges, KeyForms(client._admin_api, key_forms))  # noqa: SLF001  # the client's own part
+    if listener is not None:
+        options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
+    plain = client.subscribe(**options)
+    if listener is not None:
+        return plain
+    consumer = RangeConsumer._of_plain(plain, judge, on_misrouted)  # noqa: SLF001  # this module's own class
+    consumers = consumers_of(client)
+    consumers[consumers.index(plain)] = consumer
+    return consumer
+
+
+def _judged(
+    listener: Callable[[Any, Any], object], judge: SlotFilter, on_misrouted: OnMisrouted
+) -> Callable[[Any, Any], object]:
+    told = False
+
+    def listen(consumer: Any, message: Message) -> None:
+        nonlocal told
+        if judge(message.inner):
+            listener(consumer, message)
+        elif callable(on_misrouted):
+            on_misrouted(message)
+        else:
+            if not told:
+                told = True
+                _log.warning("A listener got a message of another consumer's slot, from a batch that mixes keys.")
+            listener(consumer, message)
+
+    return listen

@@ -1,0 +1,150 @@
+"""Whether the consumers of a Key_Shared subscription cover every slot once.
+
+A slot that no sticky consumer covers stalls the whole subscription: the broker keeps that slot's messages, and at the
+limit of what it keeps it stops reading for everybody. The admin API shows each consumer's ranges.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, SlotsNotCovered
+from pulsar_ext.ids.topic_name import TopicName
+
+from .hash_ranges import KeyHashRange, KeyHashRanges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.admin._models import SubscriptionStats
+
+__all__ = ["KeyCover", "UncoveredSlotsWarning", "demand_cover", "had_subscription", "key_cover"]
+
+_PAUSE_SECONDS = 0.1
+_NEVER = KeyHashRanges([KeyHashRange(0, 0)])
+"""The broker gives no key slot 0, and leaves it out where it splits the slots itself."""
+
+
+class UncoveredSlotsWarning(UserWarning):
+    """Slots of a Key_Shared subscription have no consumer, which stalls the consumers that there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCover:
+    """Who covers which slots of one topic's, or one partition's, subscription.
+
+    Args:
+        topic: the topic's full name.
+        subscription: the subscription's name.
+        mode: the broker's word for how slots are shared, `STICKY` or `AUTO_SPLIT`; empty without consumers.
+        consumers: each consumer's name and slots.
+        uncovered: slots of no consumer; slot 0, which no key has, is not among them.
+        overlapping: slots of more than one.
+    """
+
+    topic: str
+    subscription: str
+    mode: str
+    consumers: tuple[tuple[str, KeyHashRanges], ...]
+    uncovered: KeyHashRanges
+    overlapping: KeyHashRanges
+
+    @classmethod
+    def of(
+        cls, topic: str, subscription: str, consumers: Iterable[tuple[str, KeyHashRanges]], mode: str = "STICKY"
+    ) -> KeyCover:
+        """Compute the cover from each consumer's slots."""
+        named = tuple(consumers)
+        covered = overlapping = KeyHashRanges.empty()
+        for _, ranges in named:
+            overlapping |= covered & ranges
+            covered |= ranges
+        return cls(topic, subscription, mode, named, (covered | _NEVER).complement(), overlapping)
+
+    @property
+    def covered(self) -> KeyHashRanges:
+        """The slots of at least one consumer."""
+        covered = KeyHashRanges.empty()
+        for _, ranges in self.consumers:
+            covered |= ranges
+        return covered
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every slot has one consumer."""
+        return self.uncovered.is_empty and self.overlapping.is_empty
+
+    def __str__(self) -> str:
+        faults = [
+            f"{ranges.slots} slots {what} ({ranges})"
+            for what, ranges in (("uncovered", self.uncovered), ("overlapping", self.overlapping))
+            if not ranges.is_empty
+        ]
+        count = len(self.consumers)
+        return (
+            f"{self.subscription} on {self.topic}, {count} consumers: {'; '.join(faults) or 'every slot covered once'}"
+        )
+
+
+def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCover]:
+    """Ask the broker who covers which slots: one answer for a topic, one a partition for a partitioned one.
+
+    Raises:
+        AdminNotFound: no such topic, or no such subscription.
+        InvalidUse: the subscription is not Key_Shared.
+    """
+    name = TopicName.parse(topic)
+    topics = [str(name.partition(index)) for index in range(admin.partitions(name))] or [str(name)]
+    covers = []
+    for each in topics:
+        found = admin.stats(each).subscriptions.get(subscription)
+        if found is None:
+            raise AdminNotFound(
+                f"There is no subscription {subscription!r} on {each}.", status=404, reason="Subscription not found"
+            )
+        if found.type not in ("Key_Shared", "", "None"):
+            raise InvalidUse(f"Subscription {subscription!r} on {each} is {found.type}: only Key_Shared shares slots.")
+        covers.append(KeyCover.of(each, subscription, _consumers(found), found.raw.get("keySharedMode") or ""))
+    return covers
+
+
+def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, wait_seconds: float = 0.0) -> None:
+    """Wait until every slot of a subscription has one consumer.
+
+    Raises:
+        SlotsNotCovered: it did not come to that in time.
+        AdminError: the admin API does not answer.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        faults = [cover for topic in topics for cover in key_cover(admin, topic, subscription) if not cover.is_exact]
+        if not faults:
+            return
+        if time.monotonic() >= deadline:
+            raise SlotsNotCovered(
+                f"{'; '.join(map(str, faults))}. Uncovered slots stall every consumer of the subscription; start "
+                "consumers for them, or use KeySharedPolicy.auto_split_hash_range().",
+                uncovered=faults[0].uncovered,
+                overlapping=faults[0].overlapping,
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
+    """Whether the subscription exists already; taken to exist if nobody can tell."""
+    try:
+        return subscription in admin.subscriptions(topic)
+    except AdminNotFound:
+        return False
+    except AdminError:
+        return True
+
+
+def _consumers(stats: SubscriptionStats) -> Iterable[tuple[str, KeyHashRanges]]:
+    for consumer in stats.raw.get("consumers") or ():
+        ranges = [(start, end) for start, end in consumer.get("keyHashRangeArrays") or ()]
+        texts: list[Any] = ranges or consumer.get("keyHashRanges") or []
+        yield consumer.get("consumerName", ""), KeyHashRanges(texts) if texts else KeyHashRanges.empty()

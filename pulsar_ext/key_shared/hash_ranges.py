@@ -1,0 +1,285 @@
+"""Key slots and ranges of slots, as the broker computes them (pure).
+
+The broker hashes the key of a message to one of 65,536 slots, and a key range, of a reader or of a sticky Key_Shared
+consumer, is a range of slots. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash`, `Commands.resolveStickyKey`,
+`org.apache.pulsar.client.api.Range` and `KeySharedPolicy`. `key_slots`, for arrays of keys, needs numpy.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Self
+
+from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
+
+from .hashing import LAST, SLOTS, key_slot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+__all__ = ["ALL", "KeyHashRange", "KeyHashRanges", "RangesLike", "as_ranges", "check_parts"]
+_RANGE = re.compile(r"\s*\[?\s*(-?\d{1,9})\s*[-,]\s*(-?\d{1,9})\s*\]?\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyHashRange:
+    """A range of slots, both ends included; mirrors Java's `Range`.
+
+    Args:
+        start: the first slot, 0 or more.
+        end: the last slot, 65,535 or less.
+
+    Raises:
+        InvalidKeyHashRange: the end lies before the start, or a slot is none.
+    """
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        for slot in (self.start, self.end):
+            if isinstance(slot, bool) or not isinstance(slot, int):
+                raise InvalidKeyHashRange(f"A slot is an int from 0 to {LAST}, not {slot!r}.")
+        if self.end < self.start:
+            raise InvalidKeyHashRange(
+                f"Range end must >= range start, but the range is [{self.start}, {self.end}]; a range that goes round "
+                f"the end is written as two: [{self.start}, {LAST}] and [0, {self.end}]."
+            )
+        if self.start < 0 or self.end > LAST:
+            raise InvalidKeyHashRange(
+                f"Ranges must be [0, {LAST}] but provided range is [{self.start}, {self.end}]; both ends are included."
+            )
+
+    @classmethod
+    def of(cls, start: int, end: int) -> Self:
+        """Make a range, as Java's `Range.of`."""
+        return cls(start, end)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `0-10000`, or Java's `[0, 10000]`.
+
+        Raises:
+            InvalidKeyHashRange: the text is neither, or the range is not valid.
+        """
+        match = _RANGE.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise InvalidKeyHashRange(f"{text!r} is not a range of slots; write it as '0-10000'.")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end}"
+
+    def __len__(self) -> int:
+        return self.end - self.start + 1
+
+    def __contains__(self, slot: object) -> bool:
+        return isinstance(slot, int) and self.start <= slot <= self.end
+
+    def overlaps(self, other: KeyHashRange) -> bool:
+        """Whether a slot lies in both."""
+        return self.start <= other.end and other.start <= self.end
+
+
+RangesLike = Iterable[KeyHashRange | tuple[int, int] | str]
+"""What stands for ranges in an argument: each a `KeyHashRange`, a pair of slots, or a text such as `0-10000`."""
+
+
+class KeyHashRanges:
+    """A set of slots, kept as sorted ranges that neither overlap nor touch.
+
+    Args:
+        ranges: at least one, in any order.
+
+    Raises:
+        InvalidKeyHashRange: there is none, two overlap, or one is not valid.
+    """
+
+    __slots__ = ("_ranges", "_starts")
+
+    _ranges: tuple[KeyHashRange, ...]
+    _starts: tuple[int, ...]
+
+    def __init__(self, ranges: RangesLike) -> None:
+        if isinstance(ranges, str | KeyHashRange):
+            raise InvalidKeyHashRange(f"Expected several ranges, not {ranges!r}: put it in a list.")
+        found = sorted(map(_as_range, ranges))
+        if not found:
+            raise InvalidKeyHashRange("Ranges must not be empty; KeyHashRanges.full() has every slot.")
+        for one, two in pairwise(found):
+            if one.overlaps(two):
+                raise InvalidKeyHashRange(
+                    f"Ranges with overlap between [{one.start}, {one.end}] and [{two.start}, {two.end}]; both ends of "
+                    "a range are included."
+                )
+        self._set(found)
+
+    @classmethod
+    def full(cls) -> Self:
+        """Give the set of every slot."""
+        return cls([KeyHashRange(0, LAST)])
+
+    @classmethod
+    def empty(cls) -> Self:
+        """Give the set of no slot, which set operations may end in and no reader or consumer takes."""
+        return cls._of(())
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ranges separated by commas, `0-10000,20001-30000`, as `str()` writes them.
+
+        Raises:
+            InvalidKeyHashRange: as the constructor.
+        """
+        return cls(map(KeyHashRange.parse, text.split(",")))
+
+    @classmethod
+    def _of(cls, ranges: Iterable[KeyHashRange]) -> Self:
+        self = cls.__new__(cls)
+        self._set(ranges)
+        return self
+
+    def _set(self, ranges: Iterable[KeyHashRange]) -> None:
+        merged: list[KeyHashRange] = []
+        for one in ranges:
+            if merged and merged[-1].end + 1 == one.start:
+                merged[-1] = KeyHashRange(merged[-1].start, one.end)
+            else:
+                merged.append(one)
+        self._ranges = tuple(merged)
+        self._starts = tuple(one.start for one in merged)
+
+    def __iter__(self) -> Iterator[KeyHashRange]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def __eq__(self, other: object) -> bool:
+        return self._ranges == other._ranges if isinstance(other, KeyHashRanges) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._ranges)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self._ranges))
+
+    def __repr__(self) -> str:
+        return f"KeyHashRanges.parse({str(self)!r})" if self._ranges else "KeyHashRanges.empty()"
+
+    def __contains__(self, slot: object) -> bool:
+        return isinstance(slot, int) and self.contains(slot)
+
+    def contains(self, slot: int) -> bool:
+        """Whether the slot is in the set."""
+        at = bisect_right(self._starts, slot) - 1
+        return at >= 0 and slot <= self._ranges[at].end
+
+    def contains_key(self, key: str | bytes) -> bool:
+        """Whether the key's slot is in the set."""
+        return self.contains(key_slot(key))
+
+    @property
+    def slots(self) -> int:
+        """How many slots are in the set."""
+        return sum(map(len, self._ranges))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot is in the set."""
+        return self.slots == SLOTS
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no slot is in the set."""
+        return not self._ranges
+
+    def complement(self) -> KeyHashRanges:
+        """Give the slots that are not in the set."""
+        starts = (0, *(one.end + 1 for one in self._ranges))
+        ends = (*(one.start - 1 for one in self._ranges), LAST)
+        return self._of(KeyHashRange(start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
+
+    def __and__(self, other: KeyHashRanges) -> KeyHashRanges:
+        common: list[KeyHashRange] = []
+        for one in self._ranges:
+            first = max(0, bisect_right(other._starts, one.start) - 1)
+            near = other._ranges[first : bisect_right(other._starts, one.end)]
+            common.extend(
+                KeyHashRange(max(one.start, two.start), min(one.end, two.end)) for two in near if one.overlaps(two)
+            )
+        return self._of(common)
+
+    def __sub__(self, other: KeyHashRanges) -> KeyHashRanges:
+        return self & other.complement()
+
+    def __or__(self, other: KeyHashRanges) -> KeyHashRanges:
+        return (self.complement() & other.complement()).complement()
+
+    def overlaps(self, other: KeyHashRanges) -> bool:
+        """Whether a slot is in both sets."""
+        return not (self & other).is_empty
+
+    def split(self, n: int) -> list[KeyHashRanges]:
+        """Split the set into `n` sets of neighbouring slots whose sizes differ by one at most.
+
+        Raises:
+            InvalidUse: `n` is less than 1, or more than there are slots.
+        """
+        total = self.slots
+        check_parts(n, total)
+        sizes = list(accumulate(map(len, self._ranges), initial=0))
+
+        def slot_at(index: int) -> int:
+            at = bisect_right(sizes, index) - 1
+            return self._starts[at] + index - sizes[at]
+
+        cuts = [total * part // n for part in range(n + 1)]
+        return [
+            self & KeyHashRanges([KeyHashRange(slot_at(first), slot_at(after - 1))]) for first, after in pairwise(cuts)
+        ]
+
+
+def check_parts(n: int, most: int) -> None:
+    """Refuse what is not a number of parts.
+
+    Raises:
+        InvalidUse: it is not an int from 1 to `most`.
+    """
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= most:
+        raise InvalidUse(f"{most} slots can be split into 1 to {most} parts, not into {n!r}.")
+
+
+def _as_range(one: KeyHashRange | tuple[int, int] | str) -> KeyHashRange:
+    if isinstance(one, KeyHashRange):
+        return one
+    if isinstance(one, str):
+        return KeyHashRange.parse(one)
+    try:
+        start, end = one
+    except (TypeError, ValueError):
+        raise InvalidKeyHashRange(f"{one!r} is not a range of slots: give KeyHashRange(start, end).") from None
+    return KeyHashRange(start, end)
+
+
+ALL = KeyHashRange(0, LAST)
+
+
+def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
+    """Take what an argument gives for ranges.
+
+    Raises:
+        InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+    """
+    try:
+        found = ranges if isinstance(ranges, KeyHashRanges) else KeyHashRanges(ranges)
+    except TypeError:
+        raise InvalidKeyHashRange(f"Expected several ranges of slots, not {ranges!r}.") from None
+    if found.is_empty:
+        raise InvalidKeyHashRange("Ranges must not be empty: such a reader or consumer would never get a message.")
+    return found

@@ -1,0 +1,120 @@
+"""How a topic's messages spread over the slots: read it, and draw it with the cuts of a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.message_id import MessageId
+
+from .hash_ranges import KeyHashRanges
+from .hashing import SLOTS
+from .key_encoding import KeyForms
+from .reader import refuse_missing_topic
+from .slot_filter import SlotFilter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pulsar_ext.client.client import Client
+
+    from .key_encoding import KeyFormsMode
+
+__all__ = ["draw_histogram", "read_histogram", "weights_of"]
+
+_BINS = 256
+_TOLD_EVERY = 10_000
+
+
+def read_histogram(
+    client: Client,
+    topic: str,
+    *,
+    by: Literal["messages", "bytes"] = "messages",
+    key_forms: KeyFormsMode = "auto",
+    progress: Callable[[int], object] | None = None,
+) -> Counter[int]:
+    """Read a topic, or all its partitions, from the beginning to its present end, and weigh each slot.
+
+    Args:
+        client: reads.
+        topic: must exist.
+        by: what a slot's weight is: messages, or bytes of payload.
+        key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+        progress: told now and then how many messages have been read.
+
+    Raises:
+        NoSuchTopic: there is no such topic.
+    """
+    admin = client._admin_api  # noqa: SLF001  # the client's own part
+    refuse_missing_topic(admin(), topic)
+    slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
+    weights: Counter[int] = Counter()
+    count = 0
+    with client.create_reader(topic, MessageId.earliest) as reader:
+        while reader.has_message_available():
+            message: Any = reader.read_next()
+            inner = message.inner
+            weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
+            count += 1
+            if progress is not None and not count % _TOLD_EVERY:
+                progress(count)
+    return weights
+
+
+def weights_of(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> list[float]:
+    """Give the weight of each part of a plan."""
+    sums = [0.0, *accumulate(histogram.get(slot, 0) for slot in range(SLOTS))]
+    return [sum(sums[one.end + 1] - sums[one.start] for one in part) for part in parts]
+
+
+def draw_histogram(
+    histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, path: Path
+) -> None:
+    """Draw the weight of the slots, in 256 bins, and where the parts begin, into a PNG.
+
+    Raises:
+        InvalidUse: matplotlib is not there.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to load
+    except ImportError as error:
+        raise InvalidUse("Drawing needs matplotlib: pip install 'pulsar-ext[bench]', or give --no-png.") from error
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+
+    width = SLOTS // _BINS
+    bins = [0.0] * _BINS
+    for slot, weight in histogram.items():
+        bins[slot // width] += weight
+    total = sum(bins)
+    figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
+    axes.bar(range(0, SLOTS, width), bins, width=width, align="edge", color="tab:blue")
+    highest = max(bins, default=0) or 1
+    for index, (part, weight) in enumerate(zip(parts, weights_of(histogram, parts), strict=True)):
+        ends = list(part)
+        axes.axvline(ends[0].start, color="tab:red", linewidth=1)
+        label = f"{index}\n{weight / total:.1%}" if total else str(index)
+        middle = (ends[0].start + ends[-1].end) / 2
+        # Narrow parts stand close together, so their labels stand at different heights.
+        axes.text(
+            middle,
+            highest * (1.03 + 0.13 * (index % 3)),
+            label,
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color="tab:red",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        )
+    axes.set_xlim(0, SLOTS)
+    axes.set_ylim(0, highest * 1.5)
+    axes.set_xlabel("slot")
+    axes.set_ylabel(f"{unit} per {width} slots")
+    axes.set_title(title)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

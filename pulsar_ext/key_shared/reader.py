@@ -1,0 +1,194 @@
+"""Readers that see exactly the messages of their key ranges; made by `Client.create_reader(key_hash_ranges=…)`.
+
+Java's reader leaves the choice to the broker, which takes or leaves a batch by the key of its first message. Here each
+message is judged by its own key, whatever batch it came in, so readers whose ranges tile the slots share a topic's
+messages without loss or overlap.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.handles import consumers_of
+from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.reader import Reader
+from pulsar_ext.receive.filter import Filtered
+
+from .hash_ranges import KeyHashRanges, as_ranges
+from .key_encoding import KeyForms
+from .slot_filter import SlotFilter, take_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.client.client import Client
+    from pulsar_ext.message import Message
+
+    from .hash_ranges import RangesLike
+    from .key_encoding import KeyFormsMode
+
+__all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
+
+_SILENT_SECONDS = 3.0
+_LONGEST_SECONDS = 60.0
+
+
+class RangeReader(Reader):
+    """A `Reader` that hands out only the messages whose own key slot is in `key_hash_ranges`.
+
+    Iterating it gives what is available now and ends there.
+    """
+
+    __slots__ = ("_admin", "_fast", "_filter", "key_hash_ranges")
+
+    key_hash_ranges: KeyHashRanges
+    _filter: Filtered
+    _admin: Callable[[], PulsarAdmin]
+    _fast: tuple[Any, ...]
+
+    @classmethod
+    def _of_plain(cls, plain: Reader, wanted: SlotFilter, admin: Callable[[], PulsarAdmin]) -> Self:
+        """Take over a reader; it is not used afterwards."""
+        self = take_over(cls, plain)
+        plain._let_go()  # noqa: SLF001  # of a base class
+        self._listen(plain._hear)  # noqa: SLF001
+        self._admin = admin
+        self.key_hash_ranges = wanted.ranges
+        self._filter = Filtered(self._source, self._receive_call, wanted)
+        self._fast = self._source, wanted.decided.get, *self._filter.kept, self._message_class
+        if not wanted.ranges.is_full:
+            self._source = self._receive_call = self._filter
+        refuse_after_fork(self)
+        return self
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Read the next message of these ranges.
+
+        A Ctrl-C ends the wait within 100 ms and loses no message.
+
+        Args:
+            timeout_millis: how long to wait; None waits for ever.
+
+        Raises:
+            pulsar.Timeout: no message of these ranges came in time.
+            pulsar.AlreadyClosed: the reader is closed.
+        """
+        unfiltered, verdict_of, ready, unseen, new = self._fast
+        # The source is another one where nothing is filtered, and in a child process that must not touch this reader.
+        if timeout_millis is not None or ready or unseen or self._source is not self._filter:
+            return self._receive(timeout_millis)
+        # What `_receive` does with the filter's source, without a call for each message whose key is known.
+        message: Message = new()
+        try:
+            for message.inner in unfiltered:
+                inner = message.inner
+                try:
+                    wanted = None if inner.ordering_key() else verdict_of(inner.partition_key())
+                    if wanted or (wanted is None and self._filter.wants(inner)):
+                        return message
+                except UnicodeDecodeError:  # an ordering key of any bytes
+                    self._filter.put_back([inner])
+                    break
+                except BaseException:
+                    self._filter.put_back([inner])
+                    raise
+        except pulsar.Timeout:
+            pass
+        return self._receive(None)
+
+    def has_message_available(self) -> bool:
+        """Whether a message of these ranges can be read without waiting for one to be published.
+
+        Messages of other ranges are read and dropped meanwhile; one that is found is kept for `read_next()`.
+
+        Raises:
+            pulsar.Timeout: for a minute, the broker had messages to come and none came.
+        """
+        if self.key_hash_ranges.is_full:
+            return bool(self.inner.has_message_available())
+        since, seen = time.monotonic(), self._filter.passed_by
+        while not self._filter.holds:
+            if not self.inner.has_message_available():
+                return False
+            if self._filter.peek():
+                break
+            now = time.monotonic()
+            if self._filter.passed_by != seen or not self.inner.is_connected():
+                since, seen = now, self._filter.passed_by
+            elif now - since > _SILENT_SECONDS and self._ends_in_a_half():
+                return False
+            elif now - since > _LONGEST_SECONDS:
+                raise pulsar.Timeout(
+                    f"The broker says that {self._topics} has messages to read, and none came in "
+                    f"{_LONGEST_SECONDS:.0f} seconds."
+                )
+        return True
+
+    def seek(self, messageid: Any) -> None:
+        """Move to a message, or to a publish time in milliseconds; see `Reader.seek`."""
+        super().seek(messageid)
+        self._filter.forget()
+
+    def __iter__(self) -> Iterator[Any]:
+        while self.has_message_available():
+            yield self.read_next()
+
+    def _ends_in_a_half(self) -> bool:
+        """Whether a topic ends in a chunked message whose last chunk is missing, which nobody can deliver."""
+        try:
+            count = self._admin().partitions(self._topics)
+            name = TopicName.parse(self._topics)
+            topics = [name.partition(index) for index in range(count)] or [name]
+            tails = [self._admin().examine(topic, 1) for topic in topics]
+        except AdminError:
+            return False
+        return any(tail.chunk_id is not None and tail.chunk_id + 1 < (tail.num_chunks or 0) for tail in tails)
+
+
+def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:
+    """Refuse a topic that does not exist; without an admin API that answers, anything passes.
+
+    Raises:
+        NoSuchTopic: the broker knows no such topic, with or without partitions.
+    """
+    try:
+        if not admin.partitions(topic):
+            admin.stats(topic)
+    except AdminNotFound as error:
+        raise NoSuchTopic(
+            f"There is no topic {topic}: {error.reason}. A reader of key ranges does not create it; publish a message "
+            "first, or create the topic.",
+            topic=topic,
+        ) from None
+    except AdminError:
+        return
+
+
+def open_range_reader(
+    client: Client, arguments: dict[str, Any], ranges: RangesLike | KeyHashRanges, key_forms: KeyFormsMode
+) -> RangeReader:
+    """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
+
+    Raises:
+        InvalidKeyHashRange: the ranges are not valid; nothing was opened.
+        NoSuchTopic: there is no such topic; nothing was opened.
+    """
+    admin = client._admin_api  # noqa: SLF001  # the client's own part
+    wanted = SlotFilter(as_ranges(ranges), KeyForms(admin, key_forms))
+    topic, listener = arguments["topic"], arguments["reader_listener"]
+    if not isinstance(topic, str):
+        raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
+    refuse_missing_topic(admin(), topic)
+    if listener:
+        arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
+    plain = client.create_reader(**arguments)
+    reader = RangeReader._of_plain(plain, wanted, admin)  # noqa: SLF001  # this module's own class
+    consumers = consumers_of(client)
+    consumers[consumers.index(plain)] = reader
+    return reader

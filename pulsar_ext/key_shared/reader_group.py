@@ -1,0 +1,238 @@
+"""Readers that share a topic by key ranges without reading it once each; made by `Client.create_reader_group()`.
+
+Where the topic's batches allow it, all readers stand on one sticky Key_Shared subscription, and the broker sends each
+message to one of them. Where a batch mixes the keys of several readers, the broker could only send it to one of them,
+so each reader reads everything and keeps its part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import pulsar
+
+from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from .batch_probe import look_at_batches
+from .consumer import RangeConsumer, open_range_consumer
+from .coverage import demand_cover
+from .hash_ranges import KeyHashRanges, as_ranges
+from .policy import KeySharedPolicy
+from .reader import RangeReader, refuse_missing_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pulsar_ext.client.client import Client
+    from pulsar_ext.message import Message
+
+    from .hash_ranges import RangesLike
+    from .key_encoding import KeyFormsMode
+
+__all__ = ["Filtering", "GroupReader", "RangeReaderGroup", "open_group"]
+
+Filtering = Literal["auto", "broker", "client"]
+
+_REMEMBERED_ENTRIES = 1_000_000
+_COVER_SECONDS = 10.0
+
+_log = logging.getLogger("pulsar_ext.keys")
+
+
+class GroupReader:
+    """One reader of a group that the broker filters for.
+
+    What it hands out is acknowledged at once. After a lost connection or a restart of the broker, what it has handed
+    out is not handed out again, as far back as a million entries.
+    """
+
+    def __init__(self, consumer: RangeConsumer, start: MessageId | None, *, inclusive: bool) -> None:
+        self._consumer = consumer
+        self._start = start
+        self._inclusive = inclusive
+        self._seen: OrderedDict[tuple[int, int, int], int] = OrderedDict()
+        self.key_hash_ranges = consumer.key_hash_ranges
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Read the next message of these ranges.
+
+        Args:
+            timeout_millis: how long to wait; None waits for ever. What is skipped begins the wait anew.
+
+        Raises:
+            pulsar.Timeout: no message came in time.
+            MisroutedMessage: a batch mixes keys of several readers; open the group with `filtering="client"`.
+        """
+        while True:
+            message: Any = self._consumer.receive(timeout_millis)
+            fresh = self._is_fresh(message.message_id())
+            self._consumer.acknowledge(message)
+            if fresh:
+                return message  # type: ignore[no-any-return]  # untyped officially
+
+    def topic(self) -> str:
+        """Give the topic's name."""
+        return str(self._consumer.topic())
+
+    def close(self) -> None:
+        """Close this reader; without it, the others stall. Close the group instead."""
+        self._consumer.close()
+
+    def _is_fresh(self, message_id: MessageId) -> bool:
+        start = self._start
+        if start is not None and (message_id < start or (message_id == start and not self._inclusive)):
+            return False
+        entry = (message_id.partition(), message_id.ledger_id(), message_id.entry_id())
+        index = message_id.batch_index()
+        # Within a batch, messages come in order, so the last index tells which ones came before.
+        last = self._seen.get(entry)
+        if last is not None and index <= last:
+            return False
+        self._seen[entry] = index
+        if len(self._seen) > _REMEMBERED_ENTRIES:
+            self._seen.popitem(last=False)
+        return True
+
+
+class RangeReaderGroup:
+    """Readers whose ranges tile the slots; read them at the same time, each in a thread of its own for instance.
+
+    Iterating gives the readers. With `filtering == "broker"` a reader that is not read stalls the others in the end,
+    because the broker keeps its messages.
+
+    Args:
+        readers: the readers, in order of the ranges.
+        filtering: who filters: "broker" or "client".
+        reason: why, in a sentence.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[GroupReader | RangeReader],
+        filtering: Filtering,
+        reason: str,
+        resources: contextlib.ExitStack,
+    ) -> None:
+        self.readers = tuple(readers)
+        self.filtering = filtering
+        self.reason = reason
+        self._resources = resources
+
+    def close(self) -> None:
+        """Close the readers and delete their subscription; closing again does nothing."""
+        self._resources.close()
+
+    def __iter__(self) -> Iterator[GroupReader | RangeReader]:
+        return iter(self.readers)
+
+    def __len__(self) -> int:
+        return len(self.readers)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} readers, filtered by the {self.filtering}: {self.reason}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_group(
+    client: Client,
+    topic: str,
+    start_message_id: Any,
+    ranges: int | Sequence[RangesLike | KeyHashRanges],
+    *,
+    inclusive: bool = False,
+    filtering: Filtering = "auto",
+    key_forms: KeyFormsMode = "auto",
+    receiver_queue_size: int = 1000,
+) -> RangeReaderGroup:
+    """Open readers that tile the slots; see `Client.create_reader_group`."""
+    parts = KeyHashRanges.full().split(ranges) if isinstance(ranges, int) else [as_ranges(one) for one in ranges]
+    _refuse_bad_tiling(parts)
+    if filtering not in ("auto", "broker", "client"):
+        raise InvalidUse(f"filtering is 'auto', 'broker' or 'client', not {filtering!r}.")
+    admin = client._admin_api()  # noqa: SLF001  # the client's own part
+    refuse_missing_topic(admin, topic)
+    reason = "asked for"
+    subscription = f"pulsar-ext-range-group-{uuid.uuid4().hex[:12]}"
+    with contextlib.ExitStack() as stack:
+        start = None
+        if filtering != "client":
+            start = _make_subscription(client, topic, subscription, start_message_id)
+            stack.callback(_delete_subscription, client, topic, subscription)
+        if filtering == "auto":
+            allowed, reason = look_at_batches(admin, topic, subscription, parts)
+            filtering = "broker" if allowed else "client"
+        _log.info("%s is read by %d readers, filtered by the %s: %s", topic, len(parts), filtering, reason)
+        readers: list[Any] = []
+        if filtering == "client":
+            stack.close()  # the subscription is of no use, and its backlog would only grow
+        for part in parts:
+            if filtering == "client":
+                reader: Any = client.create_reader(
+                    topic,
+                    start_message_id,
+                    start_message_id_inclusive=inclusive,
+                    receiver_queue_size=receiver_queue_size,
+                    key_hash_ranges=part,
+                    key_forms=key_forms,
+                )
+            else:
+                options = {
+                    "topic": topic,
+                    "subscription_name": subscription,
+                    "consumer_type": pulsar.ConsumerType.KeyShared,
+                    "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
+                    "receiver_queue_size": receiver_queue_size,
+                }
+                consumer: Any = open_range_consumer(client, options, part, "raise", key_forms)
+                reader = GroupReader(consumer, start, inclusive=inclusive)
+            stack.callback(reader.close)
+            readers.append(reader)
+        if filtering == "broker":
+            demand_cover(admin, [topic], subscription, _COVER_SECONDS)
+        return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
+
+
+def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
+    covered = KeyHashRanges.empty()
+    for part in parts:
+        if covered.overlaps(part):
+            raise InvalidKeyHashRange(f"Two readers of a group share the slots {covered & part}.")
+        covered |= part
+    if not (covered | KeyHashRanges([(0, 0)])).is_full:
+        raise InvalidKeyHashRange(f"No reader of the group has the slots {covered.complement()}.")
+
+
+def _make_subscription(client: Client, topic: str, subscription: str, start_message_id: Any) -> MessageId | None:
+    """Make the subscription where the readers start, and give the id to start from where the entry is not enough."""
+    admin = client._admin_api()  # noqa: SLF001
+    if start_message_id == MessageId.earliest:
+        admin.create_subscription(topic, subscription, "earliest")
+        return None
+    if start_message_id == MessageId.latest:
+        admin.create_subscription(topic, subscription, "latest")
+        return None
+    if admin.partitions(topic):
+        raise InvalidUse(f"{topic} has partitions: a group starts at MessageId.earliest or MessageId.latest there.")
+    start = client.resolver.start_of(topic, start_message_id)
+    first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
+    admin.create_subscription(topic, subscription, Position(first.ledger_id(), first.entry_id()))
+    return start
+
+
+def _delete_subscription(client: Client, topic: str, subscription: str) -> None:
+    try:
+        client._admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)  # noqa: SLF001
+    except AdminError as error:
+        _log.warning("The subscription %s on %s is left behind: %s", subscription, topic, error)

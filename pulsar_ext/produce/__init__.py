@@ -1,0 +1,1 @@
+"""Senders: how messages become entries, and how outcomes are reported."""

@@ -1,0 +1,236 @@
+"""Batches before they are pushed (pure): where one ends, by count and by bytes, as the C++ client counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
+
+from .outcome import Bulk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pulsar_ext.dedup.sequence_ids import InFlight
+
+    from .outcome import Bulk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence as SequenceOf
+
+
+__all__ = ["Batch", "Bounds", "Group", "Item", "RowBatch", "ordered", "seal"]
+
+
+class Bounds:
+    """How large a group of open batches may become.
+
+    Args:
+        messages: as `batching_max_messages`.
+        size: as `batching_max_allowed_size_in_bytes`; a message above it is a batch of its own.
+    """
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self, messages: int, size: int) -> None:
+        self.messages = messages
+        self.size = size
+
+
+Item = tuple[bytes, Any, int, bytes, bytes]
+"""A message in an open batch: its payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
+
+
+class Batch:
+    """One entry to be: its messages, each with its sequence id and its callback or None.
+
+    Args:
+        message: the C++ message of an entry that is no batch: a delayed one, a chunked one, one without batching.
+        items: the messages.
+    """
+
+    __slots__ = (
+        "began",
+        "bulk",
+        "callbacks",
+        "carried",
+        "contents",
+        "count",
+        "feed",
+        "fields",
+        "flight",
+        "ids",
+        "items",
+        "keys",
+        "message",
+        "refused",
+    )
+
+    def __init__(self, message: Any = None, items: Sequence[Item] = ()) -> None:
+        self.message = message
+        self.items: list[Item] = list(items)
+        """What joined; a tuple each, so that nothing can come between."""
+        self.contents: Sequence[bytes] = ()
+        self.callbacks: Sequence[Any] = ()
+        self.ids: Sequence[int] = ()
+        self.fields: Sequence[bytes] | None = None
+        self.keys = b""
+        """The first message's keys, by which the entry goes."""
+        self.count = 0
+        self.carried: int | None = None
+        """The sequence id that its entry carries, if not the highest one."""
+        self.flight: InFlight | None = None
+        self.bulk: Bulk | None = None
+        self.feed: Iterator[Any] | None = None
+        """Gives the C++ message once."""
+        self.refused = False
+        """Whether it was too big for the broker."""
+        self.began = 0.0
+
+    @classmethod
+    def of(cls, contents: Sequence[bytes], ids: Sequence[int], bulk: Bulk) -> Self:
+        """Give a whole batch of messages without callbacks or options."""
+        batch = cls()
+        batch.contents, batch.ids, batch.bulk, batch.count = contents, ids, bulk, len(contents)
+        return batch
+
+    def close(self) -> None:
+        """Take its messages apart, now that no more join."""
+        if self.items and not self.count:
+            self.contents, self.callbacks, self.ids, fields, keys = zip(*self.items, strict=True)
+            self.fields = fields if any(fields) else None
+            self.keys = keys[0]
+            self.count = len(self.contents)
+
+    def payload(self) -> bytes:
+        """Write what becomes one C++ message; see `batch_wire.whole_batch`."""
+        carried = max(self.ids) if self.carried is None else self.carried
+        return whole_batch(batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys)
+
+    def halves(self) -> list[Batch]:
+        """Give the first and the second half of it, which has two messages or more."""
+        middle = self.count // 2
+        if self.bulk is not None:
+            return [
+                Batch.of(self.contents[part], self.ids[part], self.bulk)
+                for part in (slice(None, middle), slice(middle, None))
+            ]
+        return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
+
+
+class Group:
+    """The open batches of a producer: one, or one for each key.
+
+    Args:
+        bounds: of all of them together, as the C++ client's `BatchMessageKeyBasedContainer`.
+        by_key: whether there is one for each key.
+    """
+
+    __slots__ = ("_by_key", "_most", "batches", "flight", "free", "left", "only", "sealed")
+
+    def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
+        self._by_key = by_key
+        self._most = bounds.messages
+        self.batches: dict[str, Batch] = {}
+        self.free = bounds.messages
+        """How many messages more may join, and fill it."""
+        self.left = bounds.size
+        """How many bytes more may join, and fill it."""
+        self.only: list[Item] | None = None
+        """The messages of the only batch, once there is one and if it is the only one: who has room may append."""
+        self.sealed: deque[Batch] | None = None
+        """Its batches in the order to push, once it is closed."""
+        self.flight: InFlight | None = None
+
+    @property
+    def count(self) -> int:
+        """How many messages it has."""
+        return self._most - self.free
+
+    def has_room(self, size: int) -> bool:
+        """Whether a message of that many bytes may join."""
+        return size <= self.left or not self.batches
+
+    def join(self, key: str, item: Item) -> bool:
+        """Take a message in; give whether the batches are full."""
+        if not self._by_key:
+            key = ""
+        batch = self.batches.get(key)
+        if batch is None:
+            batch = self.batches[key] = Batch()
+            if not self._by_key:
+                self.only = batch.items
+        batch.items.append(item)
+        self.free -= 1
+        self.left -= len(item[0])
+        return self.free <= 0 or self.left <= 0
+
+    def close(self) -> list[Batch]:
+        """Give its batches, closed, in the order of their first messages."""
+        batches = list(self.batches.values())
+        for batch in batches:
+            batch.close()
+        return batches
+
+
+def ordered(batches: Sequence[Batch]) -> deque[Batch]:
+    """Give batches in the order to push, with ids that go up: a broker that deduplicates drops what goes back."""
+    if len(batches) < 2:  # noqa: PLR2004  # nothing to order
+        return deque(batches)
+    ordered: deque[Batch] = deque()
+    for index, carried in seal([batch.ids for batch in batches]):
+        batches[index].carried = carried
+        ordered.append(batches[index])
+    return ordered
+
+
+def seal(batches: SequenceOf[SequenceOf[int]]) -> list[tuple[int, int]]:
+    """Decide in which order a group of batches is pushed, and which id each carries.
+
+    Args:
+        batches: the ids of each batch, going up; no id twice.
+
+    Returns:
+        For each batch in the order to push: its index, and the id that its entry carries.
+    """
+    order = sorted(range(len(batches)), key=lambda index: batches[index][0])
+    carried = [(index, batches[index][0]) for index in order]
+    carried[-1] = (order[-1], max(batch[-1] for batch in batches))
+    return carried
+
+
+class RowBatch(Batch):
+    """A batch of rows, which keeps every row's keys for when it has to be parted."""
+
+    __slots__ = ("row_keys",)
+
+    row_keys: Sequence[bytes]
+
+    @classmethod
+    def of_rows(
+        cls, contents: Sequence[bytes], ids: Sequence[int], fields: Sequence[bytes], keys: Sequence[bytes], bulk: Bulk
+    ) -> Self:
+        """Make a batch.
+
+        Args:
+            contents: the payloads.
+            ids: their sequence ids.
+            fields: what each message has besides, as `batch_wire.option_fields` writes it.
+            keys: each message's keys, as `batch_wire.key_fields` writes them.
+            bulk: counts the outcome.
+        """
+        batch = cls.of(contents, ids, bulk)
+        batch.fields, batch.row_keys, batch.keys = fields, keys, keys[0]
+        return batch
+
+    def halves(self) -> list[Batch]:
+        """Give the first and the second half of it, which has two messages or more."""
+        assert self.bulk is not None  # noqa: S101  # as it was made
+        assert self.fields is not None  # noqa: S101  # likewise
+        middle = self.count // 2
+        return [
+            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.bulk)
+            for part in (slice(None, middle), slice(middle, None))
+        ]

@@ -1,0 +1,202 @@
+"""Outcomes of sends: results, callbacks, and waiting for one or for many of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.messages import deserialize_inner
+from pulsar_ext._native.results import raise_result
+from pulsar_ext._wire.message_id_data import decode, encode
+from pulsar_ext.errors import DuplicateMessage
+from pulsar_ext.ids.message_id import MessageId, ids_in_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pulsar_ext._runtime.callbacks import SendCallback
+    from pulsar_ext.client.client import Client
+
+__all__ = [
+    "DUPLICATE_MESSAGE",
+    "Bulk",
+    "Place",
+    "SentMany",
+    "Waiter",
+    "call_back",
+    "columns_of",
+    "deliver_each",
+    "duplicate_message",
+    "in_partition",
+]
+
+
+_OK = pulsar.Result.Ok
+
+
+@dataclass(frozen=True, slots=True)
+class SentMany:
+    """What became of the messages of one `send_many`.
+
+    Args:
+        messages: how many were taken.
+        duplicates: how many of them the topic had already, by their sequence ids.
+        last_message_id: the id of the last one that was persisted now; None if there is none, or if it is not known yet
+            because `flush` was False.
+    """
+
+    messages: int
+    duplicates: int
+    last_message_id: MessageId | None
+
+
+def columns_of(*columns: Iterable[Any] | None) -> dict[str, Iterable[Any]]:
+    """Name the columns that `send_many` was given, in the order of its parameters."""
+    names = ("partition_key", "ordering_key", "sequence_id", "properties", "event_timestamp")
+    return {name: column for name, column in zip(names, columns, strict=True) if column is not None}
+
+
+class Bulk:
+    """Counts the outcomes of one `send_many`; `one` and `many` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition(threading.Lock())
+        self.done = 0
+        self.duplicates = 0
+        self.failed = 0
+        self.failure: Any = None
+        self.last: MessageId | None = None
+
+    def one(self, result: Any, message_id: MessageId) -> None:
+        """Count one message: a send callback."""
+        self.many(result, 1, message_id)
+
+    def many(self, result: Any, count: int, last: MessageId | None) -> None:
+        """Count the messages of a batch, `last` being the id of its last one."""
+        with self._lock:
+            self.done += count
+            if result is DUPLICATE_MESSAGE:
+                self.duplicates += count
+            elif result == _OK:
+                if last is not None and (self.last is None or self.last < last):
+                    self.last = last
+            else:
+                self.failed += count
+                self.failure = self.failure or result
+            self._lock.notify_all()
+
+    def wait(self, count: int) -> None:
+        """Wait until so many messages have an outcome; a Ctrl-C ends the wait."""
+        if self.done < count:
+            with self._lock:
+                self._lock.wait_for(lambda: self.done >= count)
+
+    def raise_failure(self) -> None:
+        """Raise the error of the first message that failed, if one did."""
+        if self.failure is not None:
+            raise_result(self.failure)
+
+
+class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client ships no types
+    """A result that the C++ client does not know; equal to none of its own."""
+
+    name = "DuplicateMessage"
+
+    def __str__(self) -> str:
+        return f"Result.{self.name}"
+
+    def __repr__(self) -> str:
+        return f"<Result.{self.name}: {int(self)}>"
+
+
+DUPLICATE_MESSAGE = _OwnResult(100)
+"""The result of a message that the topic holds already, by its producer name and sequence id; it has no id to give."""
+
+_OK = pulsar.Result.Ok
+
+_log = logging.getLogger("pulsar_ext")
+
+
+Place = tuple[int, int, int] | MessageId
+"""Ledger, entry and partition of a batch; or the id of an entry that is no batch."""
+
+
+def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
+    """Make the error of a message that the topic holds already."""
+    return DuplicateMessage(
+        "The topic holds this message already: one of its producer name with its sequence id, or a higher one, "
+        "is persisted. Nothing is lost; its message id is not known.",
+        sequence_id=sequence_id,
+    )
+
+
+class Waiter:
+    """The callback of a synchronous send."""
+
+    __slots__ = ("_told", "message_id", "result")
+
+    def __init__(self) -> None:
+        self._told = threading.Event()
+        self.result: Any = None
+        self.message_id: MessageId | None = None
+
+    def __call__(self, result: Any, message_id: MessageId) -> None:
+        """Hear the outcome."""
+        self.result, self.message_id = result, message_id
+        self._told.set()
+
+    def wait(self, sequence_id: int | None) -> MessageId:
+        """Wait for the outcome, and give the id or raise the error.
+
+        Raises:
+            DuplicateMessage: the topic holds the message already.
+            pulsar.PulsarException: the official error of the outcome.
+        """
+        self._told.wait()
+        if self.result is DUPLICATE_MESSAGE:
+            raise duplicate_message(sequence_id)
+        if self.result != _OK:
+            raise_result(self.result)
+        assert self.message_id is not None  # noqa: S101  # told with the result
+        return self.message_id
+
+
+def deliver_each(
+    callbacks: Iterable[SendCallback | None],
+    result: Any,
+    place: Place | None,
+    size: int,
+    _client: Client | None,
+) -> None:
+    """Call the callbacks of a batch. What one raises is logged, and the next one is called."""
+    if isinstance(place, tuple):
+        for callback, message_id in zip(callbacks, ids_in_batch(place, size), strict=True):
+            if callback is not None:
+                try:
+                    callback(result, message_id)
+                except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+                    _log.exception("A send callback raised; the result of its message was %s", result)
+        return
+    message_id = place if isinstance(place, MessageId) else MessageId()
+    for callback in callbacks:
+        if callback is not None:
+            call_back(callback, result, message_id, _client)
+
+
+def call_back(callback: SendCallback, result: Any, message_id: MessageId, _client: Client | None) -> None:
+    """Call a callback; what it raises is logged. By the name `_client` the guard against waiting in it knows."""
+    try:
+        callback(result, message_id)
+    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+        _log.exception("A send callback raised; the result of its message was %s", result)
+
+
+def in_partition(inner: Any, partition: int) -> Any:
+    """Give a C++ id the partition that its producer, which knows one topic only, leaves out."""
+    found = decode(inner.serialize())
+    first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
+    return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))

@@ -1,0 +1,160 @@
+"""Which partition a message goes to, as the official client decides (pure), and the routers of applications."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pulsar
+
+from pulsar_ext._native.messages import official_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .batch import Bounds
+    from .config import Settings
+
+__all__ = ["RoundRobin", "Router", "Routing", "SinglePartition", "key_hash"]
+
+
+class Routing:
+    """How a producer chooses among its partitions.
+
+    Args:
+        named: the arguments of `create_producer`.
+        settings: of each partition's producer.
+        partitions: how many there are.
+        router: the application's own, guarded.
+        deduplicates: whether a message sent again must go to the same partition.
+    """
+
+    def __init__(
+        self,
+        named: dict[str, Any],
+        settings: Settings,
+        partitions: int,
+        router: Callable[[Any, int], int] | None,
+        *,
+        deduplicates: bool,
+    ) -> None:
+        self.router = router
+        single = named["message_routing_mode"] == pulsar.PartitionsRoutingMode.UseSinglePartition
+        self._fixed: int | None = None
+        if single and deduplicates:
+            self._fixed = key_hash(named["producer_name"]) % partitions
+        self._deduplicates = deduplicates
+        self._keyless: Router = (
+            SinglePartition(partitions)
+            if single
+            else RoundRobin(settings.bounds if settings.batched else None, named["batching_max_publish_delay_ms"])
+        )
+
+    def choose(self, message: Any, size: int, options: dict[str, Any], partitions: int) -> int:
+        """Give the partition of a built message; a router's answer may be none."""
+        if self.router is not None:
+            return self.router(official_message(message), partitions)
+        key = options.get("partition_key")
+        if key is not None:
+            return key_hash(key) % partitions
+        if self._fixed is not None:
+            return self._fixed
+        sequence_id = options.get("sequence_id")
+        if self._deduplicates and isinstance(sequence_id, int):
+            return sequence_id % partitions
+        return self._keyless.keyless(size, partitions)
+
+
+_MASK = (1 << 64) - 1
+_STEP, _FACTOR = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9
+
+
+def key_hash(key: str) -> int:
+    """Compute the C++ client's hash of a key, 0 to 2**31 - 1: `boost::hash<std::string>` of Boost 1.83 and later."""
+    data = key.encode()
+    weight = _mix(_STEP, _FACTOR)
+    value = weight ^ len(data)
+    whole = len(data) // 8 * 8
+    for at in range(0, whole, 8):
+        weight = (weight + _STEP) & _MASK
+        value ^= _mix((int.from_bytes(data[at : at + 8], "little") + weight) & _MASK, _FACTOR)
+    weight = (weight + _STEP) & _MASK
+    value ^= _mix((_last_word(data[whole:]) + weight) & _MASK, _FACTOR)
+    return _mix((value + weight) & _MASK, _FACTOR) & 0x7FFFFFFF
+
+
+def _mix(one: int, other: int) -> int:
+    product = one * other
+    return (product & _MASK) ^ (product >> 64)
+
+
+def _last_word(rest: bytes) -> int:
+    """Read up to seven bytes, as Boost does in two overlapping reads."""
+    count = len(rest)
+    if count >= 4:  # noqa: PLR2004  # a word of 32 bits
+        upper, lower = int.from_bytes(rest[-4:], "little"), int.from_bytes(rest[:4], "little")
+        return ((upper << (count - 4) * 8) | lower) & _MASK
+    if not count:
+        return 0
+    middle, last = (count - 1) & 2, count >> 1
+    return rest[middle] << middle * 8 | rest[last] << last * 8 | rest[0]
+
+
+class Router(Protocol):
+    """Decides for messages without a key."""
+
+    def keyless(self, size: int, partitions: int, /) -> int:
+        """Give the partition of a message of that many bytes."""
+        ...
+
+
+class SinglePartition:
+    """All messages without a key go to one partition, drawn by lot at the start."""
+
+    def __init__(self, partitions: int) -> None:
+        self._partition = random.randrange(partitions)  # noqa: S311  # no secret
+
+    def keyless(self, _size: int, _partitions: int) -> int:
+        """Give the partition."""
+        return self._partition
+
+
+class RoundRobin:
+    """One partition after the other; with batching, each for the messages, the bytes or the time of a batch.
+
+    Args:
+        bounds: of a batch; None without batching.
+        delay_ms: how long a batch may stay open.
+    """
+
+    def __init__(self, bounds: Bounds | None, delay_ms: int) -> None:
+        self._bounds = bounds
+        self._delay_ms = delay_ms
+        self._cursor = random.randrange(1 << 31)  # noqa: S311  # no secret
+        self._messages = self._bytes = 0
+        self._changed_ms = self._now()
+
+    @staticmethod
+    def _now() -> int:
+        return time.time_ns() // 1_000_000
+
+    def keyless(self, size: int, partitions: int) -> int:
+        """Give the partition."""
+        bounds = self._bounds
+        if bounds is None:
+            self._cursor += 1
+            return (self._cursor - 1) % partitions
+        now = self._now()
+        if (
+            self._messages >= bounds.messages
+            or size >= bounds.size - self._bytes
+            or now - self._changed_ms >= self._delay_ms
+        ):
+            self._cursor += 1
+            self._changed_ms = now
+            self._messages, self._bytes = 1, size
+        else:
+            self._messages += 1
+            self._bytes += size
+        return self._cursor % partitions

@@ -1,0 +1,1 @@
+"""Receiving: sources of messages, the loops over them, and the owner of what was received."""

@@ -1,0 +1,73 @@
+"""A receive with a timeout, made of the asynchronous one."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext._native.results import Timeout, raise_result
+from pulsar_ext._native.thread_state import keep_thread_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+__all__ = ["PendingReceives"]
+
+
+class PendingReceives:
+    """A receive with a timeout in milliseconds, made of the C++ asynchronous one.
+
+    Args:
+        receive_async: the C++ consumer's or reader's asynchronous receive.
+
+    Raises:
+        pulsar.Timeout: from a call, when nothing came in time; what was asked for stays asked for.
+    """
+
+    def __init__(self, receive_async: Callable[[Callable[[Any, Any], None]], None]) -> None:
+        self._receive_async = receive_async
+        self._answers: deque[Any] = deque()
+        self._failures: deque[Any] = deque()
+        self._waiters: set[int] = set()
+        self._asked = 0
+        self._changed = threading.Condition()
+
+    def __call__(self, timeout_millis: int) -> Any:
+        """Wait up to `timeout_millis` for a C++ message."""
+        waiter = threading.get_ident()
+        try:
+            with self._changed:
+                self._waiters.add(waiter)
+                while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
+                    # Counted afterwards: a Ctrl-C in between asks once too often, never once too few.
+                    self._receive_async(self._answer)
+                    self._asked += 1
+                if not (self._answers or self._failures):
+                    self._changed.wait(timeout_millis / 1000)
+        finally:
+            self._waiters.discard(waiter)
+        if self._failures:
+            raise_result(self._failures.popleft())
+        if not self._answers:
+            raise Timeout("Pulsar error: TimeOut")
+        # No call from here on: Python looks for signals at calls, and the message must not be lost to one.
+        message = self._answers[0]
+        del self._answers[0]
+        return message
+
+    def forget(self) -> None:
+        """Drop the answers that nobody has taken."""
+        with self._changed:
+            self._answers.clear()
+
+    def _answer(self, result: Any, message: Any) -> None:
+        keep_thread_state()
+        with self._changed:
+            self._asked -= 1
+            if result.name == "Ok":
+                self._answers.append(message)
+            else:
+                self._failures.append(result)
+            self._changed.notify()

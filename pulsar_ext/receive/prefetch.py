@@ -1,0 +1,222 @@
+"""Messages that a consumer fetches ahead of the application: some hundreds at once cost less than one after the other.
+
+That is done for whoever takes messages faster than one in ten microseconds: who takes longer has none ahead. What is
+ahead comes first for every kind of receive, and is dropped by a seek and by a redelivery. To the broker it is delivered
+and not acknowledged: after a close, a crash or a lost connection it is delivered again.
+
+The C++ client answers a `batch_receive()` on the thread that its listeners run on, and a closed client does not answer.
+So nothing is fetched ahead in a client with a listener, which may take its time, or while a consumer or its client
+closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from copy import copy
+from itertools import islice, repeat
+from operator import length_hint
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pulsar
+
+from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext.client.client import Client
+
+__all__ = ["OFFICIAL_POLICY", "Ahead", "take_over_batches"]
+
+_MOST, _FEWEST = 400, 50
+"""How many are fetched at once; fewer cost as much as one by one."""
+_MOST_BYTES: Final = 1 << 20
+_WAIT_MILLIS: Final = 1
+"""How long a fetch that finds fewer waits for more; the C++ client knows no shorter time."""
+_FAST_SECONDS: Final = 10e-6
+"""A message: whoever takes longer would not notice what fetching ahead saves."""
+_SINGLY: Final = 1000
+"""So many come one by one after a fetch that found few."""
+
+_OFFICIAL_BYTES, _OFFICIAL_MILLIS = 10 << 20, 100
+_PAUSE_SECONDS = 0.005
+OFFICIAL_POLICY: Final = pulsar.ConsumerBatchReceivePolicy(-1, _OFFICIAL_BYTES, _OFFICIAL_MILLIS)
+"""What the C++ client does without one."""
+
+_batch_receive = InnerConsumer.batch_receive
+
+
+def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
+    """Have the C++ consumer's `batch_receive()` be for fetching ahead, and tell whether it is.
+
+    It is not with a policy or a listener of the application's own; with a small queue; and where the time counts from
+    the moment at which a message leaves the C++ queue, as it does for acknowledgement timeouts.
+
+    Args:
+        named: the official arguments of `subscribe()` by name; the policy in them is changed.
+        screens: whether each message is looked at as it comes.
+    """
+    size = named["receiver_queue_size"]
+    at_once = min(size // 4, _MOST) if isinstance(size, int) else 0
+    own = ("batch_receive_policy", "message_listener", "unacked_messages_timeout_ms", "dead_letter_policy")
+    if screens or at_once < _FEWEST or any(named[name] for name in own):
+        return False
+    named["batch_receive_policy"] = pulsar.ConsumerBatchReceivePolicy(at_once, _MOST_BYTES, _WAIT_MILLIS)
+    return True
+
+
+class Ahead:
+    """Stands before a consumer's native receive with what was fetched ahead.
+
+    Args:
+        client: the consumer's.
+        inner: the C++ consumer, see `take_over_batches()`.
+        source: its endless iterator of C++ messages.
+        call: its wait with a timeout in milliseconds.
+    """
+
+    def __init__(self, client: Client, inner: Any, source: Any, call: Any) -> None:
+        self._client, self._inner = client, inner
+        self._source, self._call = source, call
+        self._kept: Iterator[Any] = iter([])
+        """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
+        self._timeouts: Iterator[int] = iter([])
+        self._waits: Iterator[Any] = iter([])
+        """Waits for one after the other; its timeouts are exhausted before messages are fetched, which come first."""
+        self._fetcher = 0
+        self._lock = threading.RLock()
+        self._barred = 0
+        """How many want that nothing is fetched."""
+        self._singly = _MOST
+        """How many are still to come one by one."""
+        self._fast = False
+        self._taken, self._since, self._left = 0, time.monotonic(), 0
+        """What the pace is measured by: how many were taken since when, and how many were left at the last look."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        for inner in self._kept:
+            return inner
+        for inner in self._source:
+            return inner
+        raise StopIteration
+
+    def __call__(self, millis: int) -> Any:
+        """Receive as the consumer does."""
+        for inner in self._kept:
+            return inner
+        for inner in map(self._call, (millis,)):
+            return inner
+        raise AssertionError  # the map above has exactly one item
+
+    def several(self) -> Iterator[Any]:
+        """Give the next messages; their iterator raises `pulsar.Timeout` if none comes in 100 ms."""
+        with self._lock:
+            if not length_hint(self._timeouts):
+                if self._look():
+                    return self._kept
+                self._singly -= _MOST
+                timeouts = repeat(POLL_MILLIS, _MOST)
+                waits = map(self._call, timeouts)
+                self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
+                self._left = _MOST
+            return self._waits
+
+    def several_here(self, upto: int) -> Iterator[Any]:
+        """Give messages that are here, so many at most; their iterator raises `pulsar.Timeout` if no more are."""
+        with self._lock:
+            if self._look():
+                return islice(self._kept, upto)
+            self._singly -= upto
+            self._taken += upto
+            return map(self._call, repeat(0, upto))
+
+    def _look(self) -> int:
+        """Tell how many are ahead; if none, and it is worth while, fetch some."""
+        ahead = length_hint(self._kept)
+        left = ahead + length_hint(self._timeouts)
+        self._taken += max(self._left - left, 0)
+        self._left = left
+        if self._taken >= _FEWEST:
+            now = time.monotonic()
+            self._fast = now - self._since < self._taken * _FAST_SECONDS
+            self._taken, self._since = 0, now
+        if not ahead and self._fast and self._singly <= 0 and not self._client.calls_back:
+            ahead = self.fetch()
+            if ahead < _FEWEST:
+                self.found_few()
+        return ahead
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether something is ahead that another thread fetched."""
+        return self._fetcher != threading.get_ident() and length_hint(self._kept) > 0
+
+    def found_few(self) -> None:
+        """Have messages taken one by one for a while: there are not enough."""
+        self._singly = _SINGLY
+
+    def fetch(self) -> int:
+        """Fetch what is in the queue, if nothing is ahead, and tell how many are ahead."""
+        with self._lock:
+            self._barred += 1  # first: the handler of a signal may receive, or close the consumer, from here on
+            try:
+                if self._barred == 1 and not length_hint(self._kept):
+                    self._fetcher = threading.get_ident()
+                    _exhaust(self._timeouts)
+                    # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
+                    for kept in map(iter, map(_batch_receive, (self._inner,))):
+                        self._kept = kept
+                    if self._barred > 1:
+                        _exhaust(self._kept)
+                    self._left = length_hint(self._kept)
+            finally:
+                self._barred -= 1
+            return length_hint(self._kept)
+
+    @contextlib.contextmanager
+    def passed(self) -> Iterator[None]:
+        """Drop what is ahead at the end of a block that moves the cursor or has it delivered again; not if it fails."""
+        self._bar(1)
+        try:
+            yield
+            _exhaust(self._kept)
+        finally:
+            self._bar(-1)
+
+    def end(self) -> None:
+        """Drop what is ahead, and fetch nothing any more."""
+        self._bar(1)
+        _exhaust(self._kept)
+
+    def batch(self, batch: list[Any]) -> None:
+        """Receive as the C++ client's `batch_receive()` does without a policy: what comes in 100 ms, up to 10 MB.
+
+        Args:
+            batch: where the messages go; nothing is done if there are some, which a Ctrl-C left.
+        """
+        size, deadline = 0, time.monotonic() + _OFFICIAL_MILLIS / 1000
+        left = 0.0 if batch else 1.0
+        while left > 0:
+            ahead = self.fetch()
+            size += sum(inner.length() for inner in copy(self._kept))
+            if batch and size > _OFFICIAL_BYTES:
+                return
+            batch.extend(self._kept)
+            left = deadline - time.monotonic()
+            if ahead < _FEWEST:
+                time.sleep(max(min(left, _PAUSE_SECONDS), 0))
+
+    def _bar(self, more: int) -> None:
+        with self._lock:  # until what is being fetched is here
+            self._barred += more
+
+
+def _exhaust(shared: Iterator[Any]) -> None:
+    """End an iterator for everybody who has it."""
+    deque(shared, 0)

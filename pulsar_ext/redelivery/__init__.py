@@ -1,0 +1,1 @@
+"""Redelivery of whole messages, and dead letters."""

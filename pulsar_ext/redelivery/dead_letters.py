@@ -1,0 +1,149 @@
+"""Dead letters: a message that was redelivered too often goes to another topic, that message alone, and whole.
+
+The C++ client sends every message of a batch there when one of them is refused, cannot send a chunked message, and
+ends the process when sending fails. Here its policy is taken over: the letter is written by a producer that chunks, in
+a thread of its own, and acknowledged when it is persisted. If that fails the message is redelivered. Mirrors the dead
+letter part of Java's `ConsumerImpl`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.handles import unlimited_producer
+from pulsar_ext._native.messages import InnerMessageBuilder
+from pulsar_ext.ids.message_id import from_inner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.client.client import Client
+
+__all__ = ["DeadLetters"]
+
+_log = logging.getLogger("pulsar_ext")
+_IDLE_SECONDS = 10.0
+
+
+class DeadLetters:
+    """The dead letters of one consumer.
+
+    Args:
+        client: makes the producers.
+        policy: the official `ConsumerDeadLetterPolicy`.
+        subscription: the consumer's subscription.
+        schema: the consumer's schema, which the dead letter topic gets.
+        acknowledge: is given each C++ message that is persisted.
+        redeliver: is given each that could not be.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        policy: Any,
+        subscription: str,
+        schema: Any,
+        *,
+        acknowledge: Callable[[Any], None],
+        redeliver: Callable[[Any], None],
+    ) -> None:
+        self.max_redeliver_count: int = policy.max_redeliver_count
+        self._client, self._policy = client, policy
+        self._subscription, self._schema = subscription, schema
+        self._acknowledge, self._redeliver = acknowledge, redeliver
+        self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
+        self._on_their_way: set[bytes] = set()
+        self._producers: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def send(self, inner: Any) -> None:
+        """Send a C++ message to the dead letter topic, once, however often it is asked for meanwhile."""
+        key = inner.topic_name().encode() + bytes(inner.message_id().serialize())
+        with self._lock:
+            if self._closed or key in self._on_their_way:
+                return
+            self._on_their_way.add(key)
+            self._letters.put((key, inner))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="pulsar-ext-dead-letters", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        """Send no more: what is left stays unacknowledged, and comes again to another consumer."""
+        with self._lock:
+            self._closed = True
+            if self._thread is not None:
+                self._letters.put((b"", None))  # to wake it
+                return
+        self._close_producers()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                key, inner = self._letters.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    if self._letters.empty():
+                        self._thread = None
+                        return
+                continue
+            if self._closed:
+                self._close_producers()
+                return
+            try:
+                self._deliver(inner)
+            except Exception as error:  # noqa: BLE001  # whatever it was, the message is redelivered
+                _log.error(
+                    "%r could not be sent to its dead letter topic and is redelivered: %s",
+                    from_inner(inner.message_id()),
+                    error,
+                )
+                self._redeliver(inner)
+            else:
+                self._acknowledge(inner)
+            with self._lock:
+                self._on_their_way.discard(key)
+
+    def _close_producers(self) -> None:
+        for producer in self._producers.values():
+            with contextlib.suppress(pulsar.PulsarException):
+                producer.close()
+        self._producers.clear()
+
+    def _deliver(self, inner: Any) -> None:
+        builder = InnerMessageBuilder()
+        if inner.has_null_value():
+            builder.set_null_value()
+        else:
+            builder.content(inner.data())
+        properties = dict(inner.properties())
+        properties["ORIGIN_MESSAGE_ID"] = from_inner(inner.message_id()).to_text()
+        properties["REAL_TOPIC"] = inner.topic_name()
+        for name, value in properties.items():
+            builder.property(name, value)
+        if inner.partition_key():
+            builder.partition_key(inner.partition_key())
+        if inner.ordering_key():
+            builder.ordering_key(inner.ordering_key())
+        if inner.event_timestamp():
+            builder.event_timestamp(inner.event_timestamp())
+        self._producer(inner.topic_name()).send(builder.build())
+
+    def _producer(self, topic: str) -> Any:
+        dead = self._policy.dead_letter_topic or f"{topic}-{self._subscription}-DLQ"
+        if dead not in self._producers:
+            initial = self._policy.initial_subscription_name
+            if initial:
+                self._client.subscribe(
+                    dead, initial, pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
+                ).close()
+            self._producers[dead] = unlimited_producer(self._client, dead, self._schema)
+        return self._producers[dead]

@@ -1,0 +1,239 @@
+"""Redelivering whole messages: negative acknowledgements, acknowledgement timeouts of chunked ones, dead letters.
+
+A chunked message is redelivered on a Shared or Key_Shared subscription only if every chunk of it is asked for. The C++
+client asks for the last one, so here every negative acknowledgement waits until it is due and is then handed over entry
+by entry, and chunked messages that nobody acknowledges in time are handed over the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.chunks.resolver import is_open
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of, is_chunked
+from pulsar_ext.message import Message
+
+from .dead_letters import DeadLetters
+from .delay_queue import Delayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext._runtime.scheduler import AckKeeper
+    from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.chunks.resolver import Resolver
+    from pulsar_ext.client.client import Client
+    from pulsar_ext.receive.filter import Screened
+
+__all__ = ["Redelivery", "take_over_redelivery"]
+
+_OFFICIAL_DELAY_MILLIS = 100
+"""The shortest delay that the C++ client has, for what was handed over."""
+_GAP_SECONDS = 0.15
+"""So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
+_SLACK_SECONDS = 0.05
+"""What is due so soon goes with what is due: on an Exclusive subscription each group has everything redelivered."""
+_TICK_SECONDS = 0.1
+
+
+class Redelivery:
+    """What one consumer wants to be redelivered.
+
+    Args:
+        keeper: calls `tick()` while something waits.
+        acks: the consumer's acknowledgements.
+        delay_ms: how long after a negative acknowledgement.
+        timeout_ms: after how long without an acknowledgement a chunked message comes again; 0 for never.
+        resolver: finds all entries of a message.
+        splits: whether the broker redelivers single entries.
+    """
+
+    def __init__(
+        self,
+        keeper: AckKeeper,
+        acks: Acknowledger,
+        *,
+        delay_ms: int,
+        timeout_ms: int,
+        resolver: Resolver,
+        splits: bool,
+    ) -> None:
+        self._keeper, self._acks, self._resolver, self._splits = keeper, acks, resolver, splits
+        self._delay = max(delay_ms - _OFFICIAL_DELAY_MILLIS, 0) / 1000
+        self._timeout = timeout_ms / 1000
+        self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
+        self._unacked: Delayed[MessageId] = Delayed()
+        self._lock = threading.Lock()
+        self._refused: deque[tuple[float, Any]] = deque()
+        self._scheduled = False
+        self._inner: Any = None
+        self._screened: Screened | None = None
+        self._closed = False
+        self.dead_letters: DeadLetters | None = None
+
+    @property
+    def screens(self) -> bool:
+        """Whether each message has to be looked at as it comes."""
+        return bool(self._timeout) or self.dead_letters is not None
+
+    def attach(self, inner: Any, screened: Screened | None) -> None:
+        """Take the C++ consumer, and what looks at its messages as they are received."""
+        with self._lock:
+            self._inner, self._screened = inner, screened
+        if self.dead_letters is not None:
+            self._keeper.watch(self)
+
+    def nack(self, message_id: MessageId) -> None:
+        """Have the message of an id, which knows its topic, redelivered after the delay."""
+        self._add(message_id, time.monotonic())
+        self._keeper.watch(self)
+
+    def nack_message(self, inner: Any) -> None:
+        """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
+        self._refused.append((time.monotonic(), inner))
+        if not self._scheduled:
+            self._scheduled = True
+            self._keeper.watch(self)
+
+    def ask_for(self, inner: Any) -> None:
+        """Have a C++ message redelivered after the delay, however often it was."""
+        self._add(self._id_of(inner), time.monotonic())
+        self._keeper.watch(self)
+
+    def screen(self, inner: Any) -> bool:
+        """Look at a C++ message that arrives: False if it is not for the application."""
+        letters = self.dead_letters
+        if letters is not None and inner.redelivery_count() > letters.max_redeliver_count:
+            if not self._acks.is_duplicate(inner):
+                letters.send(inner)
+            return False
+        if self._timeout:
+            inner_id = inner.message_id()
+            if is_chunked(inner_id.serialize()):
+                message_id = from_inner(inner_id, inner.topic_name)
+                with self._lock:
+                    self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
+                self._keeper.watch(self)
+        return True
+
+    def acknowledged(self, data: bytes) -> None:
+        """Have a chunked message not come again."""
+        with self._lock:
+            self._unacked.drop(data)
+
+    def forget(self) -> None:
+        """Have nothing redelivered: the broker does it all, or the cursor was moved."""
+        self._refused.clear()
+        if self._screened is not None:
+            self._screened.forget()
+        with self._lock:
+            self._nacked.clear()
+            self._unacked.clear()
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed = True
+        if self.dead_letters is not None:
+            self.dead_letters.close()
+
+    def tick(self, now: float) -> float | None:
+        """Ask for what is due.
+
+        Returns:
+            After how many seconds to look again; None if nothing waits.
+        """
+        if self._closed:
+            return None
+        self._scheduled = False  # before it is emptied: what comes later schedules anew
+        letters = self.dead_letters
+        for since, refused in _drained(self._refused):
+            if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
+                letters.send(refused)
+            else:
+                self._add(self._id_of(refused), since)
+        with self._lock:
+            inner = self._inner
+            late = [] if inner is None else self._unacked.due(now)
+            due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
+        due += [self._entries(message_id) for message_id in late]
+        if due and inner is not None:
+            self._acks.leave_now()  # so that what is acknowledged does not come again
+            for entry in (entry for entries in due for entry in entries):
+                inner.negative_acknowledge(entry)
+        with self._lock:
+            waits = [one for one in (self._nacked.wait(now), self._unacked.wait(now)) if one is not None]
+        if self._screened is not None and letters is not None:
+            self._screened.look_ahead()
+            waits.append(_TICK_SECONDS)
+        return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
+
+    def _add(self, message_id: MessageId, since: float) -> None:
+        self._acks.take_back(message_id)
+        entries = self._entries(message_id)
+        key = (message_id.topic_name(), message_id.ledger_id(), message_id.entry_id())
+        with self._lock:
+            self._nacked.add(key, entries, since + self._delay)
+
+    @staticmethod
+    def _id_of(inner: Any) -> MessageId:
+        message_id = id_of(inner)
+        message_id.topic_name(inner.topic_name())
+        return message_id
+
+    def _entries(self, message_id: MessageId) -> list[Any]:
+        """Give the C++ ids whose redelivery brings the whole message."""
+        # On an Exclusive or Failover subscription one entry brings everything.
+        if self._splits and (isinstance(message_id, ChunkMessageId) or is_open(message_id)):
+            return self._resolver.to_redeliver(self._acks.topic_of(message_id), message_id)
+        return [message_id.inner]
+
+
+def _drained(kept: deque[Any]) -> Iterator[Any]:
+    """Take everything out, though another thread may clear it meanwhile."""
+    with contextlib.suppress(IndexError):
+        while True:
+            yield kept.popleft()
+
+
+def take_over_redelivery(
+    client: Client, keeper: AckKeeper, named: dict[str, Any], acks: Acknowledger, *, splits: bool
+) -> Redelivery:
+    """Take from a subscription's arguments what the C++ client does not do right with redelivered messages.
+
+    Args:
+        client: makes the producers of dead letters.
+        keeper: calls `tick()` while something waits.
+        named: the official arguments by name; what is taken over is changed in them.
+        acks: the consumer's acknowledgements.
+        splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+    """
+    delay, timeout, policy = (
+        named[name]
+        for name in ("negative_ack_redelivery_delay_ms", "unacked_messages_timeout_ms", "dead_letter_policy")
+    )
+    redelivery = Redelivery(
+        keeper,
+        acks,
+        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is no int
+        timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
+        resolver=client.resolver,
+        splits=splits,
+    )
+    acks.chunked = redelivery.acknowledged
+    if isinstance(delay, int):
+        named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
+    if splits and policy and policy.max_redeliver_count > 0:
+        named["dead_letter_policy"] = None
+        redelivery.dead_letters = DeadLetters(
+            client,
+            policy,
+            named["subscription_name"],
+            named["schema"],
+            acknowledge=lambda inner: acks.add_messages([Message._wrap(inner)]),  # noqa: SLF001  # a sibling's
+            redeliver=redelivery.ask_for,
+        )
+    return redelivery

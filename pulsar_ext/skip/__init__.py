@@ -1,0 +1,1 @@
+"""Counting and skipping messages of a subscription, and the message id N messages later."""

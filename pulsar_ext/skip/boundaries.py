@@ -1,0 +1,242 @@
+"""Where a topic can be cut: between two messages, never through one (pure; seed 000).
+
+A cursor stands between two entries. Messages are something else: a batch is many of them in one entry, a chunked one is
+many entries, and the chunks of several producers interleave. A *clean cut* is a place that no deliverable message lies
+across. `CutFinder` is fed what a topic holds, in order, and finds the clean cut that so many messages lie before, or
+the two nearest. What is acknowledged counts nothing, nor does a message that can never be delivered whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pulsar_ext.ids.position import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pulsar_ext.admin import EntryMetadata
+
+    from .backlog import Backlog
+
+__all__ = ["Batch", "Cut", "CutFinder", "Fact", "MessageKey", "Piece", "Run", "Unit", "fact_of"]
+
+Unit = Literal["message", "entry"]
+MessageKey = tuple[str | None, str, int]
+"""What the chunks of one message share: uuid, producer, sequence id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive entries of one ledger, each of so many messages, none of them a chunk; markers have 0 messages."""
+
+    ledger_id: int
+    first: int
+    last: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of which some messages are acknowledged: the indexes of those that are not."""
+
+    position: Position
+    indexes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk of a message."""
+
+    position: Position
+    message: MessageKey
+    index: int
+    of: int
+    publish_time: int
+
+
+Fact = Run | Batch | Piece
+
+
+def fact_of(headers: EntryMetadata) -> Fact:
+    """Read an entry's headers."""
+    at = headers.position
+    if headers.is_chunk:
+        key = (headers.uuid, headers.producer_name, headers.sequence_id)
+        return Piece(at, key, headers.chunk_id or 0, headers.num_chunks or 0, headers.publish_time)
+    unseen = headers.marker_type is not None or headers.txn_aborted
+    return Run(at.ledger_id, at.entry_id, at.entry_id, 0 if unseen else headers.message_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place to cut: behind the entry `position`, with what is not acknowledged before it.
+
+    With a `batch_index`, the cut is inside the next entry: before that message of its batch.
+    """
+
+    position: Position
+    messages: int
+    entries: int
+    batch_index: int | None = None
+
+    def count(self, unit: Unit) -> int:
+        """Give what lies before it, in messages or entries."""
+        return self.messages if unit == "message" else self.entries
+
+
+@dataclass(slots=True)
+class _Open:
+    """A chunked message whose last chunk has not come yet."""
+
+    first: Position
+    newest: int
+    seen: int = 0
+
+
+class CutFinder:
+    """Finds the clean cut that `wanted` messages or entries lie before.
+
+    Feed it facts in the order of the topic until `done`. Then `exact` tells whether there is such a cut: it is `cut`,
+    else `cut` is the last clean cut before it, and `beyond` the first one behind it, None where the topic ends first.
+    `broken` are messages that turned out to be undeliverable after cuts through them had been passed over: looking
+    again with these as `abandoned` may find a better one.
+
+    Args:
+        backlog: where the cursor stands.
+        wanted: how many, 0 or more.
+        unit: of what.
+        splits: whether a cut may be inside a batch.
+        abandoned: chunked messages whose rest never comes.
+    """
+
+    def __init__(
+        self,
+        backlog: Backlog,
+        wanted: int,
+        unit: Unit,
+        *,
+        splits: bool = False,
+        abandoned: frozenset[MessageKey] = frozenset(),
+    ) -> None:
+        self.cut = Cut(backlog.mark_delete, 0, 0)
+        self.beyond: Cut | None = None
+        self.batches = False
+        self.broken: set[MessageKey] = set()
+        self._wanted, self._splits, self._abandoned = wanted, splits, abandoned
+        self._unit: Unit = unit
+        self._messages = self._entries = 0
+        self._open: dict[MessageKey, _Open] = {}
+        self._acked = _Acked(backlog)
+
+    @property
+    def exact(self) -> bool:
+        """Whether `cut` is the one that was asked for."""
+        return self.cut.count(self._unit) == self._wanted
+
+    @property
+    def done(self) -> bool:
+        """Whether more facts would change nothing."""
+        return self.exact or self.beyond is not None
+
+    @property
+    def unfinished(self) -> dict[MessageKey, tuple[Position, int]]:
+        """The chunked messages that lie across the end: where each begins, and when its newest chunk was published."""
+        return {key: (one.first, one.newest) for key, one in self._open.items()}
+
+    def feed(self, fact: Fact) -> None:
+        """Take the next fact."""
+        if isinstance(fact, Piece):
+            self._take_piece(fact)
+        elif isinstance(fact, Batch):
+            self.batches = True
+            self._take_entries(fact.position.ledger_id, fact.position.entry_id, 1, fact.indexes)
+        else:
+            self.batches |= fact.messages > 1
+            for first, count in self._acked.rest_of(fact):
+                self._take_entries(fact.ledger_id, first, count, range(fact.messages))
+                if self.done:
+                    break
+
+    def _take_entries(self, ledger_id: int, first: int, count: int, indexes: Sequence[int]) -> None:
+        """Take consecutive entries, none acknowledged, each with messages of these indexes."""
+        each = len(indexes)
+        step = each if self._unit == "message" else 1
+        whole, inside = count, 0
+        if not self._open and step:
+            missing = self._wanted - (self._messages if self._unit == "message" else self._entries)
+            whole, inside = min(count, missing // step), missing % step
+        if whole:
+            self._add(Position(ledger_id, first + whole - 1), each * whole, whole)
+        if whole == count or not inside:
+            return
+        if self._splits:
+            self.cut = Cut(Position(ledger_id, first + whole - 1), self._wanted, self._entries, indexes[inside])
+        else:
+            self._add(Position(ledger_id, first + whole), each, 1)
+
+    def _take_piece(self, piece: Piece) -> None:
+        acked = self._acked.holds(piece.position)
+        key = piece.message
+        one = self._open.get(key)
+        if acked or key in self._abandoned:
+            self._drop(key)
+        elif piece.index == 0:
+            self._open[key] = _Open(piece.position, piece.publish_time, 1)
+        elif one is not None and piece.index == one.seen:
+            one.seen, one.newest = one.seen + 1, piece.publish_time
+        elif piece.index > (piece.index if one is None else one.seen):
+            self._drop(key)
+        whole = key in self._open and self._open[key].seen == piece.of
+        if whole:
+            del self._open[key]
+        self._add(piece.position, int(whole), int(not acked))
+
+    def _drop(self, key: MessageKey) -> None:
+        if self._open.pop(key, None) is not None:
+            self.broken.add(key)
+
+    def _add(self, position: Position, messages: int, entries: int) -> None:
+        self._messages += messages
+        self._entries += entries
+        if self._open:
+            return
+        here = Cut(position, self._messages, self._entries)
+        if here.count(self._unit) <= self._wanted:
+            self.cut = here
+        else:
+            self.beyond = here
+
+
+class _Acked:
+    """Takes what is acknowledged out of what the topic holds; asked in the order of the topic."""
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._mark = backlog.mark_delete
+        self._ranges = list(reversed(backlog.deleted))
+
+    def holds(self, position: Position) -> bool:
+        """Whether the entry is acknowledged."""
+        self._forget(position)
+        return position <= self._mark or bool(self._ranges and position in self._ranges[-1])
+
+    def rest_of(self, run: Run) -> Iterator[tuple[int, int]]:
+        """Give `(first, count)` of the stretches of a run that are not acknowledged."""
+        ledger, at = run.ledger_id, run.first
+        while at <= run.last:
+            here = Position(ledger, at)
+            self._forget(here)
+            if here <= self._mark:
+                at = run.last + 1 if ledger < self._mark.ledger_id else self._mark.entry_id + 1
+            elif self._ranges and here in self._ranges[-1]:
+                at = run.last + 1 if self._ranges[-1].last.ledger_id > ledger else self._ranges[-1].last.entry_id + 1
+            else:
+                after = self._ranges[-1].after if self._ranges else Position(ledger, run.last)
+                end = run.last if after.ledger_id > ledger else min(after.entry_id, run.last)
+                yield at, end - at + 1
+                at = end + 1
+
+    def _forget(self, position: Position) -> None:
+        while self._ranges and self._ranges[-1].last < position:
+            self._ranges.pop()

@@ -1,0 +1,325 @@
+"""Skip N messages: exactly, in messages, and never through one (seed 000).
+
+The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to where the cursor is at that moment.
+Here a pure plan (`skip_plan.py`) finds the entry to skip to, and that *position* is what the broker is told: whatever
+happens in between, nothing behind it is skipped. `docs/skip.md` says what is guaranteed beside live consumers.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pulsar
+
+from pulsar_ext.errors import AdminConflict, AdminNotFound, AdminUnavailable, CursorMoved, InvalidUse, SkipUnconfirmed
+from pulsar_ext.ids.topic_name import TopicName
+
+from .backlog import Backlog
+from .plan import Plan, Situation, plan_skip
+from .query_runner import Inquiry, check_count, is_fresh, is_single
+
+if TYPE_CHECKING:
+    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.client.client import Client
+    from pulsar_ext.ids.position import Position
+
+    from .boundaries import Unit
+
+__all__ = ["SkipResult", "Skipper"]
+
+_CONFIRM_SECONDS = 30.0
+_WAIT_SECONDS = 1.0
+_FIRST_POLL_SECONDS = 0.002
+_POLL_SECONDS = 0.02
+_RECEIVE_MILLIS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class SkipResult:
+    """What a skip did, or with `dry_run` would do.
+
+    Args:
+        requested: the count that was asked for.
+        unit: of what: `message` or `entry`.
+        skipped_messages: how many messages that were not acknowledged are now before the cursor. A batch counts each
+            of its messages, a chunked message one, what was acknowledged or can never be delivered whole none.
+        skipped_entries: the same in entries; a batch that is skipped in part counts none.
+        position_before: the mark-delete position before; everything up to it was acknowledged.
+        position_after: the same after it.
+        exact: whether just as much as requested was skipped. False where the backlog ended before, and where messages
+            inside batches may have been acknowledged that the broker does not show: then fewer, never more.
+        strategy: how it was counted, the value of a `Strategy`.
+        batch_index: the message of the batch behind `position_after` that is delivered next; None for a whole entry.
+        redelivered_entries: entries behind the cursor that were acknowledged and are delivered again, which happens
+            only where a skip into a batch has to reset the cursor beneath connected consumers.
+        dry_run: whether nothing was moved.
+    """
+
+    requested: int
+    unit: Unit
+    skipped_messages: int
+    skipped_entries: int
+    position_before: Position
+    position_after: Position
+    exact: bool
+    strategy: str
+    batch_index: int | None = None
+    redelivered_entries: int = 0
+    dry_run: bool = False
+
+
+class Skipper:
+    """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
+
+    Args:
+        client: opens readers and consumers, where headers are not enough.
+        admin: the admin REST API.
+        topic: a topic without partitions, or one partition.
+        subscription: must exist.
+        progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
+
+    Raises:
+        InvalidUse: a name is no name.
+    """
+
+    def __init__(
+        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str, *, progress: bool = False
+    ) -> None:
+        if not isinstance(subscription, str) or not subscription:
+            raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
+        self._client, self._admin = client, admin
+        self._topic, self._subscription = str(TopicName.parse(topic)), subscription
+        self._inquiry = Inquiry(client, admin, self._topic, subscription, progress=progress)
+
+    def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
+        """Plan, and unless `dry_run` carry out.
+
+        Raises:
+            InvalidUse: the count or the unit is none.
+            SkipInsideMessage: the skip would end inside a message; it says which counts are possible.
+            CursorMoved: somebody moved the cursor in between.
+            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            AdminNotFound: no such topic or subscription.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer.
+        """
+        plan = self.plan(count, unit)
+        if not dry_run:
+            self.apply(plan)
+        return self._result(plan, count, unit, dry_run=dry_run)
+
+    # -- plan --------------------------------------------------------------------------------------------------------
+
+    def plan(self, count: int, unit: Unit = "message") -> Plan:
+        """Find where the cursor has to go; moves nothing. Raises as `skip`."""
+        check_count(count)
+        if unit not in ("message", "entry"):
+            raise InvalidUse(f"unit must be 'message' or 'entry', not {unit!r}")
+        situation = self._look()
+        try:
+            plan: Plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
+        except pulsar.ConsumerBusy:
+            # A consumer came meanwhile, so what the subscription would deliver cannot be seen any more.
+            situation = self._look(idle=False)
+            plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
+        return plan
+
+    def _look(self, *, idle: bool = True) -> Situation:
+        internal = self._admin.internal_stats(self._topic)
+        if self._subscription not in internal.cursors:
+            raise AdminNotFound(
+                f"There is no subscription {self._subscription!r} on {self._topic}; it has "
+                f"{', '.join(map(repr, sorted(internal.cursors))) or 'none'}. Nothing was moved.",
+                status=None,
+                reason="Subscription not found",
+                method=None,
+                path=self._topic,
+            )
+        backlog = Backlog.of(internal, self._subscription)
+        # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
+        untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
+        # What will be needed is asked for at once: each round to the broker takes as long as one request.
+        with ThreadPoolExecutor(2) as pool:
+            # After the internal statistics: a message that comes between the two disproves `single`, never proves it.
+            asking = pool.submit(self._admin.stats, self._topic)
+            keeping = None if untouched else pool.submit(self._inquiry.keeps_batch_indexes)
+            first = backlog.entry(1)
+            if first is not None:
+                self._inquiry.look_ahead(first)
+            stats = asking.result()
+        own = stats.subscriptions[self._subscription]
+        single = is_single(internal, stats, backlog)
+        clear = single or (untouched and not own.raw["lastAckedTimestamp"])
+        keeps_indexes = None  # is not known
+        if not clear:
+            keeps_indexes = self._inquiry.keeps_batch_indexes() if keeping is None else keeping.result()
+        return Situation(
+            backlog=backlog,
+            single=single,
+            acks_hide=not clear and keeps_indexes is not False,
+            idle=idle and not own.consumers,
+            splits=keeps_indexes,
+            chunked=bool(stats.raw.get("msgChunkPublished")),
+            entry_bytes=internal.entry_bytes(),
+            now_ms=time.time_ns() // 1_000_000,
+            last_ack_ms=own.raw["lastAckedTimestamp"],
+            may_hide=not single and keeps_indexes is not False,
+        )
+
+    # -- apply -------------------------------------------------------------------------------------------------------
+
+    def apply(self, plan: Plan) -> None:
+        """Move the cursor to where the plan says. Raises as `skip`."""
+        if not plan.moves:
+            return
+        self._refuse_if_moved(plan)
+        backlog, cut = plan.situation.backlog, plan.cut
+        if cut.batch_index is None:
+            self._expire(plan, cut.position)
+        else:
+            batch = backlog.ledgers.next(cut.position)
+            assert batch is not None  # noqa: S101  # the cut is inside it
+            if not plan.situation.idle:
+                self._reset(batch, cut.batch_index)
+                return
+            if cut.entries:
+                self._expire(plan, cut.position)
+            self._acknowledge_inside(plan, batch, cut.batch_index)
+
+    def _refuse_if_moved(self, plan: Plan) -> None:
+        expected = plan.situation.backlog
+        with ThreadPoolExecutor(1) as pool:
+            # The broker does not show acknowledgements inside batches, but when the last one came.
+            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide else None
+            internal = self._admin.internal_stats(self._topic)
+            found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
+            acked = 0 if found is None or acking is None else acking.result()
+        if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
+            raise CursorMoved(
+                f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
+                f"{_describe(expected)} and is at {'no place any more' if found is None else _describe(found)}. "
+                "Nothing was skipped. Repeat the skip, or pause what acknowledges.",
+                expected=expected.mark_delete,
+                found=None if found is None else found.mark_delete,
+            )
+
+    def _last_ack_ms(self) -> int:
+        last: int = self._admin.stats(self._topic).subscriptions[self._subscription].raw["lastAckedTimestamp"]
+        return last
+
+    def _expire(self, plan: Plan, target: Position) -> None:
+        """Have everything up to an entry acknowledged, whatever the cursor has done since: unlike a skip by a count."""
+        ledgers = plan.situation.backlog.ledgers
+        last = ledgers.number(ledgers.up_to(target))
+        assert last is not None  # noqa: S101  # there is something to skip
+        backlog, deadline, counting = plan.situation.backlog, time.monotonic() + _CONFIRM_SECONDS, False
+        while True:
+            try:
+                self._move(last, backlog, counting=counting)
+            except AdminConflict:
+                # Another expiry, such as that of a time to live, is running; this one was not begun.
+                if time.monotonic() > deadline:
+                    raise
+            except AdminUnavailable as error:
+                raise self._unconfirmed(last, None, f"the broker did not answer: {error}") from error
+            before, backlog = backlog, self._watch(last, backlog)
+            upcoming = backlog.entry(1)
+            if upcoming is None or upcoming > last:
+                return
+            moved = upcoming != before.entry(1)
+            # Never twice in a row: a skip by a count that has no effect yet must not be repeated.
+            counting = moved and not counting
+            if moved:
+                # Where the topic ends with acknowledged entries, the broker's search for the position gives up early
+                # (ManagedCursorImpl.hasMoreEntries), perhaps after a single entry. A skip by a count does not, and is
+                # as safe while nobody can acknowledge.
+                deadline = time.monotonic() + _CONFIRM_SECONDS
+            elif time.monotonic() > deadline:
+                raise self._unconfirmed(last, backlog.mark_delete, f"for {_CONFIRM_SECONDS:.0f} s it has not moved")
+
+    def _move(self, last: Position, backlog: Backlog, *, counting: bool) -> None:
+        if counting and not self._admin.stats(self._topic).subscriptions[self._subscription].consumers:
+            self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
+        else:
+            self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
+
+    def _watch(self, last: Position, before: Backlog) -> Backlog:
+        """Wait a while until the cursor moves; the broker works in the background and tells nobody if that fails."""
+        deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
+        while True:
+            time.sleep(pause)
+            pause = min(1.5 * pause, _POLL_SECONDS)
+            try:
+                backlog = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)
+            except (AdminUnavailable, KeyError) as error:
+                raise self._unconfirmed(last, None, f"the cursor cannot be seen: {error}") from error
+            if backlog.entry(1) != before.entry(1) or time.monotonic() > deadline:
+                return backlog
+
+    def _reset(self, batch: Position, index: int) -> None:
+        try:
+            self._admin.reset_cursor(self._topic, self._subscription, batch, batch_index=index)
+        except AdminUnavailable as error:
+            raise self._unconfirmed(batch, None, f"the broker did not answer: {error}") from error
+
+    def _acknowledge_inside(self, plan: Plan, batch: Position, index: int) -> None:
+        """Acknowledge the first messages of a batch as a consumer does: a reset would forget what is behind it."""
+        try:
+            consumer = self._client.subscribe(
+                self._topic,
+                self._subscription,
+                consumer_type=pulsar.ConsumerType.Exclusive,
+                batch_index_ack_enabled=True,
+            )
+        except pulsar.ConsumerBusy:
+            self._reset(batch, index)
+            return
+        try:
+            while True:
+                message = consumer.receive(_RECEIVE_MILLIS)
+                at = message.message_id()
+                if (at.ledger_id(), at.entry_id(), at.batch_index()) >= (batch.ledger_id, batch.entry_id, index):
+                    break
+                consumer.acknowledge(message)
+        except pulsar.Timeout:
+            at = None
+        finally:
+            consumer.close()
+        if at is None or (at.ledger_id(), at.entry_id()) != (batch.ledger_id, batch.entry_id):
+            raise self._unconfirmed(batch, plan.cut.position, "its batch is not delivered")
+
+    def _unconfirmed(self, expected: Position, found: Position | None, why: str) -> SkipUnconfirmed:
+        return SkipUnconfirmed(
+            f"The cursor of {self._subscription!r} on {self._topic} was to go behind {expected}, and {why}. It is "
+            "where it was, or there, never behind that: look at internal_stats() before skipping again.",
+            expected=expected,
+            found=found,
+        )
+
+    def _result(self, plan: Plan, count: int, unit: Unit, *, dry_run: bool) -> SkipResult:
+        backlog, cut = plan.situation.backlog, plan.cut
+        last = backlog.ledgers.last
+        redelivered = 0
+        if cut.batch_index is not None and not plan.situation.idle and last is not None:
+            redelivered = backlog.ledgers.between(cut.position, last) - backlog.entries(last) + cut.entries
+        return SkipResult(
+            requested=count,
+            unit=unit,
+            skipped_messages=cut.messages,
+            skipped_entries=cut.entries,
+            position_before=backlog.mark_delete,
+            position_after=cut.position,
+            exact=plan.exact,
+            strategy=plan.strategy.value,
+            batch_index=cut.batch_index,
+            redelivered_entries=redelivered,
+            dry_run=dry_run,
+        )
+
+
+def _describe(backlog: Backlog) -> str:
+    holes = ",".join(map(str, backlog.deleted))
+    return f"{backlog.mark_delete} with [{holes}]" if holes else str(backlog.mark_delete)

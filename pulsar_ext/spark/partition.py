@@ -1,0 +1,55 @@
+"""One task of a Spark read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    InputPartition,
+)
+
+from .schema import BatchMaker
+from .segment_reader import read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql.types import StructType
+
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+
+    from .message_block import Block
+    from .options import Settings
+    from .splits import Split
+
+__all__ = ["PulsarPartition", "read_split", "wanted_ranges"]
+
+
+class PulsarPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
+        return f"PulsarPartition({said})"
+
+
+def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
+    """Give the slots that options ask for; None means all."""
+    ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
+    return ranges
+
+
+def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
+    """Read what one task reads, as Arrow record batches of the schema."""
+    make = BatchMaker(schema, settings)
+
+    def made(block: Block) -> Any:
+        batch = make(block)
+        block.release()  # while the next one is read
+        return batch
+
+    return map(made, read_segments(split.segments, split.ranges, settings))

@@ -1,0 +1,182 @@
+"""The producers of one task: one for each lane and topic, and the sequence ids of what they send."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import pulsar
+
+from pulsar_ext.errors import PulsarExtError
+
+from .connection import client_of
+from .errors import NotWritten
+from .row_sender import RowSender
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .options import Settings
+    from .rows import Rows
+
+__all__ = ["Lanes"]
+
+_BUSY_SECONDS = 60.0
+_PAUSE_SECONDS = 0.5
+_DEFAULTS = {
+    "batching_enabled": True,
+    "batching_max_messages": 1000,
+    "batching_max_allowed_size_in_bytes": 128 * 1024,
+    "batching_max_publish_delay_ms": 10,
+    "max_pending_messages": 10_000,
+    "block_if_queue_full": True,
+}
+_COMPRESSIONS = {
+    "None": pulsar.CompressionType.NONE,
+    "LZ4": pulsar.CompressionType.LZ4,
+    "ZLib": pulsar.CompressionType.ZLib,
+    "ZSTD": pulsar.CompressionType.ZSTD,
+    "SNAPPY": pulsar.CompressionType.SNAPPY,
+}
+_MANY = {
+    "partition_key": "partition_keys",
+    "ordering_key": "ordering_keys",
+    "properties": "properties",
+    "event_timestamp": "event_timestamps",
+}
+_BATCHINGS = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
+
+
+class Lanes:
+    """Sends rows, and knows at the end that all of them are persisted.
+
+    Args:
+        settings: the options.
+        prefix: begins the producers' names; None lets the broker name them, and deduplicates nothing.
+        first_id: the sequence id of the first row of each lane.
+    """
+
+    def __init__(self, settings: Settings, prefix: str | None, first_id: int) -> None:
+        self._settings = settings
+        self._prefix = prefix
+        self._first_id = first_id
+        self._producers: dict[tuple[str, str], Any] = {}
+        self._senders: dict[tuple[str, str], RowSender] = {}
+        self._sent: dict[str, int] = {}
+        self._duplicates = 0
+
+    def send(self, lane: str, rows: Rows) -> None:
+        """Send rows of a lane, behind those that it has sent.
+
+        Raises:
+            NotWritten: a message could not be persisted.
+        """
+        begun = self._sent.get(lane, 0)
+        self._sent[lane] = begun + len(rows)
+        if isinstance(rows.topics, str):
+            self._send(lane, rows.topics, rows, range(len(rows)), begun)
+            return
+        by_topic: dict[str, list[int]] = {}
+        for index, topic in enumerate(rows.topics):
+            by_topic.setdefault(topic, []).append(index)
+        for topic, indexes in by_topic.items():
+            self._send(lane, topic, rows, indexes, begun)
+
+    def finish(self) -> tuple[int, int]:
+        """Wait until everything is persisted.
+
+        Returns:
+            How many messages were sent, and how many of them the topics held already.
+
+        Raises:
+            NotWritten: a message could not be persisted.
+        """
+        for lane, producer in self._producers.items():
+            sender = self._senders.get(lane)
+            with _told(lane[1]):
+                if sender is None:
+                    producer.flush()
+                else:
+                    sender.finish()
+                    self._duplicates += sender.duplicates
+        return sum(self._sent.values()), self._duplicates
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for producer in self._producers.values():
+            with contextlib.suppress(pulsar.PulsarException):
+                producer.close()
+
+    def _send(self, lane: str, topic: str, rows: Rows, indexes: Any, begun: int) -> None:
+        whole = isinstance(indexes, range)
+
+        def part(column: Any) -> Any:
+            return column if column is None or whole else [column[index] for index in indexes]
+
+        ids = None
+        if self._prefix is not None:
+            first = self._first_id + begun
+            ids = [first + index for index in indexes]
+        with _told(topic):
+            producer = self._producer(lane, topic)
+            columns = {
+                "partition_key": part(rows.keys),
+                "ordering_key": part(rows.ordering_keys),
+                "properties": part(rows.properties),
+                "event_timestamp": part(rows.event_times),
+            }
+            given = {name: column for name, column in columns.items() if column is not None}
+            sender = self._senders.get((lane, topic))
+            if sender is not None:
+                sender.send(part(rows.values), given, ids)
+                return
+            sent = producer.send_many(
+                part(rows.values), sequence_ids=ids, **{_MANY[name]: column for name, column in given.items()}
+            )
+            self._duplicates += sent.duplicates
+
+    def _producer(self, lane: str, topic: str) -> Any:
+        producer = self._producers.get((lane, topic))
+        if producer is None:
+            producer = self._producers[lane, topic] = self._open(lane, topic)
+            if RowSender.takes(producer):
+                self._senders[lane, topic] = RowSender(producer)
+        return producer
+
+    def _open(self, lane: str, topic: str) -> Any:
+        options: dict[str, Any] = {**_DEFAULTS, **self._settings.passed.get("pulsar.producer.", {})}
+        if options.get("chunking_enabled"):
+            options["batching_enabled"] = False
+        if "compression_type" in options:
+            options["compression_type"] = _COMPRESSIONS[options["compression_type"]]
+        if "batching_type" in options:
+            options["batching_type"] = _BATCHINGS[options["batching_type"]]
+        if self._prefix is not None:
+            options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": True}
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return client_of(self._settings).create_producer(topic, **options)
+            except pulsar.ProducerBusy:
+                # The task's former attempt, which was killed, may be connected still.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+@contextlib.contextmanager
+def _told(topic: str) -> Any:
+    """Turn the client's errors into one that says where, and that survives the way to the driver."""
+    try:
+        yield
+    except PulsarExtError:
+        raise
+    except pulsar.PulsarException as error:
+        raise NotWritten(
+            f"A message could not be written to {topic}: {error!r}. The task fails, so that Spark repeats it or stops; "
+            "what was persisted of it stays on the topic, and with guarantee=exactly-once it is not stored twice.",
+            topic=topic,
+        ) from None
