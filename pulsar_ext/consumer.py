@@ -124,7 +124,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._ahead = None
         if fetches:
             self._source = self._receive_call = self._ahead = Ahead(
-                client, self.inner, self._source, self._receive_call
+                client.context, self.inner, self._source, self._receive_call
             )
         self._numbering, self._numbering_lock, self._quick = NEVER, threading.RLock(), NOTHING
         if redelivery.screens:
@@ -318,7 +318,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         What was acknowledged before is sent first, and does not count any more afterwards.
         """
         refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.resolver, self._topics, messageid)
+        target = seek_target(self._client.context.resolver, self._topics, messageid)
         self._acks.flush_before_seek()
         with self._passing():
             self._forget_answers()

@@ -230,7 +230,7 @@ class Producer(ProducerDoor):
             self.inner.close()
             return
         refuse_in_callback(self._client, "close")
-        self.finish(time.monotonic() + self._client.operation_timeout_seconds)
+        self.finish(time.monotonic() + self._client.context.operation_timeout_seconds)
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""

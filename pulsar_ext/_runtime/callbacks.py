@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GUARDING",
     "SENDING",
+    "CallbackGuard",
     "SendCallback",
     "guard_callback",
     "guard_listener",
@@ -114,6 +115,25 @@ def refuse_in_callback(client: object, what: str) -> None:
             f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or hand "
             "the work to a thread of your own."
         )
+
+
+class CallbackGuard:
+    """Knows on which threads the send callbacks of one client run, and refuses there what would wait for them.
+
+    Args:
+        client: whose callbacks.
+    """
+
+    def __init__(self, client: object) -> None:
+        self._client = client
+
+    def refuse(self, what: str) -> None:
+        """Refuse a call that would wait for the thread that it runs on.
+
+        Raises:
+            InvalidUse: a send callback of the client is running on this thread.
+        """
+        refuse_in_callback(self._client, what)
 
 
 GUARDING.add(guard_callback(lambda *_: None, None, from_inner).__code__)

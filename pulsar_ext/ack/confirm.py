@@ -114,7 +114,7 @@ class _Check:
         if not wanted and not held:
             return
         try:
-            info = self._client._admin_api().internal_stats(cursor.topic).cursors.get(self._acks.subscription)  # noqa: SLF001
+            info = self._client.context.admin_api().internal_stats(cursor.topic).cursors.get(self._acks.subscription)
         except AdminUnavailable as error:  # the broker restarts, or the topic moves
             self._why = f"The admin API does not answer: {error} "
             info = None
@@ -140,7 +140,7 @@ class _Check:
     def _keeps_indexes(self) -> bool:
         if self._keeps is None:
             try:
-                settings = self._client._admin_api().broker_configuration()  # noqa: SLF001  # the client's own part
+                settings = self._client.context.admin_api().broker_configuration()  # the client's own part
                 self._keeps = settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
             except (AdminUnauthorized, AdminUnavailable):
                 self._keeps = True  # it cannot be asked; the consumer was told that the broker does

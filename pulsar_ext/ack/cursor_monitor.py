@@ -61,7 +61,7 @@ class CursorLook:
                 continue
             cursor.looked = now
             try:
-                admin = self._client._admin_api().within(_LOOK_DEADLINE_SECONDS)  # noqa: SLF001  # the client's own
+                admin = self._client.context.admin_api().within(_LOOK_DEADLINE_SECONDS)  # the client's own
                 stats = admin.internal_stats(cursor.topic)
             except PulsarExtError:  # none answers, or none is known: everything still leaves, one by one
                 cursor.looked = now + _LOOK_AGAIN_SECONDS

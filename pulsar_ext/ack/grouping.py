@@ -204,7 +204,11 @@ class Acknowledger:
         if ours.batch_index() >= 0:
             size, bits = self._size(topic, ours, data.batch_size), 1 << ours.batch_index()
         elif isinstance(ours, ChunkMessageId) or is_open(ours):
-            inners = [ours.inner] if ours.origin is Origin.LIVE else self._client.resolver.to_acknowledge(topic, ours)
+            inners = (
+                [ours.inner]
+                if ours.origin is Origin.LIVE
+                else self._client.context.resolver.to_acknowledge(topic, ours)
+            )
             wholes = [((inner.ledger_id(), inner.entry_id()), inner) for inner in inners]
         else:
             wholes = [(entry, None)]
@@ -224,7 +228,7 @@ class Acknowledger:
         ours = as_message_id(message_id)
         topic = self.topic_of(ours)
         if is_open(ours):
-            last = self._client.resolver.last_entry(topic, ours)
+            last = self._client.context.resolver.last_entry(topic, ours)
             entry, size = (last.ledger_id(), last.entry_id()), 0
         else:
             data = decode(ours.serialize())
@@ -304,7 +308,7 @@ class Acknowledger:
         before = time.monotonic()
         try:
             if cursor.wire.is_named:  # the C++ consumer of several topics answers no such question
-                self._client._open_reader(cursor.topic, InnerMessageId.latest).close()  # noqa: SLF001  # the client's own
+                self._client.context.open_reader(cursor.topic, InnerMessageId.latest).close()  # the client's own
             else:
                 self.inner.get_last_message_id()
         except pulsar.PulsarException:
@@ -485,7 +489,7 @@ class Acknowledger:
         if known is not None and known[0] > message_id.batch_index():
             return known[0]
         try:
-            headers = self._client._admin_api().entry(topic, *entry)  # noqa: SLF001  # the client's own part
+            headers = self._client.context.admin_api().entry(topic, *entry)  # the client's own part
         except AdminError as error:
             raise MessageIdUnresolved(
                 f"{message_id!r} does not say how many messages its batch has, nor does the admin API: {error} Nothing "

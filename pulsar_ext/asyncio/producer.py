@@ -128,7 +128,7 @@ class Producer(AsyncProducerDoor):
             last = asyncio.wrap_future(self._lane.submit(int))
             self._lane.shutdown(wait=False)
             client: Any = self.blocking._client  # noqa: SLF001  # its other half
-            await asyncio.wait({last}, timeout=client.operation_timeout_seconds)
+            await asyncio.wait({last}, timeout=client.context.operation_timeout_seconds)
             self._lane = None
 
     async def _send_in_lane(self, call: Any) -> None:

@@ -20,10 +20,9 @@ from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of, 
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly, refuse_in_callback
-from pulsar_ext._runtime.scheduler import AckKeeper
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
@@ -42,7 +41,7 @@ from .producers import make_producer
 from .shutdown import close_at_exit, close_in_worker_processes, open_clients
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
@@ -73,17 +72,10 @@ class Client(ClientDoor):
     """
 
     __slots__ = (
-        "_admin",
-        "_admin_lock",
         "_closed",
         "_closing",
-        "_derived",
-        "_keeper",
-        "_own_admin",
         "_producers",
-        "calls_back",
-        "operation_timeout_seconds",
-        "resolver",
+        "context",
     )
 
     @shaped_like(pulsar.Client.__init__)
@@ -92,16 +84,15 @@ class Client(ClientDoor):
             raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
         arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
         super().__init__(**arguments)
-        self._admin_lock = threading.Lock()
-        self._own_admin = not isinstance(admin, PulsarAdmin)
-        self._derived: Callable[[], PulsarAdmin] = lambda: derive_admin(arguments)
-        self._admin = admin_at(admin, arguments) if isinstance(admin, str) else admin
-        self.resolver = Resolver(self._admin_api, self._open_reader)
-        self._keeper = AckKeeper()
+        self.context = ClientContext(
+            self,
+            admin=admin_at(admin, arguments) if isinstance(admin, str) else admin,
+            make_admin=lambda: derive_admin(arguments),
+            owns_admin=not isinstance(admin, PulsarAdmin),
+            open_reader=self._open_reader,
+            operation_timeout_seconds=arguments["operation_timeout_seconds"],
+        )
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-        self.calls_back = False
-        """Whether the application's code may run on the thread that answers asynchronous receives."""
-        self.operation_timeout_seconds: int = arguments["operation_timeout_seconds"]
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -134,7 +125,7 @@ class Client(ClientDoor):
         """
         refuse_in_callback(self, "create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        producer = make_producer(self, named, self._admin_api, deduplication=deduplication)
+        producer = make_producer(self, named, self.context.admin_api, deduplication=deduplication)
         self._producers.add(producer)
         return producer
 
@@ -172,7 +163,7 @@ class Client(ClientDoor):
         splits = named["consumer_type"] in _SPLITTING
         acks = Acknowledger(
             self,
-            self._keeper,
+            self.context.scheduler,
             topic,
             subscription_name,
             time_ms=ack_group_time_ms,
@@ -182,7 +173,7 @@ class Client(ClientDoor):
         )
         # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
         named["batch_index_ack_enabled"] = True
-        redelivery = take_over_redelivery(self, self._keeper, named, acks, splits=splits)
+        redelivery = take_over_redelivery(self, self.context.scheduler, named, acks, splits=splits)
         # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
         subscribed: dict[str, weakref.ref[Consumer]] = {}
         listener = named["message_listener"]
@@ -204,7 +195,7 @@ class Client(ClientDoor):
 
             hear = listen
             named["message_listener"] = kept_weakly(hear)
-            self.calls_back = True
+            self.context.calls_back = True
         official = super().subscribe(**named)
         consumer = Consumer._of(  # noqa: SLF001
             official,
@@ -259,7 +250,7 @@ class Client(ClientDoor):
         if key_hash_ranges is not None:
             return open_range_reader(self, named, key_hash_ranges, key_forms)
         if isinstance(topic, str):
-            named["start_message_id"] = self.resolver.start_of(topic, start_message_id).inner
+            named["start_message_id"] = self.context.resolver.start_of(topic, start_message_id).inner
         messages = message_class(named["schema"])
         opened: list[weakref.ref[Reader]] = []
         listener = named["reader_listener"]
@@ -274,7 +265,7 @@ class Client(ClientDoor):
 
             hear = listen
             named["reader_listener"] = kept_weakly(hear)
-            self.calls_back = True
+            self.context.calls_back = True
         official = super().create_reader(**named)
         reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
         reader._listen(hear)  # noqa: SLF001
@@ -286,7 +277,7 @@ class Client(ClientDoor):
     def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
         """Create a table view; the arguments are the official ones."""
         refuse_in_callback(self, "create_table_view")
-        self.calls_back = True
+        self.context.calls_back = True
         view = TableView(super().create_table_view(*args, **kwargs))
         refuse_after_fork(view)
         return view
@@ -358,7 +349,7 @@ class Client(ClientDoor):
             MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
             AdminError: the admin API refused or did not answer.
         """
-        return self.resolver.resolve(topic, message_id)
+        return self.context.resolver.resolve(topic, message_id)
 
     def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
         """Find the message that is so many messages behind another.
@@ -381,8 +372,8 @@ class Client(ClientDoor):
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer.
         """
-        start = self.resolver.resolve(topic, message_id)
-        return message_id_after(self, self._admin_api(), topic, start, count)
+        start = self.context.resolver.resolve(topic, message_id)
+        return message_id_after(self, self.context.admin_api(), topic, start, count)
 
     def skip_messages(
         self,
@@ -413,7 +404,7 @@ class Client(ClientDoor):
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
         """
-        skipper = Skipper(self, self._admin_api(), topic, subscription, progress=progress)
+        skipper = Skipper(self, self.context.admin_api(), topic, subscription, progress=progress)
         return skipper.skip(count, unit, dry_run=dry_run)
 
     def close(self) -> None:
@@ -422,12 +413,12 @@ class Client(ClientDoor):
         with self._closing:  # a second caller, or the end of the program, waits for the first
             if self._closed:
                 return
-            deadline = time.monotonic() + self.operation_timeout_seconds
+            deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
                 for producer in list(self._producers):
                     with contextlib.suppress(pulsar.PulsarException):
                         producer.finish(deadline)
-                self._keeper.close()
+                self.context.scheduler.close()
                 self._fetch_no_more()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()
@@ -445,9 +436,9 @@ class Client(ClientDoor):
         self._let_go()
 
     def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process; the keeper's lock may have been held at the fork, for good."""
+        """Refuse every use in this child process; the scheduler's lock may have been held at the fork, for good."""
         super().after_fork(refusal)
-        self._keeper = refusal
+        self.context.scheduler = refusal
 
     def __enter__(self) -> Self:
         return self
@@ -463,12 +454,6 @@ class Client(ClientDoor):
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
 
-    def _admin_api(self) -> PulsarAdmin:
-        with self._admin_lock:
-            if self._admin is None:
-                self._admin = self._derived()
-            return self._admin
-
     def _received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
@@ -481,13 +466,7 @@ class Client(ClientDoor):
     def _let_go(self) -> None:
         for one in self._received_by():
             one._let_go()  # noqa: SLF001
-        self._close_admin()
-
-    def _close_admin(self) -> None:
-        with self._admin_lock:
-            if self._own_admin and self._admin is not None:
-                self._admin.close()
-                self._admin = None
+        self.context.close_admin()
 
 
 atexit.register(close_at_exit)

@@ -213,8 +213,7 @@ class ConsumerBuilder:
         if not isinstance(topics, list):
             raise InvalidUse("The cover of a pattern's topics cannot be checked: name the topics.")
         made = self._must_cover and not any(
-            had_subscription(self._client._admin_api(), topic, options["subscription_name"])  # noqa: SLF001
-            for topic in topics
+            had_subscription(self._client.context.admin_api(), topic, options["subscription_name"]) for topic in topics
         )
         if ranges is None:
             consumer = self._client.subscribe(**options)
@@ -230,7 +229,7 @@ class ConsumerBuilder:
         return consumer
 
     def _check_cover(self, topics: list[str], subscription: str) -> None:
-        admin = self._client._admin_api()  # noqa: SLF001  # the client's own part
+        admin = self._client.context.admin_api()  # the client's own part
         if self._must_cover:
             demand_cover(admin, topics, subscription, self._wait_seconds)
             return
@@ -244,4 +243,4 @@ class ConsumerBuilder:
     def _delete(self, topics: list[str], subscription: str) -> None:
         for topic in topics:
             with contextlib.suppress(AdminError):
-                self._client._admin_api().delete_subscription(topic, subscription)  # noqa: SLF001
+                self._client.context.admin_api().delete_subscription(topic, subscription)

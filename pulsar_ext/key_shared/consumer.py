@@ -139,7 +139,7 @@ def open_range_consumer(
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
-    judge = _Judge(ranges, KeyForms(client._admin_api, key_forms))  # noqa: SLF001  # the client's own part
+    judge = _Judge(ranges, KeyForms(client.context.admin_api, key_forms))  # the client's own part
     if listener is not None:
         options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
     plain = client.subscribe(**options)

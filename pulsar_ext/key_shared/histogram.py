@@ -49,7 +49,7 @@ def read_histogram(
     Raises:
         NoSuchTopic: there is no such topic.
     """
-    admin = client._admin_api  # noqa: SLF001  # the client's own part
+    admin = client.context.admin_api  # the client's own part
     refuse_missing_topic(admin(), topic)
     slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
     weights: Counter[int] = Counter()

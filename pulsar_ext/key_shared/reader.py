@@ -179,7 +179,7 @@ def open_range_reader(
         InvalidKeyHashRange: the ranges are not valid; nothing was opened.
         NoSuchTopic: there is no such topic; nothing was opened.
     """
-    admin = client._admin_api  # noqa: SLF001  # the client's own part
+    admin = client.context.admin_api  # the client's own part
     wanted = SlotFilter(as_ranges(ranges), KeyForms(admin, key_forms))
     topic, listener = arguments["topic"], arguments["reader_listener"]
     if not isinstance(topic, str):

@@ -161,7 +161,7 @@ def open_group(
     _refuse_bad_tiling(parts)
     if filtering not in ("auto", "broker", "client"):
         raise InvalidUse(f"filtering is 'auto', 'broker' or 'client', not {filtering!r}.")
-    admin = client._admin_api()  # noqa: SLF001  # the client's own part
+    admin = client.context.admin_api()  # the client's own part
     refuse_missing_topic(admin, topic)
     reason = "asked for"
     subscription = f"pulsar-ext-range-group-{uuid.uuid4().hex[:12]}"
@@ -216,7 +216,7 @@ def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
 
 def _make_subscription(client: Client, topic: str, subscription: str, start_message_id: Any) -> MessageId | None:
     """Make the subscription where the readers start, and give the id to start from where the entry is not enough."""
-    admin = client._admin_api()  # noqa: SLF001
+    admin = client.context.admin_api()
     if start_message_id == MessageId.earliest:
         admin.create_subscription(topic, subscription, "earliest")
         return None
@@ -225,7 +225,7 @@ def _make_subscription(client: Client, topic: str, subscription: str, start_mess
         return None
     if admin.partitions(topic):
         raise InvalidUse(f"{topic} has partitions: a group starts at MessageId.earliest or MessageId.latest there.")
-    start = client.resolver.start_of(topic, start_message_id)
+    start = client.context.resolver.start_of(topic, start_message_id)
     first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
     admin.create_subscription(topic, subscription, Position(first.ledger_id(), first.entry_id()))
     return start
@@ -233,6 +233,6 @@ def _make_subscription(client: Client, topic: str, subscription: str, start_mess
 
 def _delete_subscription(client: Client, topic: str, subscription: str) -> None:
     try:
-        client._admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)  # noqa: SLF001
+        client.context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
     except AdminError as error:
         _log.warning("The subscription %s on %s is left behind: %s", subscription, topic, error)

@@ -104,7 +104,7 @@ class Receiving:
             InvalidUse: it is neither an id nor an int.
         """
         refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.resolver, self._topics, messageid)
+        target = seek_target(self._client.context.resolver, self._topics, messageid)
         self._forget_answers()
         self.inner.seek(target)
 

@@ -27,7 +27,7 @@ from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
 __all__ = ["OFFICIAL_POLICY", "Ahead", "take_over_batches"]
 
@@ -72,14 +72,14 @@ class Ahead:
     """Stands before a consumer's native receive with what was fetched ahead.
 
     Args:
-        client: the consumer's.
+        context: of the consumer's client.
         inner: the C++ consumer, see `take_over_batches()`.
         source: its endless iterator of C++ messages.
         call: its wait with a timeout in milliseconds.
     """
 
-    def __init__(self, client: Client, inner: Any, source: Any, call: Any) -> None:
-        self._client, self._inner = client, inner
+    def __init__(self, context: ClientContext, inner: Any, source: Any, call: Any) -> None:
+        self._context, self._inner = context, inner
         self._source, self._call = source, call
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
@@ -146,7 +146,7 @@ class Ahead:
             now = time.monotonic()
             self._fast = now - self._since < self._taken * _FAST_SECONDS
             self._taken, self._since = 0, now
-        if not ahead and self._fast and self._singly <= 0 and not self._client.calls_back:
+        if not ahead and self._fast and self._singly <= 0 and not self._context.calls_back:
             ahead = self.fetch()
             if ahead < _FEWEST:
                 self.found_few()

@@ -220,7 +220,7 @@ def take_over_redelivery(
         acks,
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is no int
         timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
-        resolver=client.resolver,
+        resolver=client.context.resolver,
         splits=splits,
     )
     acks.chunked = redelivery.acknowledged

@@ -102,8 +102,10 @@ class AwaitedClient(Awaited):
         self.close()
         self._loop.close()
 
-    def _admin_api(self) -> Any:
-        return self.awaited.blocking._admin_api()
+    @property
+    def context(self) -> Any:
+        """Give what the client shares with its parts."""
+        return self.awaited.blocking.context
 
 
 def awaited_admin(url: str, **options: Any) -> Any:

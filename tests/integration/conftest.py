@@ -108,7 +108,7 @@ def topic(pulsar_topic_factory, broker):
 @pytest.fixture
 def admin(client):
     """The client's own admin API."""
-    return client._admin_api()
+    return client.context.admin_api()
 
 
 @pytest.fixture(scope="session")

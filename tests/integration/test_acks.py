@@ -196,7 +196,7 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_
     """While the broker cannot be reached a confirmed flush raises; acknowledgements given then arrive afterwards."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url)
-    admin = client._admin_api()
+    admin = client.context.admin_api()
     consumer = client.subscribe(topic, "s", SHARED)
     send_plain(client_factory(broker), topic, 20)
     messages = drain(consumer.receive, 20)
@@ -238,7 +238,7 @@ def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
     for message in messages[2500:]:
         consumer.acknowledge(message)
     proxy.accept()
-    assert eventually(lambda: shown(client._admin_api(), topic) == set(range(3000)))
+    assert eventually(lambda: shown(client.context.admin_api(), topic) == set(range(3000)))
 
 
 def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
@@ -252,7 +252,7 @@ def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_
     proxy.cut()
     consumer.acknowledge_cumulative(messages[6])
     proxy.accept()
-    assert eventually(lambda: shown(client._admin_api(), topic) == set(range(7)))
+    assert eventually(lambda: shown(client.context.admin_api(), topic) == set(range(7)))
 
 
 @pytest.mark.twin_on_demand

@@ -170,7 +170,7 @@ def test_process(run, topic):
             await processing
         await consumer.flush_acks(confirm=True)
         assert most == 5
-        backlog = client.blocking._admin_api().stats(topic).subscriptions["s"].backlog_entries
+        backlog = client.blocking.context.admin_api().stats(topic).subscriptions["s"].backlog_entries
         assert backlog == 0
 
     run(steps)

@@ -39,7 +39,7 @@ def interleaved(client, client_factory, broker, topic):
         spans = sorted((i.first_chunk_message_id().entry_id(), i.entry_id()) for i in ids.values())
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
             return ids
-        client._admin_api().delete_topic(topic, force=True)
+        client.context.admin_api().delete_topic(topic, force=True)
     pytest.fail("ten times, one producer was done before the other began")
 
 
@@ -174,8 +174,8 @@ class TestSeveralTopics:
             stored.topic_name(messages[1].topic_name())
             consumer.acknowledge(stored)
         consumer.close()
-        assert len(list(acknowledged(client._admin_api(), topics[1], "s"))) == 3
-        assert list(acknowledged(client._admin_api(), topics[0], "s")) == []
+        assert len(list(acknowledged(client.context.admin_api(), topics[1], "s"))) == 3
+        assert list(acknowledged(client.context.admin_api(), topics[0], "s")) == []
 
     @pytest.mark.parametrize("form", [*STORED, "message"])
     def test_a_chunked_message_is_redelivered_whole(self, client, subscribed, form):
@@ -201,7 +201,7 @@ class TestSeveralTopics:
         if isinstance(what, str):
             consumer.acknowledge(stored)
             consumer.close()
-            assert len(list(acknowledged(client._admin_api(), topics[0], "s"))) == 3
+            assert len(list(acknowledged(client.context.admin_api(), topics[0], "s"))) == 3
             return
         for use in (consumer.acknowledge, consumer.negative_acknowledge, consumer.acknowledge_cumulative):
             with pytest.raises(pulsar.TopicRequired, match="topic_name"):
@@ -256,7 +256,7 @@ class TestTinyLedgers:
 
     def _trim_up_to(self, client, topic, last):
         """Move the cursor behind an entry, and have the broker delete every ledger before it."""
-        admin = client._admin_api()
+        admin = client.context.admin_api()
         consumer = client.subscribe(topic, "s")
         blocking_of(consumer).inner.acknowledge_cumulative(MessageId(-1, last.ledger_id, last.entry_id).inner)
         consumer.close()
@@ -281,7 +281,7 @@ class TestTinyLedgers:
         """Rebuilt numbers raise IncompleteChunkedMessage before anything moves; a whole id goes on behind it."""
         index = next(i for i, m in enumerate(sent) if i and m.first_chunk_message_id().ledger_id() != m.ledger_id())
         message_id, first = sent[index], sent[index].first_chunk_message_id()
-        ledgers = [ledger.ledger_id for ledger in client._admin_api().internal_stats(topic).ledgers]
+        ledgers = [ledger.ledger_id for ledger in client.context.admin_api().internal_stats(topic).ledgers]
         following = ledgers[ledgers.index(first.ledger_id()) + 1]
         self._trim_up_to(client, topic, Position(following, 0))
         rebuilt = FORMS["rebuilt"](message_id)

@@ -233,7 +233,7 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
     """The topic is unloaded behind each of them; officially, a message half written by then is lost and told Ok."""
     with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
         client, topic = client_factory(broker), "persistent://public/default/moving"
-        admin = client._admin_api()
+        admin = client.context.admin_api()
         told = []
         producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
         keep = client.subscribe(topic, "keeps what was sent")

@@ -443,7 +443,7 @@ def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
     """partition_key='' and sequence_id=0 reach the broker; officially both count as missing."""
     producer = client.create_producer(topic)
     message_id = producer.send(b"x", partition_key="", sequence_id=0)
-    entry = client._admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
+    entry = client.context.admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
     assert entry.partition_key == ""
     assert entry.sequence_id == 0
 

@@ -189,7 +189,7 @@ def test_the_builder_is_the_seeds(client, topic):
 )
 def test_bad_ranges_open_nothing(client, topic, ranges, monkeypatch):
     """Ranges that cannot be are refused before the C++ client is asked for anything, by keyword and by builder."""
-    monkeypatch.setattr(pulsar.Client, "_admin_api", lambda _: pytest.fail("asked for something"))
+    monkeypatch.setattr(client.context, "admin_api", lambda: pytest.fail("asked for something"))
     with pytest.raises(pulsar.InvalidKeyHashRange):
         client.create_reader(topic, MessageId.earliest, key_hash_ranges=ranges)
     if isinstance(ranges, list):

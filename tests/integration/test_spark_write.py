@@ -71,7 +71,7 @@ def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
 def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, kind):
     """The same write under the same name stores nothing twice: the broker knows names and numbers."""
     topic = pulsar_topic_factory(partitions=2, broker=dedup)
-    admin = pulsar_client_factory(dedup)._admin_api()
+    admin = pulsar_client_factory(dedup).context.admin_api()
     keep_everything(admin, topic)
     more = {"guarantee": "exactly-once", "producerName": "job"}
     frame = spark.range(500).selectExpr(
@@ -92,7 +92,7 @@ def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
 def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
     """A streaming batch that runs again after a lost commit stores nothing twice."""
     topic = pulsar_topic_factory(broker=dedup)
-    keep_everything(pulsar_client_factory(dedup)._admin_api(), topic)
+    keep_everything(pulsar_client_factory(dedup).context.admin_api(), topic)
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for turn in range(3):
         numbers_of = spark.range(turn * 100, turn * 100 + 100).selectExpr("cast(id as string) value")

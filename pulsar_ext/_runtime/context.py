@@ -1,0 +1,89 @@
+"""What a client shares with its parts, so that none of them needs the client itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pulsar_ext.chunks.resolver import Resolver
+
+from .callbacks import CallbackGuard
+from .scheduler import AckKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pulsar
+
+    from pulsar_ext.admin import PulsarAdmin
+
+__all__ = ["ClientContext", "MessageOpener"]
+
+
+class MessageOpener(Protocol):
+    """What opens consumers and readers of this library on a topic: a `Client`."""
+
+    def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Subscribe, as `Client.subscribe()`."""
+        ...
+
+    def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any:
+        """Create a reader, as `Client.create_reader()`."""
+        ...
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions, as `Client.get_topic_partitions()`."""
+        ...
+
+
+class ClientContext:
+    """The shared means of one client.
+
+    Args:
+        opener: the client, for what needs a whole consumer or reader.
+        admin: an admin API that is there already; None to make one when it is first needed.
+        make_admin: makes it.
+        owns_admin: whether it is closed with the client; not if the application gave it.
+        open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+        operation_timeout_seconds: the client's.
+    """
+
+    def __init__(
+        self,
+        opener: MessageOpener,
+        *,
+        admin: PulsarAdmin | None,
+        make_admin: Callable[[], PulsarAdmin],
+        owns_admin: bool,
+        open_reader: Callable[[str, Any], pulsar.Reader],
+        operation_timeout_seconds: int,
+    ) -> None:
+        self.opener = opener
+        self.open_reader = open_reader
+        self.operation_timeout_seconds = operation_timeout_seconds
+        self.scheduler = AckKeeper()
+        self.callbacks = CallbackGuard(opener)
+        self.calls_back = False
+        """Whether the application's code may run on the thread that answers asynchronous receives."""
+        self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
+        self._admin_lock = threading.Lock()
+        self.resolver = Resolver(self.admin_api, open_reader)
+
+    def admin_api(self) -> PulsarAdmin:
+        """Give the admin API.
+
+        Raises:
+            AdminUnavailable: none was given, and none can be derived from the service URL.
+            InvalidUse: the environment's `PULSAR_ADMIN_URL` cannot be used.
+        """
+        with self._admin_lock:
+            if self._admin is None:
+                self._admin = self._make_admin()
+            return self._admin
+
+    def close_admin(self) -> None:
+        """Close the admin API if it is the client's own."""
+        with self._admin_lock:
+            if self._owns_admin and self._admin is not None:
+                self._admin.close()
+                self._admin = None
