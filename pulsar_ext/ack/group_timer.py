@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Group"]
+__all__ = ["GroupTimer"]
 
 
 @dataclass(slots=True)
-class Group:
+class GroupTimer:
     """When a group of acknowledgements is due: by time, or by size.
 
     Args:

@@ -165,7 +165,7 @@ class _Stream:
         held: list[Any] = []
         while not self._stop.is_set():
             if self._ahead:
-                consumer._ahead.fetch()
+                consumer._prefetch.fetch()
             with contextlib.suppress(official.Timeout):
                 message = consumer.receive(100)
                 self.seen[_label(message.data())] += 1

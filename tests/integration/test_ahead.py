@@ -18,7 +18,7 @@ from interrupted import interruptions
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
-from pulsar_ext.receive.prefetch import Ahead
+from pulsar_ext.receive.prefetch import Prefetch
 
 SHARED = pulsar.ConsumerType.Shared
 COUNT = 1_000
@@ -37,12 +37,12 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 def fetch_ahead(consumer):
     """Do once what iterating at full speed does all the time."""
-    assert eventually(consumer._ahead.fetch)
+    assert eventually(consumer._prefetch.fetch)
 
 
 def is_ahead(consumer):
     """How many messages are ahead."""
-    return length_hint(consumer._ahead._kept)
+    return length_hint(consumer._prefetch._kept)
 
 
 def rest_of(consumer, quiet_millis=500):
@@ -175,7 +175,7 @@ def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
     with consumer._passing():
-        consumer._ahead.fetch()
+        consumer._prefetch.fetch()
         assert not is_ahead(consumer)
         assert index_of(consumer.receive(10_000)) == 1
 
@@ -186,7 +186,7 @@ def test_threads_that_fetch_at_once_lose_nothing(client, topic):
     consumer = client.subscribe(topic, "s", receiver_queue_size=count)
     fill(client, topic, count)
     time.sleep(1)
-    ahead = consumer._ahead
+    ahead = consumer._prefetch
     taken = [[] for _ in range(4)]
 
     def fetch(mine):
@@ -231,7 +231,7 @@ def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
     for message in refused:
         consumer.negative_acknowledge(message)
     while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in refused):
-        consumer._ahead.fetch()
+        consumer._prefetch.fetch()
         messages = consumer.receive_many(80, 10_000)
         assert messages
         seen.update(index_of(message) for message in messages)
@@ -323,7 +323,7 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
     fill(client, topic, COUNT)
     consumer.acknowledge(consumer.receive(10_000))
     before = [consumer.receive(10_000).number for _ in range(2)][1]
-    thread = threading.Thread(target=consumer._ahead.fetch)
+    thread = threading.Thread(target=consumer._prefetch.fetch)
     thread.start()
     thread.join(20)
     assert is_ahead(consumer)
@@ -445,7 +445,7 @@ def test_a_signal_whose_handler_closes_ends_a_loop_at_full_speed(client_factory,
             nonlocal inside
             frame = sys._getframe(1)
             while frame is not None:
-                inside += frame.f_code is Ahead.fetch.__code__
+                inside += frame.f_code is Prefetch.fetch.__code__
                 frame = frame.f_back
             closing.close()
 

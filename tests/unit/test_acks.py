@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
-from pulsar_ext.ack.group_timer import Group
+from pulsar_ext.ack.group_timer import GroupTimer
 from pulsar_ext.ack.id_bytes import gather, gather_numbered, singles
 from pulsar_ext.ack.in_flight import SentAcks
 from pulsar_ext.ack.tracker import NOTHING, AckTracker, Leaving, Singles
@@ -241,7 +241,7 @@ def test_a_batch_counts_when_all_of_it_was_acknowledged():
 
 def test_groups_are_due_by_time_and_by_size():
     """The first of a group decides when it leaves; 0 ms lets nothing wait; nothing pending is never due."""
-    group = Group(time_ms=100, max_size=3)
+    group = GroupTimer(time_ms=100, max_size=3)
     assert not group.is_due(0, 5.0)
     assert not group.is_due(1, 5.0)
     assert not group.is_due(2, 5.0625)
@@ -254,7 +254,7 @@ def test_groups_are_due_by_time_and_by_size():
     assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last look"
     assert group.wait(7.0) == pytest.approx(0.0375)
     assert group.is_due(1, 7.0375, 7.0)
-    assert Group(time_ms=0).is_due(1, 0.0)
+    assert GroupTimer(time_ms=0).is_due(1, 0.0)
 
 
 def test_what_left_lately_is_given_back_as_one():
