@@ -18,6 +18,7 @@ from interrupted import interruptions
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
+from pulsar_ext.receive.order import Transition
 from pulsar_ext.receive.prefetch import Prefetch
 
 SHARED = pulsar.ConsumerType.Shared
@@ -151,7 +152,7 @@ def test_what_is_ahead_stays_if_the_cursor_does_not_move(client, topic):
     fetch_ahead(consumer)
     with pytest.raises(pulsar.MessageIdNotFound):
         consumer.seek(MessageId(-1, 10**6, 1, -1))
-    with pytest.raises(ZeroDivisionError), consumer._passing():
+    with pytest.raises(ZeroDivisionError), consumer._order.passing(Transition.SEEK):
         _ = 1 / 0
     assert is_ahead(consumer)
     assert rest_of(consumer) == list(range(COUNT))
@@ -174,7 +175,7 @@ def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
-    with consumer._passing():
+    with consumer._order.passing(Transition.SEEK):
         consumer._prefetch.fetch()
         assert not is_ahead(consumer)
         assert index_of(consumer.receive(10_000)) == 1
