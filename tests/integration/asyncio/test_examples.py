@@ -10,7 +10,7 @@ from chunked import eventually
 
 import pulsar_ext as pulsar
 
-_EXAMPLES = Path(__file__).parents[2] / "examples"
+_EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def _load(name):

@@ -14,7 +14,7 @@ from pulsar_ext.cli.reproduce import app
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.reproduce import SCENARIOS, Counts, Row, to_json, to_markdown, to_table, update_markdown
 
-_PROJECT = Path(__file__).parents[2]
+_PROJECT = Path(__file__).parents[3]
 _ROWS = [
     Row(SCENARIOS["chunk-seek"], "4.2.4", Counts(sent=3, delivered=2, lost=1), Counts(sent=3, delivered=3)),
     Row(SCENARIOS["chunk-nack"], "4.2.4", Counts(sent=2, stuck=2), Counts(sent=2, delivered=1, stuck=1)),

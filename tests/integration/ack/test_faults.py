@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-_PROGRAM = Path(__file__).resolve().parent.parent / "faults" / "acks.py"
+_PROGRAM = Path(__file__).resolve().parents[2] / "faults" / "acks.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Key slots and ranges, without a broker; `tests/integration/test_key_slots.py` asks the broker's own classes."""
+"""Key slots and ranges, without a broker; `integration/key_shared/test_hashing.py` asks the broker's own classes."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def connect(url=service_url, made=pulsar.Client, **options):
 EARLIEST = pulsar.InitialPosition.Earliest
 """
 AWAITED = f"""
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from awaited import AwaitedClient
 blocking = connect
 def connect(*args, **options):

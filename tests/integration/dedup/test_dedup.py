@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from test_producer import entries, read
+from stored import entries, read
 
 import pulsar_ext as pulsar
 from pulsar_ext.dedup.stored import stored_entry

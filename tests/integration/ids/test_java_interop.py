@@ -17,7 +17,7 @@ BOTH_CLIENTS = True
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
-PROGRAMS = Path(__file__).parent / "java"
+PROGRAMS = Path(__file__).parents[1] / "java"
 JAVA_SECONDS = 120
 RECEIVE_MILLIS = 10_000
 CHUNKED_SIZE = 250_000

@@ -7,7 +7,7 @@ import pytest
 from pulsar_ext.spark.columns import column_table
 from pulsar_ext.spark.options import option_table
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 
 @pytest.mark.parametrize("table", [option_table, column_table])

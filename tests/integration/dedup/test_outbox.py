@@ -15,7 +15,7 @@ import pytest
 
 import pulsar_ext as pulsar
 
-PROGRAM = Path(__file__).parents[2] / "examples" / "outbox.py"
+PROGRAM = Path(__file__).parents[3] / "examples" / "outbox.py"
 ROWS, KILLS = 60_000, 4
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 import pulsar as official
 import pytest
 from awaited import blocking_of
+from stored import entries, read
 
 import pulsar_ext as pulsar
 
@@ -16,26 +17,6 @@ BOTH_CLIENTS = True
 
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 SLOW = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
-
-
-def entries(admin, topic):
-    """The metadata of every entry of a topic, in order."""
-    stats = admin.internal_stats(topic)
-    sizes = [ledger.entries for ledger in stats.ledgers]
-    sizes[-1] = stats.current_ledger_entries
-    return [
-        admin.entry(topic, ledger.ledger_id, entry_id)
-        for ledger, size in zip(stats.ledgers, sizes, strict=True)
-        for entry_id in range(size)
-    ]
-
-
-def read(client, topic, count):
-    """The first messages of a topic."""
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    messages = [reader.read_next(10_000) for _ in range(count)]
-    reader.close()
-    return messages
 
 
 @pytest.mark.parametrize(

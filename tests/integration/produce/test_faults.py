@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-FAULTS = Path(__file__).parents[1] / "faults"
+FAULTS = Path(__file__).parents[2] / "faults"
 
 
 def test_effectively_once_producers_survive_kills_cuts_and_unloads(monkeypatch, capfd):

@@ -19,7 +19,7 @@ _PATIENCE = 60.0
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch):
     """Let the other process import this file."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
 
 
 def give_back(pulsar, _env, *arguments):
