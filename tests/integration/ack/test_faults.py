@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 
-_PROGRAM = Path(__file__).resolve().parents[2] / "faults" / "acks.py"
+_PROGRAMS = Path(__file__).parents[2] / "faults"
 
 
 @pytest.fixture(scope="module")
 def faults():
     """The program as a module."""
-    spec = importlib.util.spec_from_file_location("ack_faults", _PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["ack_faults"] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(_PROGRAMS))
+        import acks  # noqa: PLC0415  # a program beside the tests
+
+        yield acks
 
 
 def test_killed_applications_get_nothing_confirmed_again(faults):

@@ -1,197 +1,18 @@
 """Planning a skip, against a model that looks at every place where a topic can be cut."""
 
 import dataclasses
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from skip_model import NOW, Entry, Topic, expected_cut, straight, topics
 
-from pulsar_ext.admin import EntryMetadata
-from pulsar_ext.chunks.search import AskEntry
 from pulsar_ext.errors import SkipInsideMessage
-from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import Batch, CutFinder, Piece, Run, fact_of
-from pulsar_ext.skip.message_id_after import Found, find_after
-from pulsar_ext.skip.plan import Situation, plan_skip
-from pulsar_ext.skip.queries import AskCount, AskEntries, AskFacts, AskIndex, AskSingles, AskSplits, Strategy
-
-_OLD, _NOW = 1_000_000, 2_000_000
-_SMALL = st.integers(1, 4)
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One entry of a made-up topic: of a producer, with so many messages, or the chunk `chunk` of `chunks`."""
-
-    producer: int
-    messages: int = 1
-    chunk: int = 0
-    chunks: int = 0
-    message: int = 0
-    published: int = _OLD
-
-
-def _interleave(draw, queues):
-    """Merge the producers' entries in any order that keeps each producer's own."""
-    queues = [list(queue) for queue in queues if queue]
-    merged = []
-    while queues:
-        queue = draw(st.sampled_from(queues))
-        merged.append(queue.pop(0))
-        queues = [one for one in queues if one]
-    return merged
-
-
-@st.composite
-def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
-    """A topic of some producers, whose batches of such sizes and chunked messages interleave, over several ledgers.
-
-    Of a message that is never finished, at least so many chunks are there.
-    """
-    queues, number = [], 0
-    for producer in range(draw(st.integers(1, producers))):
-        queue = []
-        for _ in range(draw(st.integers(0, 7))):
-            number += 1
-            kind = draw(st.sampled_from(["plain", "batch", "chunked", "broken"] if chunks else ["plain", "batch"]))
-            if kind == "plain":
-                queue.append(Entry(producer, message=number))
-            elif kind == "batch":
-                queue.append(Entry(producer, draw(sizes), message=number))
-            else:
-                of = draw(st.integers(least + 1, 4))
-                kept = of if kind == "chunked" else draw(st.integers(least, of - 1))
-                queue += [Entry(producer, 1, chunk, of, number) for chunk in range(kept)]
-        queues.append(queue)
-    entries = _interleave(draw, queues)
-    ledgers, left = [], len(entries)
-    while left:
-        ledgers.append(draw(st.integers(0, min(left, 6))))
-        left -= ledgers[-1]
-    return entries, dict(enumerate(ledgers, start=3))
-
-
-class Topic:
-    """The made-up topic as the broker shows it, answering what a search asks."""
-
-    def __init__(self, entries, sizes, acked=(), *, index=False):
-        self.at = [Position(ledger, entry) for ledger in sorted(sizes) for entry in range(sizes[ledger])]
-        self.entries = dict(zip(self.at, entries, strict=True))
-        self.acked = {self.at[number] for number in acked}
-        self.asked = 0
-        self.index, self.headers = index, {}
-        numbers, total = {}, 0
-        for position, entry in self.entries.items():
-            total += entry.messages
-            first = numbers.get(entry.producer, 0)
-            if not entry.chunks or entry.chunk == 0:
-                numbers[entry.producer] = first + entry.messages
-            sequence = first if not entry.chunks or entry.chunk == 0 else first - 1
-            self.headers[position] = EntryMetadata(
-                position=position,
-                producer_name=f"p{entry.producer}",
-                sequence_id=sequence,
-                publish_time=entry.published,
-                num_messages_in_batch=entry.messages if entry.messages > 1 else None,
-                uuid=f"u{entry.message}" if entry.chunks else None,
-                chunk_id=entry.chunk if entry.chunks else None,
-                num_chunks=entry.chunks or None,
-                index=total - 1 if index else None,
-            )
-        ranges, before = [], Position(min(sizes, default=0), -1)
-        mark = before
-        for position in self.at:
-            if position in self.acked:
-                if before == mark and not ranges:
-                    mark = before = position
-                    continue
-                ranges.append(PositionRange(before, position))
-            before = position
-        self.backlog = Backlog(Ledgers(sizes.items()), mark, tuple(ranges))
-
-    def situation(self, **over):
-        values = {
-            "backlog": self.backlog,
-            "single": False,
-            "acks_hide": False,
-            "idle": True,
-            "splits": False,
-            "chunked": False,
-            "entry_bytes": 100.0,
-            "now_ms": _NOW,
-        }
-        return Situation(**(values | over))
-
-    def run(self, search):
-        """Drive a search to its result."""
-        answer = None
-        while True:
-            try:
-                ask = search.send(answer)
-            except StopIteration as done:
-                return done.value
-            self.asked += 1
-            if isinstance(ask, AskEntry):
-                answer = self.headers.get(ask.position)
-            elif isinstance(ask, AskEntries):
-                answer = [self.headers.get(at) for at in ask.positions]
-            elif isinstance(ask, AskIndex):
-                answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
-                if answer == self.at[0] and self.headers[answer].index > ask.index:
-                    answer = Position(-1, -1)  # as the broker does inside the first batch
-            elif isinstance(ask, AskCount | AskSingles):
-                answer = self._counted(ask)
-            elif isinstance(ask, AskSplits):
-                answer = True
-            elif isinstance(ask, AskFacts):
-                answer = fact_of(self.headers[ask.first]) if ask.first in self.headers else None
-            else:
-                answer = [
-                    (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
-                    for ledger in {at.ledger_id for at in self.at}
-                ]
-
-    def _counted(self, ask):
-        if isinstance(ask, AskSingles):
-            return all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
-        there = [at for at in self.at if ask.first <= at < ask.end and at not in self.acked]
-        return sum(self.entries[at].messages for at in there)
-
-    def whole(self):
-        """The messages that can be delivered, each with its entries, in the order of their last ones."""
-        found, open_chunks = [], {}
-        for position, entry in self.entries.items():
-            if not entry.chunks:
-                if position not in self.acked:
-                    found += [(position, index, [position]) for index in range(entry.messages)]
-            else:
-                open_chunks.setdefault(entry.message, []).append(position)
-                pieces = open_chunks[entry.message]
-                if len(pieces) == entry.chunks and not self.acked.intersection(pieces):
-                    found.append((position, -1, list(pieces)))
-        return found
-
-    def cuts(self):
-        """Every clean cut as (position of the last entry before it, messages before it, entries before it)."""
-        start = self.backlog.mark_delete
-        ends = [(pieces[0], pieces[-1]) for _, _, pieces in self.whole()]
-        for cut in [start, *(at for at in self.at if at not in self.acked)]:
-            if all((first <= cut) == (last <= cut) for first, last in set(ends)):
-                before = sum(last <= cut for _, last in ends)
-                yield cut, before, sum(at <= cut and at not in self.acked for at in self.at)
-
-
-def _expected(topic, count, unit):
-    """The first clean cut of that count, or the nearest two counts, or the end."""
-    cuts = list(topic.cuts())
-    counts = [cut[1] if unit == "message" else cut[2] for cut in cuts]
-    if count in counts:
-        return cuts[counts.index(count)]
-    above = [each for each in counts if each > count]
-    return (max(each for each in counts if each < count), min(above)) if above else cuts[-1]
-
+from pulsar_ext.skip.boundaries import Batch, CutFinder
+from pulsar_ext.skip.plan import plan_skip
+from pulsar_ext.skip.queries import Strategy
 
 _ACKED = st.sets(st.integers(0, 80))
 
@@ -221,7 +42,7 @@ def test_plan_of_large_batches_equals_the_model(data, made, acked, unit):
 
 
 def _check_plan(topic, count, unit):
-    expected = _expected(topic, count, unit)
+    expected = expected_cut(topic, count, unit)
     try:
         plan = topic.run(plan_skip(topic.situation(), count, unit))
     except SkipInsideMessage as error:
@@ -260,42 +81,13 @@ def test_inside_a_batch(made, acked, count, index, splits):
             assert upcoming == messages[count][:2]
 
 
-@settings(max_examples=200)
-@given(st.data(), st.integers(0, 20), st.integers(1, 12), st.booleans())
-def test_message_after(data, start, count, index):
-    """The message N later is the one that a reader gets N later, past the end None."""
-    entries, sizes = data.draw(topics(least=2 if index else 1))
-    topic = Topic(entries, sizes, index=index)
-    messages = topic.whole()
-    if start >= len(messages):
-        return
-    position, batch_index, _ = messages[start]
-    asked = -1 if topic.entries[position].messages == 1 else batch_index
-    found = topic.run(
-        find_after(topic.backlog.ledgers, position, asked, count, single=False, chunked=False, big_entries=False)
-    )
-    if start + count >= len(messages):
-        assert found is None
-        return
-    at, inside, pieces = messages[start + count]
-    size = topic.entries[at].messages
-    first = pieces[0] if len(pieces) > 1 else None
-    assert found == (Found(at, inside, size) if size > 1 else Found(at, first_chunk=first))
-
-
-def _straight(count, each=1):
-    size = 10
-    sizes = dict.fromkeys(range(count // each // size), size)
-    return [Entry(0, each) for _ in range(count // each)], sizes
-
-
 @pytest.mark.parametrize(
     ("each", "index", "strategy"), [(1, False, "arithmetic"), (1, True, "index"), (4, True, "index")]
 )
 def test_requests_do_not_grow(each, index, strategy):
     """One producer's topic is counted with a handful of requests, however far the cut is."""
     for total in (400, 8_000):
-        topic = Topic(*_straight(total, each), index=index)
+        topic = Topic(*straight(total, each), index=index)
         plan = topic.run(plan_skip(topic.situation(single=each == 1), total // 2, "message"))
         assert (plan.strategy.value, plan.cut.messages, plan.exact) == (strategy, total // 2, True)
         assert topic.asked <= 7
@@ -339,7 +131,7 @@ def test_what_the_broker_does_not_count(odd):
 
 def test_a_chunk_disproves():
     """A chunked message hidden in the middle of an indexed topic turns the count by index down."""
-    entries, sizes = _straight(400)
+    entries, sizes = straight(400)
     entries[200:203] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
     topic = Topic(entries, sizes, index=True)
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
@@ -349,19 +141,19 @@ def test_a_chunk_disproves():
 
 def test_two_names_that_look_alike():
     """A producer's name that an HTTP header could not carry proves nothing."""
-    topic = Topic(*_straight(400), index=True)
+    topic = Topic(*straight(400), index=True)
     topic.headers = {at: dataclasses.replace(one, producer_name="??") for at, one in topic.headers.items()}
     assert topic.run(plan_skip(topic.situation(), 300, "message")).strategy is Strategy.READER
 
 
 def test_unfinished_message():
     """A chunked message that is still being written is not cut; after 60 s without a chunk it no longer counts."""
-    entries = [Entry(0), Entry(1, 1, 0, 2, 7, published=_NOW - 59_000), Entry(0), Entry(0)]
+    entries = [Entry(0), Entry(1, 1, 0, 2, 7, published=NOW - 59_000), Entry(0), Entry(0)]
     topic = Topic(entries, {3: 4})
     with pytest.raises(SkipInsideMessage, match="begins at 3:1") as error:
         topic.run(plan_skip(topic.situation(), 2, "message"))
     assert (error.value.below, error.value.above) == (1, None)
-    plan = topic.run(plan_skip(topic.situation(now_ms=_NOW + 2_000), 2, "message"))
+    plan = topic.run(plan_skip(topic.situation(now_ms=NOW + 2_000), 2, "message"))
     assert (plan.cut.position, plan.cut.messages, plan.exact) == (Position(3, 2), 2, True)
 
 
@@ -411,28 +203,3 @@ def test_partly_acknowledged_batch():
     finder.feed(Batch(Position(3, 1), (0, 4, 7)))
     assert finder.exact
     assert (finder.cut.position, finder.cut.batch_index, finder.cut.messages) == (Position(3, 0), 4, 3)
-
-
-def test_repeated_chunks():
-    """A chunk that is sent twice after a reconnect does not break its message; a missing one does."""
-    key = ("u", "p", 1)
-    for order, messages in (([0, 1, 1, 2], 1), ([0, 0, 1, 2], 1), ([0, 2], 0)):
-        backlog = Backlog(Ledgers([(3, 9)]), Position(3, -1))
-        finder = CutFinder(backlog, 5, "message")
-        for entry, index in enumerate(order):
-            finder.feed(Piece(Position(3, entry), key, index, 3, _OLD))
-        assert finder.cut.messages == messages
-        assert not finder.unfinished
-
-
-@given(st.lists(st.integers(0, 60), max_size=20), st.integers(0, 30), st.integers(1, 20))
-def test_runs_are_their_entries(acked, first, length):
-    """A long run counts as its entries one by one do, with holes of any kind."""
-    topic = Topic([Entry(0)] * 60, {3: 60}, [number for number in set(acked) if number < 60])
-    wanted = random.Random(first).randrange(70)
-    one, each = (CutFinder(topic.backlog, wanted, "message") for _ in range(2))
-    one.feed(Run(3, first, first + length - 1, 2))
-    for entry in range(first, first + length):
-        if not each.done:
-            each.feed(Run(3, entry, entry, 2))
-    assert (one.cut, one.beyond) == (each.cut, each.beyond)
