@@ -8,9 +8,7 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import threading
-import weakref
-from contextlib import nullcontext
+from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,27 +18,54 @@ from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, Timeout
-from ._runtime.callbacks import refuse_in_callback
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
-from .chunks.resolver import as_message_id, seek_target
+from .chunks.resolver import as_message_id
 from .ids.message_id import MessageId, Origin, from_inner
 from .message import Message
-from .receive.filter import Screened
-from .receive.many import NEVER, NOT_YET, NOTHING, ReceivingMany
-from .receive.prefetch import Ahead
-from .receive.record import Overheard
+from .receive.filter import ScreenedSource
+from .receive.loop import native_source
+from .receive.many import Interrupted, ReceivingMany
+from .receive.order import ReceiveOrder, Transition
+from .receive.prefetch import Prefetch
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
-    from contextlib import AbstractContextManager
 
+    from ._native.fork import Refusing
+    from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
-    from .client.client import Client
     from .redelivery.tracker import Redelivery
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "Subscription"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a consumer is made of besides the official one.
+
+    Args:
+        context: of the client that it belongs to.
+        order: of its messages.
+        acks: its acknowledgements.
+        redelivery: what it wants to be redelivered.
+        message_class: what its messages become.
+        topics: what was subscribed to.
+        splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+        queued: whether the receiver queue has room, so that a receive with a timeout is possible.
+        fetches: whether messages may be fetched ahead, see `take_over_batches()`.
+    """
+
+    context: ClientContext
+    order: ReceiveOrder
+    acks: Acknowledger
+    redelivery: Redelivery
+    message_class: type[Message]
+    topics: str | list[str] | re.Pattern[str]
+    splits: bool
+    queued: bool = True
+    fetches: bool = False
 
 
 class Consumer(ReceivingMany, ConsumerDoor):
@@ -48,20 +73,18 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     __slots__ = (
         "_acks",
-        "_ahead",
-        "_answers",
-        "_batches",
         "_client",
         "_closed",
+        "_context",
         "_hear",
         "_inbox",
-        "_many",
+        "_interrupted",
         "_message_class",
-        "_numbering",
-        "_numbering_lock",
-        "_quick",
-        "_receive_call",
+        "_order",
+        "_prefetch",
+        "_recorder",
         "_redelivery",
+        "_screen",
         "_source",
         "_splits",
         "_topics",
@@ -69,71 +92,50 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._client: Client = None  # type: ignore[assignment]  # never opened
-        self._closed = False
+        refusal = self.inner  # never opened
+        self._client = self._context = self._source = self._order = refusal
+        self._inbox = self._acks = self._redelivery = self._interrupted = refusal
+        self._prefetch = self._recorder = self._screen = None
+        self._closed = self._splits = False
         self._message_class = Message
-        self._many = {}
-        self._source = self._quick = self._receive_call = self._inbox = self._acks = self.inner
-        self._answers: Any = None
-        self._splits = False
-        self._redelivery: Any = self.inner
-        self._batches: dict[int, Any] = {}
-        self._numbering, self._numbering_lock = NEVER, threading.RLock()
-        self._ahead = None
 
     @classmethod
-    def _of(
-        cls,
-        official: pulsar.Consumer,
-        client: Client,
-        message_class: type[Message],
-        topics: str | list[str] | re.Pattern[str],
-        *,
-        splits: bool,
-        acks: Acknowledger,
-        redelivery: Redelivery,
-        queued: bool = True,
-        numbers: bool = False,
-        fetches: bool = False,
-    ) -> Self:
-        """Take over an official consumer.
-
-        Args:
-            official: the consumer; it is not used afterwards.
-            client: the client that it belongs to.
-            message_class: what its messages become.
-            topics: what was subscribed to.
-            splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
-            acks: its acknowledgements.
-            redelivery: what it wants to be redelivered.
-            queued: whether the receiver queue has room, so that a receive with a timeout is possible.
-            numbers: whether its messages may be numbered, see `Inbox`; not if any may come again out of order.
-            fetches: whether messages may be fetched ahead, see `take_over_batches()`.
-        """
+    def assemble(cls, official: pulsar.Consumer, subscription: Subscription) -> Self:
+        """Make a consumer of an official one, which is not used afterwards."""
         self = cls.__new__(cls)
-        adopt(self, official, client)
-        self._message_class = message_class
-        self._topics = topics
-        self._splits = splits
-        self._batches = {}
-        self._many = {}
-        self._acks, self._inbox = acks, acks.inbox.messages
+        adopt(self, official, subscription.context.opener)
+        self._context = subscription.context
+        self._message_class = subscription.message_class
+        self._topics = subscription.topics
+        self._splits = subscription.splits
+        self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
+        self._redelivery = subscription.redelivery
         self._closed = False
-        self._redelivery = redelivery
-        self._receive_from(self.inner.receive, None if queued else self.inner.receive_async)
-        self._ahead = None
-        if fetches:
-            self._source = self._receive_call = self._ahead = Ahead(
-                client.context, self.inner, self._source, self._receive_call
-            )
-        self._numbering, self._numbering_lock, self._quick = NEVER, threading.RLock(), NOTHING
-        if redelivery.screens:
-            self._receive_through(Screened(self._source, self._receive_call, redelivery.screen))
-        elif numbers and queued:
-            self._numbering = NOT_YET
-            acks.numbers_for(weakref.ref(self))
+        self._interrupted = Interrupted()
+        self._recorder = self._screen = self._prefetch = None
+        order = self._order = subscription.order
+        order.take_part(self._interrupted)
+        self._source = native_source(order, self.inner.receive, self.inner.receive_async, queued=subscription.queued)
+        self._screen = self._redelivery.screen if self._redelivery.screens else None
+        if self._screen is not None:
+            screened = self._source = ScreenedSource(self._source, self._screen)
+            order.take_part(screened)
+        elif subscription.fetches:
+            self._prefetch = Prefetch(self._context, self.inner, self._source)
+            order.take_part(self._prefetch)
+            self._source = self._prefetch
         refuse_after_fork(self)
         return self
+
+    @property
+    def screened(self) -> ScreenedSource | None:
+        """Give what looks at each message as it is received, if anything does."""
+        return self._source if isinstance(self._source, ScreenedSource) else None
+
+    @property
+    def judges(self) -> bool:
+        """Whether Python looks at each message before the application does."""
+        return self._screen is not None
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -148,22 +150,22 @@ class Consumer(ReceivingMany, ConsumerDoor):
             pulsar.AlreadyClosed: it is closed.
         """
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
-            new = self._message_class  # in two steps: Python 3.11 is slow to call what it finds in a slot
+            new, order = self._message_class, self._order  # first: Python 3.11 is slow to call what it finds in a slot
             message = new()
             try:
                 while True:
-                    for message.inner in self._quick:
+                    for message.inner in order.ready:
                         return message
-                    owner, numbered, _ = self._numbering
-                    if get_ident() == owner:
-                        for message.inner, message.number in numbered:
+                    run = order.run
+                    if run is not None and run.thread == get_ident():
+                        for message.inner, message.number in run.messages:
                             return message
                     self._refill()
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
         else:
-            self._claim()
+            self._order.claim(get_ident())
         return self._receive(timeout_millis)
 
     def acknowledge(self, message: Any) -> None:
@@ -184,7 +186,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
                 acks.filled()
             elif not acks.scheduled:
                 acks.schedule()
-        elif type(message) is MessageId and self._acks.takes(message):
+        elif type(message) is MessageId and self._acks.collector.takes(message):
             self._acks.put(self._acks.inbox.ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             self.acknowledge(self._own(message))
@@ -219,7 +221,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._splits:
             if not isinstance(message, InnerMessage | pulsar.Message):
-                self._acks.topic_of(as_message_id(message))
+                self._acks.collector.topic_of(as_message_id(message))
             raise pulsar.CumulativeAcknowledgementNotAllowedError(
                 "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
                 "position up to which everything is acknowledged."
@@ -227,7 +229,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         acks = self._acks
         if type(message) is self._message_class:
             acks.put(acks.inbox.positions, message)
-        elif type(message) is MessageId and acks.takes(message):
+        elif type(message) is MessageId and acks.collector.takes(message):
             acks.put(acks.inbox.position_ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             acks.put(acks.inbox.positions, self._own(message))
@@ -246,8 +248,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             AdminError: the admin API refused.
             pulsar.AlreadyClosed: it is closed.
         """
-        refuse_in_callback(self._client, "flush_acks")
-        flush_acks(self._client, self._acks, confirm=confirm, timeout_ms=timeout_ms)
+        self._context.callbacks.refuse("flush_acks")
+        flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
 
     def pending_acks(self) -> int:
         """Count what was acknowledged and has not been sent: entries, and parts of batches."""
@@ -279,113 +281,60 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._closed:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
-        if self._numbering is not NEVER:  # what comes again comes some time later, in the midst of what is numbered
-            self._number_no_more()
+        self._order.number_no_more()  # what comes again comes some time later, in the midst of what is numbered
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
         if isinstance(message, InnerMessage):
             self._redelivery.nack_message(message)
             return
         ours = as_message_id(message)
-        topic = self._acks.topic_of(ours)
+        topic = self._acks.collector.topic_of(ours)
         if ours.origin is not Origin.LIVE or ours.topic_name() is None:
             ours.topic_name(topic)
         self._redelivery.nack(ours)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        with self._passing():
-            self._forget_answers()
-            self._many.clear()
-            self._batches.clear()
-            self._number_anew()
-            self._acks.flush()
-            self._redelivery.forget()
+        with self._order.passing(Transition.REDELIVERY):
             self.inner.redeliver_unacknowledged_messages()
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
-        refuse_in_callback(self._client, "unsubscribe")
-        with self._passing():
+        self._context.callbacks.refuse("unsubscribe")
+        with self._order.passing(Transition.UNSUBSCRIPTION):
             self.inner.unsubscribe()
-        self._redelivery.forget()
-        self._acks.forget()
-        self._let_go()
-
-    def seek(self, messageid: Any) -> None:
-        """Move to a message, or to a publish time in milliseconds; see `Receiving.seek`.
-
-        What was acknowledged before is sent first, and does not count any more afterwards.
-        """
-        refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.context.resolver, self._topics, messageid)
-        self._acks.flush_before_seek()
-        with self._passing():
-            self._forget_answers()
-            self._many.clear()
-            self._batches.clear()
-            self._number_anew()
-            self.inner.seek(target)
-        self._acks.forget()
-        self._redelivery.forget()
+        self.release()
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
-        if not self._closed:
-            refuse_in_callback(self._client, "close")
-            self._redelivery.close()
-            self._acks.close()
-            self._inbox = closed("Consumer")
-            self._fetch_no_more()
-        super().close()
+        try:
+            super().close()
+        finally:
+            if self._closed:
+                self._inbox = closed("Consumer")
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
-        refuse_in_callback(self._client, "get_last_message_id")
+        self._context.callbacks.refuse("get_last_message_id")
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
 
-    def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process; locks may have been held at the fork, for good."""
+    def stop_fetching(self) -> None:
+        """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
+        if self._prefetch is not None:
+            self._prefetch.end()
+
+    def _refuse(self, refusal: Refusing) -> None:
+        super()._refuse(refusal)
+        self._inbox = refusal
+        self._prefetch = self._recorder = None
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process; the locks of the parts may have been held at the fork, for good."""
         super().after_fork(refusal)
-        self._inbox = self._acks = self._redelivery = self._quick = refusal
-        self._ahead = None
-        self._numbering_lock = threading.RLock()
-
-    def _bar(self) -> None:
-        """Let nobody enter the C++ consumer any more: the program ends."""
-        self._quick = self._inbox = closed("Consumer")
-        self._numbering = NEVER
-        self._fetch_no_more()
-        super()._bar()
-
-    def _fetch_no_more(self) -> None:
-        """Let nobody wait for the C++ consumer's answer: it closes, and may never give one."""
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            ahead.end()
-
-    def _passing(self) -> AbstractContextManager[None]:
-        """Pass over what is ahead, in a block that moves the cursor or has everything delivered again."""
-        return nullcontext() if self._ahead is None else self._ahead.passed()
-
-    @property
-    def _screened(self) -> Screened | None:
-        """Give what looks at each message as it is received, if anything does."""
-        return self._source if isinstance(self._source, Screened) else None
-
-    def _overhear(self) -> Overheard:
-        """Note what is received from now on."""
-        heard = Overheard(self)
-        self._receive_through(heard)
-        return heard
+        self._acks = self._redelivery = refusal
 
     def _own(self, message: Any) -> Message:
         """Give a C++ message, or one of another consumer, as one of this consumer's."""
-        return self._message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))
-
-    def _message_of(self, inner: Any) -> Message:
-        message = self._message_class()
-        message.inner = inner
-        return message
+        return self.message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))

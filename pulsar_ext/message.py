@@ -17,7 +17,7 @@ from ._native.messages import inner_message_of, wrap_batch
 from ._wire.batch_payload import check_batch_payload
 from .ids.message_id import MessageId, id_of
 
-__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class"]
+__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class", "received"]
 
 
 class Message(MessageDoor):
@@ -32,15 +32,20 @@ class Message(MessageDoor):
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name
-        message: Message = Received()
-        message.inner = _message
-        return message
+        return received(_message)
 
 
 class Received(Message):
     """A message that holds one; a `Message` of a user's own making refuses every use."""
 
     __init__ = object.__init__  # in C: the receive loop makes one for each message
+
+
+def received(inner: Any) -> Message:
+    """Give a C++ message as one of ours."""
+    message: Message = Received()
+    message.inner = inner
+    return message
 
 
 class _MessageOfTopics(Received):
@@ -79,4 +84,4 @@ class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official c
             InvalidUse: if `data` is not the payload of a batch of `size` messages.
         """
         check_batch_payload(data, size)
-        return [Message._wrap(inner) for inner in wrap_batch(self, data, size)]  # noqa: SLF001
+        return [received(inner) for inner in wrap_batch(self, data, size)]

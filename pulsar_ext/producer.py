@@ -283,7 +283,7 @@ class Producer(ProducerDoor):
         self._window = None
         self._barred = True
 
-    def _bar(self) -> None:
+    def bar(self) -> None:
         """Let nobody enter the C++ producer any more: the program ends."""
         self.inner = closed("Producer")
 

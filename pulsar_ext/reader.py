@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
-from ._runtime.callbacks import refuse_in_callback
 from .message import Message
-from .receive.loop import Receiving
+from .receive.loop import Receiving, native_source
+from .receive.order import ReceiveOrder
 
 if TYPE_CHECKING:
     import pulsar
 
-    from .client.client import Client
+    from ._runtime.context import ClientContext
 
 __all__ = ["Reader"]
 
@@ -21,27 +21,41 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_answers", "_client", "_closed", "_hear", "_message_class", "_receive_call", "_source", "_topics")
+    __slots__ = ("_client", "_closed", "_context", "_hear", "_message_class", "_order", "_source", "_topics")
 
     def __init__(self) -> None:
         super().__init__()
-        self._client: Client = None  # type: ignore[assignment]  # never opened
+        self._client = self._context = self._source = self._order = self.inner  # never opened
         self._closed = False
         self._message_class = Message
-        self._source = self._receive_call = self.inner
-        self._answers: Any = None
 
     @classmethod
-    def _of(
-        cls, official: pulsar.Reader, client: Client, message_class: type[Message], topic: str, *, queued: bool = True
+    def assemble(
+        cls,
+        official: pulsar.Reader,
+        context: ClientContext,
+        message_class: type[Message],
+        topic: str,
+        *,
+        queued: bool = True,
     ) -> Self:
-        """Take over an official reader; the arguments are those of `Consumer._of`."""
+        """Make a reader of an official one.
+
+        Args:
+            official: the reader; it is not used afterwards.
+            context: of the client that it belongs to.
+            message_class: what its messages become.
+            topic: what it reads.
+            queued: whether the receiver queue has room, so that a read with a timeout is possible.
+        """
         self = cls.__new__(cls)
-        adopt(self, official, client)
+        adopt(self, official, context.opener)
+        self._context = context
         self._message_class = message_class
         self._topics = topic
         self._closed = False
-        self._receive_from(self.inner.read_next, None if queued else self.inner.read_next_async)
+        self._order = ReceiveOrder()
+        self._source = native_source(self._order, self.inner.read_next, self.inner.read_next_async, queued=queued)
         refuse_after_fork(self)
         return self
 
@@ -49,5 +63,5 @@ class Reader(Receiving, ReaderDoor):
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""
-        refuse_in_callback(self._client, "has_message_available")
+        self._context.callbacks.refuse("has_message_available")
         return bool(self.inner.has_message_available())

@@ -27,6 +27,14 @@ class MessageOpener(Protocol):
         """Subscribe, as `Client.subscribe()`."""
         ...
 
+    def open_consumer(self, named: dict[str, Any], **options: Any) -> Any:
+        """Subscribe with the official arguments by name."""
+        ...
+
+    def open_reader(self, named: dict[str, Any], **options: Any) -> Any:
+        """Create a reader with the official arguments by name."""
+        ...
+
     def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any:
         """Create a reader, as `Client.create_reader()`."""
         ...

@@ -10,6 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pulsar
+
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 from pulsar_ext.ids.position import Position
 
@@ -18,11 +21,11 @@ from .tracker import Leaving
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import CursorInfo
-    from pulsar_ext.client.client import Client
 
     from .grouping import Acknowledger
-    from .topic_acks import Cursor
+    from .topic_acks import TopicAcks
     from .tracker import Entry
 
 __all__ = ["flush_acks", "shows"]
@@ -30,14 +33,16 @@ __all__ = ["flush_acks", "shows"]
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
 _AGAIN_SECONDS = 0.5
 _LISTED = 100
+_SLOW_SECONDS = 0.085
+"""What took longer may have had a disconnection and a reconnection in it."""
 
 
-def flush_acks(client: Client, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
+def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
     """Send what was acknowledged, and wait until the cursors show it.
 
     Raises:
         AckNotConfirmed: they do not show all of it in time.
-        InvalidUse: the timeout is no int of 0 or more.
+        InvalidUse: the timeout is not an int of 0 or more.
         AdminError: the admin API refused.
     """
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
@@ -46,7 +51,7 @@ def flush_acks(client: Client, acks: Acknowledger, *, confirm: bool, timeout_ms:
     if not confirm:
         return
     deadline = time.monotonic() + timeout_ms / 1000
-    check = _Check(client, acks)
+    check = _Check(context, acks)
     wait, again = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS
     while not check.done(sent=sent):
         now = time.monotonic()
@@ -70,31 +75,33 @@ def shows(info: CursorInfo, entry: Entry) -> bool:
 class _Check:
     """What the broker has still to show."""
 
-    def __init__(self, client: Client, acks: Acknowledger) -> None:
-        self._client, self._acks = client, acks
-        self._missing: list[tuple[Cursor, Entry, tuple[int, int] | None]] = []
+    def __init__(self, context: ClientContext, acks: Acknowledger) -> None:
+        self._context, self._acks = context, acks
+        self._missing: list[tuple[TopicAcks, Entry, tuple[int, int] | None]] = []
         self._why = ""
         self._keeps: bool | None = None
 
     def done(self, *, sent: bool) -> bool:
         """Look at the cursors; what they show needs no confirmation any more."""
         self._missing, self._why = [], ""
-        for cursor in self._acks.cursors():
-            self._look(cursor, sent=sent)
+        for topic in self._acks.topics():
+            self._look(topic, sent=sent)
         return not self._missing and not self._acks.pending
 
     def send_again(self) -> None:
         """Send once more what is not shown."""
-        for cursor in {id(one): one for one, _, _ in self._missing}.values():
-            parts = [(entry, part) for one, entry, part in self._missing if one is cursor]
-            whole = tuple(entry for entry, part in parts if part is None and entry != cursor.reached)
+        for topic in {id(one): one for one, _, _ in self._missing}.values():
+            parts = [(entry, part) for one, entry, part in self._missing if one is topic]
+            whole = tuple(entry for entry, part in parts if part is None and entry != topic.reached)
             indexes = tuple((entry, *part) for entry, part in parts if part is not None) if self._keeps else ()
-            reached = cursor.reached if any(entry == cursor.reached for entry, _ in parts) else None
-            self._acks.flush_again(cursor, Leaving(reached, whole, indexes))
+            reached = topic.reached if any(entry == topic.reached for entry, _ in parts) else None
+            with self._acks.lock:
+                if self._acks.is_connected:
+                    topic.hand_over_missing(self._acks.inner, Leaving(reached, whole, indexes))
 
     def error(self, timeout_ms: int) -> AckNotConfirmed:
         """Say what is missing."""
-        texts = [text for cursor, entry, part in self._missing[:_LISTED] for text in _texts(cursor, entry, part)]
+        texts = [text for topic, entry, part in self._missing[:_LISTED] for text in _texts(topic, entry, part)]
         count = len(self._missing) or self._acks.pending
         return AckNotConfirmed(
             f"{count} acknowledged entries are not on the cursor of subscription {self._acks.subscription!r} after "
@@ -106,15 +113,15 @@ class _Check:
             subscription=self._acks.subscription,
         )
 
-    def _look(self, cursor: Cursor, *, sent: bool) -> None:
-        parts = cursor.tracker.partly()
+    def _look(self, topic: TopicAcks, *, sent: bool) -> None:
+        parts = topic.tracker.partly()
         with self._acks.lock:
-            wanted = dict(cursor.unconfirmed())
+            wanted = dict(topic.unconfirmed())
         held = {} if self._acks.keeps_indexes else {entry: part for entry, part in parts.items() if entry not in wanted}
         if not wanted and not held:
             return
         try:
-            info = self._client.context.admin_api().internal_stats(cursor.topic).cursors.get(self._acks.subscription)
+            info = self._context.admin_api().internal_stats(topic.topic).cursors.get(self._acks.subscription)
         except AdminUnavailable as error:  # the broker restarts, or the topic moves
             self._why = f"The admin API does not answer: {error} "
             info = None
@@ -124,31 +131,46 @@ class _Check:
         for entry, part in (wanted | held).items():
             shown = info is not None and shows(info, entry)
             if not shown and part is not None and entry in wanted and sent and self._keeps_indexes():
-                processed = self._acks.is_processed(cursor) if processed is None else processed
+                processed = self._is_processed(topic) if processed is None else processed
                 shown = processed
             if shown:
                 with self._acks.lock:
-                    cursor.confirmed(entry, part)
+                    topic.confirmed(entry, part)
             else:
-                self._missing.append((cursor, entry, part))
+                self._missing.append((topic, entry, part))
                 if part is not None and not (self._acks.keeps_indexes and self._keeps):
                     self._why = (
                         "The cursor holds whole batches: acknowledge the rest of theirs, or use "
                         "batch_index_ack_enabled=True with a broker that keeps acknowledgements inside batches. "
                     )
 
+    def _is_processed(self, topic: TopicAcks) -> bool:
+        """Wait until the broker has done what was sent to it for one topic; False if that cannot be known.
+
+        A broker serves one connection in order, and a client has one connection to each broker.
+        """
+        before = time.monotonic()
+        try:
+            if topic.sender.is_named:  # the C++ consumer of several topics answers no such question
+                self._context.open_reader(topic.topic, InnerMessageId.latest).close()
+            else:
+                self._acks.inner.get_last_message_id()
+        except pulsar.PulsarException:
+            return False
+        return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < _SLOW_SECONDS
+
     def _keeps_indexes(self) -> bool:
         if self._keeps is None:
             try:
-                settings = self._client.context.admin_api().broker_configuration()  # the client's own part
+                settings = self._context.admin_api().broker_configuration()
                 self._keeps = settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
             except (AdminUnauthorized, AdminUnavailable):
                 self._keeps = True  # it cannot be asked; the consumer was told that the broker does
         return self._keeps
 
 
-def _texts(cursor: Cursor, entry: Entry, part: tuple[int, int] | None) -> Iterator[str]:
-    position = f"{entry[0]}:{entry[1]}:{cursor.wire.partition}"
+def _texts(topic: TopicAcks, entry: Entry, part: tuple[int, int] | None) -> Iterator[str]:
+    position = f"{entry[0]}:{entry[1]}:{topic.sender.partition}"
     if part is None:
         yield position
         return

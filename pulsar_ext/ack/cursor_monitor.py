@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.receive.order import Transition
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import InternalStats
-    from pulsar_ext.client.client import Client
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
-    from .grouping import Acknowledger
-    from .topic_acks import Cursor
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import InternalStats
+    from pulsar_ext.receive.order import ReceiveOrder
+
+    from .topic_acks import TopicAcks
     from .tracker import Entry
 
-__all__ = ["CursorLook"]
+__all__ = ["CursorMonitor", "follow_cursor"]
 
 _log = logging.getLogger("pulsar_ext.acks")
 
@@ -33,62 +37,67 @@ _LOOKS = 3
 """How often a cursor is seen behind what was acknowledged before that is believed."""
 
 
-class CursorLook:
+class CursorMonitor:
     """Looks at the cursors of one consumer.
 
     Args:
-        acks: the consumer's acknowledgements.
-        client: asks the admin API.
+        context: asks the admin API.
         subscription: whose cursors.
+        lock: guards what is acknowledged.
     """
 
-    def __init__(self, acks: Acknowledger, client: Client, subscription: str) -> None:
-        self._acks, self._client, self._subscription = acks, client, subscription
+    def __init__(self, context: ClientContext, subscription: str, lock: AbstractContextManager[Any]) -> None:
+        self._context, self._subscription, self._lock = context, subscription, lock
         self._settles: float | None = None
 
-    def after(self, sent: float) -> None:
+    def look_after(self, sent: float) -> None:
         """Look when what is sent again at a time should show, in seconds of `time.monotonic()`."""
         self._settles = sent + _SETTLE_SECONDS
 
-    def look(self, now: float) -> None:
-        """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection."""
+    def look(self, now: float, topics: Iterable[TopicAcks]) -> list[tuple[TopicAcks, Position]]:
+        """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection.
+
+        Returns:
+            The topics whose cursor was moved back before what was acknowledged, and where it is.
+        """
         settled = self._settles is not None and now >= self._settles
         if settled:
             self._settles = None
-        for cursor in self._acks.cursors():
-            behind = settled and cursor.reached is not None
-            if not behind and not (cursor.tracker.wants_base and now - cursor.looked > _LOOK_SECONDS):
+        gone_back = []
+        for topic in topics:
+            behind = settled and topic.reached is not None
+            if not behind and not (topic.tracker.wants_base and now - topic.looked > _LOOK_SECONDS):
                 continue
-            cursor.looked = now
+            topic.looked = now
             try:
-                admin = self._client.context.admin_api().within(_LOOK_DEADLINE_SECONDS)  # the client's own
-                stats = admin.internal_stats(cursor.topic)
+                stats = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS).internal_stats(topic.topic)
             except PulsarExtError:  # none answers, or none is known: everything still leaves, one by one
-                cursor.looked = now + _LOOK_AGAIN_SECONDS
+                topic.looked = now + _LOOK_AGAIN_SECONDS
                 if behind:
                     self._settles = now + _LOOK_SECONDS
-                return
-            cursor.behind = cursor.behind + 1 if self._learn(cursor, stats, behind=behind) else 0
-            if not cursor.behind:
+                break
+            topic.behind = topic.behind + 1 if self._learn(topic, stats, behind=behind) else 0
+            if not topic.behind:
                 continue
-            if cursor.behind < _LOOKS:
+            if topic.behind < _LOOKS:
                 self._settles = now + _SETTLE_SECONDS  # what was sent again may be on its way
             else:
-                cursor.behind = 0
-                self._go_back(cursor, stats.cursors[self._subscription].mark_delete_position)
+                topic.behind = 0
+                gone_back.append((topic, stats.cursors[self._subscription].mark_delete_position))
+        return gone_back
 
-    def _learn(self, cursor: Cursor, stats: InternalStats, *, behind: bool) -> bool:
+    def _learn(self, topic: TopicAcks, stats: InternalStats, *, behind: bool) -> bool:
         """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
         info = stats.cursors.get(self._subscription)
         if info is None:
             return False
         mark = info.mark_delete_position
         ledgers = Ledgers(stats.ledger_sizes())
-        with self._acks.lock:
-            if behind and cursor.reached is not None and ledgers.between(mark, Position(*cursor.reached)) > 0:
+        with self._lock:
+            if behind and topic.reached is not None and ledgers.between(mark, Position(*topic.reached)) > 0:
                 return True
             following = ledgers.next(mark)
-            cursor.tracker.looked(
+            topic.tracker.looked(
                 (mark.ledger_id, mark.entry_id),
                 None if following is None else (following.ledger_id, following.entry_id),
                 [
@@ -99,29 +108,42 @@ class CursorLook:
             )
         return False
 
-    def _go_back(self, cursor: Cursor, mark: Position) -> None:
-        """Take up again where the broker's cursor is.
 
-        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
-        is redelivered from there, as acknowledged earlier, until a seek makes it forget.
-        """
-        _log.warning(
-            "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
-            self._subscription,
-            cursor.topic,
-            mark,
-        )
-        with self._acks.lock:
-            cursor.forget()
-        partition = cursor.wire.partition
-        self._acks.number_anew()
-        with contextlib.suppress(pulsar.PulsarException):
-            self._acks.inner.seek(InnerMessageId(partition, mark.ledger_id, mark.entry_id, -1))
-        if mark.entry_id >= 0:
-            # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
-            with self._acks.lock:
-                cursor.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
-            self._acks.schedule()
+def follow_cursor(
+    order: ReceiveOrder,
+    inner: Any,
+    topic: TopicAcks,
+    mark: Position,
+    lock: AbstractContextManager[Any],
+    subscription: str,
+) -> None:
+    """Take up again where the broker's cursor is, which was moved back.
+
+    The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
+    is redelivered from there, as acknowledged earlier, until a seek makes it forget.
+
+    Args:
+        order: of the consumer's messages.
+        inner: the C++ consumer.
+        topic: the topic or partition.
+        mark: where the cursor is.
+        lock: guards what is acknowledged.
+        subscription: whose cursor.
+    """
+    _log.warning(
+        "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
+        subscription,
+        topic.topic,
+        mark,
+    )
+    with lock:
+        topic.forget()
+    with contextlib.suppress(pulsar.PulsarException), order.passing(Transition.CURSOR_RESET):
+        inner.seek(InnerMessageId(topic.sender.partition, mark.ledger_id, mark.entry_id, -1))
+    if mark.entry_id >= 0:
+        # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
+        with lock:
+            topic.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
 
 
 def _entries(after: Position, last: Position) -> list[Entry]:

@@ -19,14 +19,14 @@ from pulsar_ext._wire.message_id_data import MessageIdData, encode
 if TYPE_CHECKING:
     from .tracker import Entry, Leaving
 
-__all__ = ["AckWire"]
+__all__ = ["NativeSender"]
 
 _GROUP = 1000
 """So many pending ids make the C++ client send them at once."""
 _MAX_INDEX = (1 << 31) - 1
 
 
-class AckWire:
+class NativeSender:
     """Sends the acknowledgements of one topic, or one partition, through a C++ consumer.
 
     Args:

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from pulsar_ext.consumer import Consumer
-
 
 __all__ = ["AckScope"]
+
+
+class Scoped(Protocol):
+    """What a scope needs of a consumer."""
+
+    def record(self) -> list[Any]:
+        """Note what is received from now on."""
+        ...
+
+    def end_record(self, noted: list[Any]) -> list[Any]:
+        """Note nothing any more, and give what was noted as messages."""
+        ...
+
+    def negative_acknowledge(self, message: Any) -> None:
+        """Have a message redelivered."""
+        ...
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+        """Acknowledge messages."""
+        ...
+
+    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> None:
+        """Send what was acknowledged."""
+        ...
 
 
 class AckScope:
@@ -24,21 +46,21 @@ class AckScope:
         timeout_ms: for how long.
     """
 
-    def __init__(self, consumer: Consumer, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int) -> None:
+    def __init__(self, consumer: Scoped, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int) -> None:
         self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
         self._given = None if messages is None else list(messages)
-        self._heard: Any = None
+        self._noted: list[Any] = []
 
     def __enter__(self) -> Self | list[Any]:
         if self._given is not None:
             return self._given
-        self._heard = self._consumer._overhear()  # noqa: SLF001  # its other half
+        self._noted = self._consumer.record()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        messages: list[Any] = self._heard.end() if self._given is None else self._given
+        messages: list[Any] = self._consumer.end_record(self._noted) if self._given is None else self._given
         if kind is not None:
             for message in messages:
                 self._consumer.negative_acknowledge(message)

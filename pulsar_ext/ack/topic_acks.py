@@ -6,13 +6,18 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.ids.topic_name import TopicName
+
 from .in_flight import SentAcks
-from .native_sender import AckWire
+from .native_sender import NativeSender
+from .tracker import AckTracker
 
 if TYPE_CHECKING:
-    from .tracker import AckTracker, Entry, Leaving, Singles
+    from collections.abc import Iterator
 
-__all__ = ["Cursor"]
+    from .tracker import Entry, Leaving, Singles
+
+__all__ = ["AcksByTopic", "TopicAcks"]
 
 _DOUBTFUL_SECONDS = 1.0
 """What was handed over so shortly before a disconnection may not have arrived."""
@@ -20,7 +25,7 @@ _MAX_UNCONFIRMED = 20_000
 """How many entries a confirmed flush surely checks: what left before these has long arrived."""
 
 
-class Cursor:
+class TopicAcks:
     """One topic, or one partition, that a consumer acknowledges on.
 
     Args:
@@ -32,7 +37,7 @@ class Cursor:
 
     def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
         self.topic, self.tracker = topic, tracker
-        self.wire = AckWire(topic if named else None, partition)
+        self.sender = NativeSender(topic if named else None, partition)
         self.sent = SentAcks(_DOUBTFUL_SECONDS)
         self.live: dict[Entry, Any] = {}
         self.firsts: dict[Entry, Entry] = {}
@@ -70,7 +75,7 @@ class Cursor:
         """Give what leaves to the C++ consumer, and keep it for a while."""
         live, self.live = self.live, {}  # all that waits leaves
         self.sent.add(leaving, now, live)
-        self.wire.send(inner, leaving, live)
+        self.sender.send(inner, leaving, live)
         unconfirmed = self.unconfirmed()
         if leaving.cumulative is not None:
             self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
@@ -93,12 +98,12 @@ class Cursor:
         if again:
             if keep:
                 self.sent.add(again, now, live)
-            self.wire.send(inner, again, live)
+            self.sender.send(inner, again, live)
 
     def hand_over_missing(self, inner: Any, missing: Leaving) -> None:
         """Give it once more what the broker does not show, and flush."""
-        self.wire.send(inner, missing, self.sent.ids)
-        self.wire.flush(inner)
+        self.sender.send(inner, missing, self.sent.ids)
+        self.sender.flush(inner)
 
     def expire(self, now: float) -> None:
         """Forget what has surely arrived."""
@@ -107,7 +112,7 @@ class Cursor:
     def forget(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""
         self.tracker.clear()
-        self.wire.forget()
+        self.sender.forget()
         self.sent.take()
         self.live.clear()
         self.firsts.clear()
@@ -118,3 +123,41 @@ class Cursor:
     def _forget_passed(self) -> None:
         self._passed.clear()
         self._passed_count = 0
+
+
+class AcksByTopic:
+    """What a consumer acknowledges, apart for each topic or partition.
+
+    Args:
+        topics: what was subscribed to.
+        runs: whether runs of entries without a gap leave as one position.
+        keeps_indexes: whether the broker keeps acknowledgements inside batches.
+    """
+
+    def __init__(self, topics: Any, *, runs: bool, keeps_indexes: bool) -> None:
+        self._topics = topics
+        self._several = not isinstance(topics, str)
+        self._runs, self._keeps_indexes = runs, keeps_indexes
+        self._known: dict[str | int, TopicAcks] = {}
+
+    def __iter__(self) -> Iterator[TopicAcks]:
+        return iter(self._known.values())
+
+    def of(self, topic: str | None, partition: int) -> TopicAcks:
+        """Give those of a topic.
+
+        Args:
+            topic: the full name of the topic or the partition; None where there is only one and its partitions.
+            partition: its index, -1 if none.
+        """
+        known = self._known.get(topic if self._several and topic is not None else partition)
+        return self._new(topic, partition) if known is None else known
+
+    def _new(self, topic: str | None, partition: int) -> TopicAcks:
+        if topic is None:
+            name = TopicName.parse(self._topics)
+            topic = str(name if partition < 0 or name.is_partition else name.partition(partition))
+        tracker = AckTracker(runs=self._runs, keeps_indexes=self._keeps_indexes)
+        acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker)
+        self._known[topic if self._several else partition] = acks
+        return acks

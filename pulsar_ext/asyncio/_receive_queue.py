@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.thread_state import keep_thread_state
+from pulsar_ext.receive.order import Part
 
 from ._loop_bridge import mailbox
 from .errors import error_of, raise_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from pulsar_ext.receive.order import Transition
 
     from ._loop_bridge import Mailbox
 
@@ -31,7 +34,7 @@ _TURNS = 64
 """How many messages may be taken without letting the loop do something else."""
 
 
-class Feed:
+class Feed(Part):
     """Gives the messages of one consumer or reader, to any number of callers, first come first served.
 
     Args:
@@ -46,8 +49,6 @@ class Feed:
         self._closed = False
         self._lock = threading.Lock()
         self._asked = self._promised = self._turns = 0
-        self.behind: Any = None
-        """What keeps messages as well, and forgets them with this."""
         self.heard: list[list[Any]] = []
         """Lists that note what is taken."""
 
@@ -83,11 +84,10 @@ class Feed:
             self._arrived.extend(come)
         self._tell()
 
-    def forget(self) -> None:
-        """Drop what has come and was not taken: it is from before a seek or a redelivery."""
-        self._arrived.clear()
-        if self.behind is not None:
-            self.behind.forget()
+    def before(self, transition: Transition) -> None:
+        """Drop what has come and was not taken, if it comes again."""
+        if transition.brings_back:
+            self._arrived.clear()
 
     def close(self) -> None:
         """End: whoever waits is told that it is closed."""

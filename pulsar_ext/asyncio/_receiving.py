@@ -51,11 +51,10 @@ class AsyncReceiving:
         """
         self.blocking = blocking
         self._threads = threads
-        self._message_class = getattr(blocking, "_message_class", Received)
+        self._message_class = getattr(blocking, "message_class", Received)
         self._feed = Feed(ask or Asking(lambda: receive().inner))
         if isinstance(blocking, Receiving):
-            self._feed.behind = blocking._answers  # noqa: SLF001  # its other half
-            blocking._answered_by(self._feed)  # noqa: SLF001
+            blocking.take_part(self._feed)
 
     async def _next(self, timeout_millis: int | None) -> Message:
         feed = self._feed
@@ -98,7 +97,7 @@ class AsyncReceiving:
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
-        if self.blocking._closed:  # noqa: SLF001
+        if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
         await self._threads.run(self.blocking.close)
         self._feed.close()
@@ -118,7 +117,7 @@ class AsyncReceiving:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking._closed or self._threads.ended):  # noqa: SLF001
+        if not (self.blocking.is_closed or self._threads.ended):
             await self.close()
 
 

@@ -12,7 +12,6 @@ import pulsar
 
 from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
-from pulsar_ext.consumer import Consumer as BlockingConsumer
 from pulsar_ext.ids.message_id import is_chunked
 
 from ._blocking_receiver import Asking
@@ -22,6 +21,7 @@ from .errors import awaited, error_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from pulsar_ext.consumer import Consumer as BlockingConsumer
     from pulsar_ext.message import Message
 
     from ._executor import Threads
@@ -40,8 +40,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     def __init__(self, blocking: BlockingConsumer, threads: Threads) -> None:
         super().__init__(blocking)
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
-        plain = type(blocking) is BlockingConsumer and not blocking._redelivery.screens  # noqa: SLF001  # its other half
-        self._begin(blocking, threads, blocking.inner.receive_async if plain else None, blocking.receive)
+        self._begin(blocking, threads, None if blocking.judges else blocking.inner.receive_async, blocking.receive)
         self._ask_batch = Asking(blocking.batch_receive)
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
@@ -155,7 +154,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         """Take what has come and nobody was promised."""
         found = []
         while self._feed.holds and (inner := self._feed.take()) is not None:
-            found.append(self.blocking._message_of(inner))  # noqa: SLF001  # its other half
+            found.append(self.blocking.message_of(inner))
         return found
 
     def _keep(self, arrived: Future[list[Message]]) -> None:
@@ -237,7 +236,7 @@ class AckScope:
         if self._given is None:
             heard = consumer._feed.heard  # noqa: SLF001
             heard[:] = [noted for noted in heard if noted is not self._heard]
-            messages = [consumer.blocking._message_of(inner) for inner in self._heard]  # noqa: SLF001
+            messages = [consumer.blocking.message_of(inner) for inner in self._heard]
         else:
             messages = self._given
         if kind is not None:

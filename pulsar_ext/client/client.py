@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
@@ -16,29 +15,24 @@ from typing import TYPE_CHECKING, Any, Self
 import pulsar
 
 from pulsar_ext._native.fork import refuse_after_fork
-from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of, reader_heard
-from pulsar_ext._native.messages import inner_message_of
+from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
-from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly, refuse_in_callback
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
-from pulsar_ext.key_shared.policy import check_key_shared
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
-from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.prefetch import take_over_batches
-from pulsar_ext.redelivery.tracker import take_over_redelivery
 from pulsar_ext.skip.message_id_after import message_id_after
 from pulsar_ext.skip.skipper import Skipper, SkipResult
 
 from .admin_access import admin_at, derive_admin
+from .consumers import open_consumer
 from .producers import make_producer
-from .shutdown import close_at_exit, close_in_worker_processes, open_clients
+from .readers import open_reader
+from .shutdown import close_at_exit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +45,6 @@ if TYPE_CHECKING:
     from pulsar_ext.skip.boundaries import Unit
 
 __all__ = ["Client", "TableView"]
-
-_SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
 class TableView(TableViewDoor):
@@ -96,8 +88,7 @@ class Client(ClientDoor):
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
-        open_clients.add(self)
-        close_in_worker_processes()
+        close_at_exit(self)
 
     @shaped_like(pulsar.Client.create_producer)
     def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
@@ -123,7 +114,7 @@ class Client(ClientDoor):
             ProducerForgotten: the broker has forgotten the name, and the topic has not.
             AdminError: with `deduplication`, the admin API refused or did not answer. All of these: nothing was sent.
         """
-        refuse_in_callback(self, "create_producer")
+        self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         producer = make_producer(self, named, self.context.admin_api, deduplication=deduplication)
         self._producers.add(producer)
@@ -156,64 +147,13 @@ class Client(ClientDoor):
         Raises:
             InvalidUse: the time or the size is none; nothing was opened.
         """
-        refuse_in_callback(self, "subscribe")
+        self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
-        check_key_shared(named["key_shared_policy"], named["consumer_type"])
-        messages = message_class(named["schema"], several_topics=not isinstance(topic, str))
-        splits = named["consumer_type"] in _SPLITTING
-        acks = Acknowledger(
-            self,
-            self.context.scheduler,
-            topic,
-            subscription_name,
-            time_ms=ack_group_time_ms,
-            max_size=max_ack_group_size,
-            splits=splits,
-            keeps_indexes=bool(named["batch_index_ack_enabled"]),
-        )
-        # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
-        named["batch_index_ack_enabled"] = True
-        redelivery = take_over_redelivery(self, self.context.scheduler, named, acks, splits=splits)
-        # Weakly: the C++ consumer keeps the listener, and that must not keep the consumer.
-        subscribed: dict[str, weakref.ref[Consumer]] = {}
-        listener = named["message_listener"]
-        fetches = take_over_batches(named, screens=redelivery.screens)
-        hear = None
-        if listener:
+        return self.open_consumer(named, ack_group_time_ms=ack_group_time_ms, max_ack_group_size=max_ack_group_size)
 
-            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
-                inner = inner_message_of(message)
-                if acks.closed or (redelivery.screens and not redelivery.screen(inner)):
-                    return
-                topic = official.topic()
-                heard = subscribed[topic]() if topic in subscribed else None
-                if heard is None:  # one of several topics: the C++ consumer of that topic alone
-                    heard = Consumer._of(  # noqa: SLF001
-                        official, self, messages, topic, splits=splits, acks=acks, redelivery=redelivery
-                    )
-                guard_listener(listener, heard, adopt_message(message, messages))
-
-            hear = listen
-            named["message_listener"] = kept_weakly(hear)
-            self.context.calls_back = True
-        official = super().subscribe(**named)
-        consumer = Consumer._of(  # noqa: SLF001
-            official,
-            self,
-            messages,
-            topic,
-            splits=splits,
-            acks=acks,
-            redelivery=redelivery,
-            queued=named["receiver_queue_size"] != 0,
-            numbers=not named["unacked_messages_timeout_ms"],
-            fetches=fetches,
-        )
-        consumer._listen(hear)  # noqa: SLF001
-        acks.attach(consumer.inner)
-        looks_ahead = named["receiver_queue_size"] != 0 and not listener
-        redelivery.attach(consumer.inner, consumer._screened if looks_ahead else None)  # noqa: SLF001
-        subscribed[consumer.topic()] = weakref.ref(consumer)
+    def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
+        """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
+        official, consumer = open_consumer(self.context, super().subscribe, named, **options)
         self._replace(official, consumer)
         return consumer
 
@@ -245,38 +185,22 @@ class Client(ClientDoor):
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
         """
-        refuse_in_callback(self, "create_reader")
+        self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
         if key_hash_ranges is not None:
-            return open_range_reader(self, named, key_hash_ranges, key_forms)
-        if isinstance(topic, str):
-            named["start_message_id"] = self.context.resolver.start_of(topic, start_message_id).inner
-        messages = message_class(named["schema"])
-        opened: list[weakref.ref[Reader]] = []
-        listener = named["reader_listener"]
-        hear = None
-        if listener:
+            return open_range_reader(self.context, named, key_hash_ranges, key_forms)
+        return self.open_reader(named)
 
-            def listen(official: pulsar.Consumer, message: pulsar.Message) -> None:
-                heard = opened[0]() if opened else None
-                if heard is None:  # create_reader has not returned yet
-                    heard = Reader._of(reader_heard(official), self, messages, topic)  # noqa: SLF001
-                guard_listener(listener, heard, adopt_message(message, messages))
-
-            hear = listen
-            named["reader_listener"] = kept_weakly(hear)
-            self.context.calls_back = True
-        official = super().create_reader(**named)
-        reader = Reader._of(official, self, messages, topic, queued=named["receiver_queue_size"] != 0)  # noqa: SLF001
-        reader._listen(hear)  # noqa: SLF001
-        opened.append(weakref.ref(reader))
+    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
+        """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
+        official, reader = open_reader(self.context, super().create_reader, named, **options)
         self._replace(official, reader)
         return reader
 
     @shaped_like(pulsar.Client.create_table_view)
     def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
         """Create a table view; the arguments are the official ones."""
-        refuse_in_callback(self, "create_table_view")
+        self.context.callbacks.refuse("create_table_view")
         self.context.calls_back = True
         view = TableView(super().create_table_view(*args, **kwargs))
         refuse_after_fork(view)
@@ -284,7 +208,7 @@ class Client(ClientDoor):
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
-        refuse_in_callback(self, "get_topic_partitions")
+        self.context.callbacks.refuse("get_topic_partitions")
         partitions: list[str] = super().get_topic_partitions(topic)
         return partitions
 
@@ -409,7 +333,7 @@ class Client(ClientDoor):
 
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
-        refuse_in_callback(self, "close")
+        self.context.callbacks.refuse("close")
         with self._closing:  # a second caller, or the end of the program, waits for the first
             if self._closed:
                 return
@@ -419,21 +343,21 @@ class Client(ClientDoor):
                     with contextlib.suppress(pulsar.PulsarException):
                         producer.finish(deadline)
                 self.context.scheduler.close()
-                self._fetch_no_more()
+                self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()
             finally:
                 self._closed = True
-                self._let_go()
+                self._release()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
         self._closed = True
-        self._fetch_no_more()
+        self._stop_fetching()
         self.inner.shutdown()
         for producer in list(self._producers):
             producer.forget()
-        self._let_go()
+        self._release()
 
     def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process; the scheduler's lock may have been held at the fork, for good."""
@@ -454,19 +378,25 @@ class Client(ClientDoor):
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close()` or `shutdown()` was called."""
+        return self._closed
+
+    def handles(self) -> list[Producer | Consumer | Reader]:
+        """Give the producers, consumers and readers that are open."""
+        return [*self._producers, *self._received_by()]
+
     def _received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
-    def _fetch_no_more(self) -> None:
+    def _stop_fetching(self) -> None:
         for one in self._received_by():
             if isinstance(one, Consumer):
-                one._fetch_no_more()  # noqa: SLF001
+                one.stop_fetching()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for one in self._received_by():
-            one._let_go()  # noqa: SLF001
+            one.release()
         self.context.close_admin()
-
-
-atexit.register(close_at_exit)

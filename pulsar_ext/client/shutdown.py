@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -9,41 +10,63 @@ import threading
 import time
 import weakref
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from .client import Client
+    from collections.abc import Iterable
 
-__all__ = ["close_at_exit", "close_in_worker_processes", "open_clients"]
+__all__ = ["close_at_exit"]
 
 _LEAVING_SECONDS = 0.05
 """How long a thread has, at the end of the program, to come back from the C++ client."""
 
 
-open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+class Barrable(Protocol):
+    """A producer, a consumer or a reader."""
+
+    def bar(self) -> None:
+        """Let nobody enter the C++ object any more."""
 
 
-def close_at_exit() -> None:
+class Closable(Protocol):
+    """A client."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+
+    def handles(self) -> Iterable[Barrable]:
+        """Give what is open."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+_open_clients: weakref.WeakSet[Closable] = weakref.WeakSet()
+_workers: set[int] = set()
+
+
+def close_at_exit(client: Closable) -> None:
+    """Have a client closed at the end of the program, of a process that multiprocessing made as well."""
+    _open_clients.add(client)
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and processes.parent_process() is not None and os.getpid() not in _workers:
+        _workers.add(os.getpid())  # such a process skips what atexit knows
+        Finalize(None, _close_all, exitpriority=100)
+
+
+def _close_all() -> None:
     """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
-    for client in list(open_clients):
-        used = [*client._producers, *client._received_by()]  # noqa: SLF001  # this module's own class
-        if not client._closed:  # noqa: SLF001
+    for client in list(_open_clients):
+        used = list(client.handles())
+        if not client.is_closed:
             with contextlib.suppress(Exception):
                 client.close()
         for one in used:
-            one._bar()  # noqa: SLF001
+            one.bar()
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         time.sleep(_LEAVING_SECONDS)
 
 
-def close_in_worker_processes() -> None:
-    """Close at the end of a process that multiprocessing made as well: those skip what atexit knows."""
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is None or processes.parent_process() is None or os.getpid() in _workers:
-        return
-    _workers.add(os.getpid())
-    Finalize(None, close_at_exit, exitpriority=100)
-
-
-_workers: set[int] = set()
+atexit.register(_close_all)

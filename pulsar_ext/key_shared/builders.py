@@ -218,7 +218,7 @@ class ConsumerBuilder:
         if ranges is None:
             consumer = self._client.subscribe(**options)
         else:
-            consumer = open_range_consumer(self._client, options, ranges, self._on_misrouted, self._key_forms)
+            consumer = open_range_consumer(self._client.context, options, ranges, self._on_misrouted, self._key_forms)
         try:
             self._check_cover(topics, options["subscription_name"])
         except BaseException:

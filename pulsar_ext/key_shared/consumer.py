@@ -9,21 +9,24 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pulsar_ext._native.fork import refuse_after_fork
-from pulsar_ext._native.handles import consumers_of
+import pulsar
+
+from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.message import Message
-from pulsar_ext.receive.filter import Filtered
+from pulsar_ext.receive.filter import FilteredSource
 
 from .key_encoding import KeyForms
-from .slot_filter import SlotFilter, take_over
+from .slot_filter import SlotFilter
 
 if TYPE_CHECKING:
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.consumer import Subscription
 
     from .hash_ranges import KeyHashRanges
     from .key_encoding import KeyFormsMode
@@ -58,18 +61,24 @@ class RangeConsumer(Consumer):
     misrouted: int
 
     @classmethod
-    def _of_plain(cls, plain: Consumer, judge: SlotFilter, on_misrouted: OnMisrouted) -> Self:
-        """Take over a consumer; it is not used afterwards."""
-        self = take_over(cls, plain)
+    def assemble_judged(
+        cls, judge: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
+    ) -> Self:
+        """Make a consumer of an official one, as `Consumer.assemble()`; `judge` says which messages are its own."""
+        self = cls.assemble(official, subscription)
         self.key_hash_ranges = judge.ranges
         self.misrouted = 0
         self._judge = judge
         self._on_misrouted = on_misrouted
-        self._filter = Filtered(self._source, self._receive_call, self._wanted)
-        self._receive_through(self._filter)
-        self._number_no_more()
-        refuse_after_fork(self)
+        self._filter = FilteredSource(self._source, self._wanted)
+        self._order.take_part(self._filter)
+        self._source = self._filter
         return self
+
+    @property
+    def judges(self) -> bool:
+        """Whether Python looks at each message before the application does: here it does."""
+        return True
 
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, as many as the `batch_receive_policy` says.
@@ -87,13 +96,13 @@ class RangeConsumer(Consumer):
             # It waits for the next receive, which counts it again.
             self.misrouted -= 1
             self._filter.put_back([error.misrouted.inner])
-        return [self._message_of(inner) for inner in found]
+        return [self.message_of(inner) for inner in found]
 
     def _wanted(self, inner: Any) -> bool:
         if self._judge(inner):
             return True
         slot = self._judge.slot(inner)
-        message = self._message_of(inner)
+        message = self.message_of(inner)
         if callable(self._on_misrouted):
             self._on_misrouted(message)
             self.misrouted += 1
@@ -126,7 +135,7 @@ def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
 
 
 def open_range_consumer(
-    client: Client,
+    context: ClientContext,
     options: dict[str, Any],
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
@@ -139,15 +148,20 @@ def open_range_consumer(
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
-    judge = _Judge(ranges, KeyForms(client.context.admin_api, key_forms))  # the client's own part
+    judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     if listener is not None:
         options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
-    plain = client.subscribe(**options)
-    if listener is not None:
-        return plain
-    consumer = RangeConsumer._of_plain(plain, judge, on_misrouted)  # noqa: SLF001  # this module's own class
-    consumers = consumers_of(client)
-    consumers[consumers.index(plain)] = consumer
+        heard: Consumer = context.opener.subscribe(**options)
+        return heard
+    context.callbacks.refuse("subscribe")
+    grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
+    rest = {name: value for name, value in options.items() if name not in grouping}
+    consumer: RangeConsumer = context.opener.open_consumer(
+        named_arguments(pulsar.Client.subscribe, (), rest),
+        make=partial(RangeConsumer.assemble_judged, judge, on_misrouted),
+        judges=True,
+        **grouping,
+    )
     return consumer
 
 

@@ -8,26 +8,25 @@ messages without loss or overlap.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._native.fork import refuse_after_fork
-from pulsar_ext._native.handles import consumers_of
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.filter import Filtered
+from pulsar_ext.receive.filter import FilteredSource
 
 from .hash_ranges import KeyHashRanges, as_ranges
 from .key_encoding import KeyForms
-from .slot_filter import SlotFilter, take_over
+from .slot_filter import SlotFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.client import Client
     from pulsar_ext.message import Message
 
     from .hash_ranges import RangesLike
@@ -48,23 +47,31 @@ class RangeReader(Reader):
     __slots__ = ("_admin", "_fast", "_filter", "key_hash_ranges")
 
     key_hash_ranges: KeyHashRanges
-    _filter: Filtered
+    _filter: FilteredSource
     _admin: Callable[[], PulsarAdmin]
     _fast: tuple[Any, ...]
 
     @classmethod
-    def _of_plain(cls, plain: Reader, wanted: SlotFilter, admin: Callable[[], PulsarAdmin]) -> Self:
-        """Take over a reader; it is not used afterwards."""
-        self = take_over(cls, plain)
-        plain._let_go()  # noqa: SLF001  # of a base class
-        self._listen(plain._hear)  # noqa: SLF001
-        self._admin = admin
+    def assemble_filtered(
+        cls,
+        wanted: SlotFilter,
+        official: pulsar.Reader,
+        context: ClientContext,
+        message_class: type[Message],
+        topic: str,
+        *,
+        queued: bool = True,
+    ) -> Self:
+        """Make a reader of an official one, as `Reader.assemble()`; `wanted` says which messages it hands out."""
+        self = cls.assemble(official, context, message_class, topic, queued=queued)
+        self._admin = context.admin_api
         self.key_hash_ranges = wanted.ranges
-        self._filter = Filtered(self._source, self._receive_call, wanted)
-        self._fast = self._source, wanted.decided.get, *self._filter.kept, self._message_class
+        source = self._source
+        self._filter = FilteredSource(source, wanted)
+        self._order.take_part(self._filter)
+        self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class
         if not wanted.ranges.is_full:
-            self._source = self._receive_call = self._filter
-        refuse_after_fork(self)
+            self._source = self._filter
         return self
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
@@ -130,11 +137,6 @@ class RangeReader(Reader):
                 )
         return True
 
-    def seek(self, messageid: Any) -> None:
-        """Move to a message, or to a publish time in milliseconds; see `Reader.seek`."""
-        super().seek(messageid)
-        self._filter.forget()
-
     def __iter__(self) -> Iterator[Any]:
         while self.has_message_available():
             yield self.read_next()
@@ -171,7 +173,7 @@ def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:
 
 
 def open_range_reader(
-    client: Client, arguments: dict[str, Any], ranges: RangesLike | KeyHashRanges, key_forms: KeyFormsMode
+    context: ClientContext, arguments: dict[str, Any], ranges: RangesLike | KeyHashRanges, key_forms: KeyFormsMode
 ) -> RangeReader:
     """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
 
@@ -179,16 +181,12 @@ def open_range_reader(
         InvalidKeyHashRange: the ranges are not valid; nothing was opened.
         NoSuchTopic: there is no such topic; nothing was opened.
     """
-    admin = client.context.admin_api  # the client's own part
-    wanted = SlotFilter(as_ranges(ranges), KeyForms(admin, key_forms))
+    wanted = SlotFilter(as_ranges(ranges), KeyForms(context.admin_api, key_forms))
     topic, listener = arguments["topic"], arguments["reader_listener"]
     if not isinstance(topic, str):
         raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
-    refuse_missing_topic(admin(), topic)
+    refuse_missing_topic(context.admin_api(), topic)
     if listener:
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
-    plain = client.create_reader(**arguments)
-    reader = RangeReader._of_plain(plain, wanted, admin)  # noqa: SLF001  # this module's own class
-    consumers = consumers_of(client)
-    consumers[consumers.index(plain)] = reader
+    reader: RangeReader = context.opener.open_reader(arguments, make=partial(RangeReader.assemble_filtered, wanted))
     return reader

@@ -195,7 +195,7 @@ def open_group(
                     "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
                     "receiver_queue_size": receiver_queue_size,
                 }
-                consumer: Any = open_range_consumer(client, options, part, "raise", key_forms)
+                consumer: Any = open_range_consumer(client.context, options, part, "raise", key_forms)
                 reader = GroupReader(consumer, start, inclusive=inclusive)
             stack.callback(reader.close)
             readers.append(reader)

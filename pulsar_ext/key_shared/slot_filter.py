@@ -6,7 +6,7 @@ what is wanted. No message is lost to a Ctrl-C or an error in between: it is loo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from .hashing import key_slot, sticky_key
 from .key_encoding import KeyForm, bytes_of_base64
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from .hash_ranges import KeyHashRanges
     from .key_encoding import KeyForms
 
-__all__ = ["SlotFilter", "take_over"]
-
-T = TypeVar("T")
+__all__ = ["SlotFilter"]
 
 _REMEMBERED = 100_000
 
@@ -107,14 +105,3 @@ def _candidates(inner: Any) -> tuple[int, int | None]:
         return key_slot(key), None if other is None else key_slot(other)
     producer = inner.producer_name()
     return key_slot(sticky_key(None, producer_name=producer, sequence_id=_sequence_id(inner, producer))), key_slot(b"")
-
-
-def take_over(cls: type[T], plain: Any) -> T:
-    """Make an object of a subclass out of a reader or consumer that is not used afterwards."""
-    ours = cls.__new__(cls)
-    for base in type(plain).__mro__:
-        for name in base.__dict__.get("__slots__", ()):
-            if hasattr(plain, name):
-                setattr(ours, name, getattr(plain, name))
-    vars(ours).update(vars(plain))
-    return ours

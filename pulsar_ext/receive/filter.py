@@ -1,4 +1,7 @@
-"""Sources that hand on only the messages that are for the application."""
+"""Sources that hand on only the messages that are for the application; none is lost to a Ctrl-C or an error in between.
+
+What was looked at, and what is still to be looked at, stays here until a receive takes it.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +9,70 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
+from .order import Part
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from .order import Transition
+    from .source import Source
 
-__all__ = ["Filtered", "Screened"]
+__all__ = ["FilteredSource", "ScreenedSource"]
 
 _LOOK_AT_CLOCK = 256
 
 
-class Filtered(Iterator[Any]):
-    """What a receive loop takes its C++ messages from: an endless iterator, and a call with a timeout.
+class _Keeping(Part):
+    """What keeps messages between the C++ queue and the application."""
 
-    Args:
-        source: the endless iterator that waits for messages; raises `pulsar.Timeout` when none came within 100 ms, as
-            this one does when none was wanted.
-        call: the wait with a timeout in milliseconds.
-        wanted: whether to hand on a C++ message.
-
-    `passed_by` counts the messages that were not wanted; `kept` holds what earlier calls left behind.
-    """
-
-    __slots__ = ("_call", "_ready", "_source", "_unseen", "_wanted", "kept", "passed_by")
-
-    def __init__(self, source: Iterator[Any], call: Callable[[int], Any], wanted: Callable[[Any], bool]) -> None:
-        self._source = source
-        self._call = call
-        self._wanted = wanted
+    def __init__(self) -> None:
         self._ready: deque[Any] = deque()
         self._unseen: deque[Any] = deque()
+
+    @property
+    def each(self) -> Self:
+        """Give this: it is its own endless iterator."""
+        return self
+
+    def __iter__(self) -> Self:
+        return self
+
+    def after(self, _: Transition) -> None:
+        """Drop what is kept: it is delivered again, or is not what was sought."""
+        self._unseen.clear()
+        self._ready.clear()
+
+
+class FilteredSource(_Keeping):
+    """Hands on the messages that a function wants.
+
+    Args:
+        source: gives the messages.
+        wanted: whether to hand on a C++ message.
+
+    `passed_by` counts the messages that were not wanted; `kept` holds what earlier calls left behind. Where none was
+    wanted for 100 ms, the iterator raises `pulsar.Timeout`, as where none came.
+    """
+
+    def __init__(self, source: Source, wanted: Callable[[Any], bool]) -> None:
+        super().__init__()
+        self._each, self._wait = source.each, source.wait
+        self._wanted = wanted
         self.kept = self._ready, self._unseen
         self.passed_by = 0
 
     def __next__(self) -> Any:
         if self._ready or self._unseen:
-            found = self._kept()
+            found = self._next_kept()
             if found is not None:
                 return found
         began = 0.0
-        for inner in self._source:
+        for inner in self._each:
             try:
                 if self._wanted(inner):
                     return inner
@@ -67,18 +89,18 @@ class Filtered(Iterator[Any]):
                     raise Timeout("Pulsar error: TimeOut")
         raise StopIteration
 
-    def __call__(self, millis: int) -> Any:
+    def wait(self, millis: int) -> Any:
         """Wait for a wanted message.
 
         Raises:
             pulsar.Timeout: none came in time.
         """
-        found = self._kept()
+        found = self._next_kept()
         if found is not None:
             return found
         deadline = time.monotonic() + millis / 1000
         while True:
-            for inner in map(self._call, (millis,)):
+            for inner in map(self._wait, (millis,)):
                 try:
                     if self._wanted(inner):
                         return inner
@@ -113,7 +135,7 @@ class Filtered(Iterator[Any]):
     def holds(self) -> bool:
         """Whether the next receive has a wanted message at once."""
         if not self._ready:
-            found = self._kept()
+            found = self._next_kept()
             if found is None:
                 return False
             self._ready.append(found)
@@ -132,18 +154,13 @@ class Filtered(Iterator[Any]):
         """Give the wanted ones among the messages that wait, up to an error about one of them, and that error."""
         found: list[Any] = []
         try:
-            while (inner := self._kept()) is not None:
+            while (inner := self._next_kept()) is not None:
                 found.append(inner)
         except Exception as error:  # noqa: BLE001  # the caller raises it when nothing would be lost
             return found, error
         return found, None
 
-    def forget(self) -> None:
-        """Drop what is kept, as a seek does."""
-        self._ready.clear()
-        self._unseen.clear()
-
-    def _kept(self) -> Any:
+    def _next_kept(self) -> Any:
         """Give the next message that an earlier call left behind, or None."""
         while not self._ready and self._unseen:
             # Looked at where it lies: an error leaves it there, unless the error carries it.
@@ -161,24 +178,20 @@ class Filtered(Iterator[Any]):
         return found
 
 
-class Screened:
-    """Stands before a consumer's native receive and lets pass what is for the application.
+class ScreenedSource(_Keeping):
+    """Hands on the messages that pass a screen, which may be looked at ahead of every receive.
 
     Args:
-        source: the endless iterator of C++ messages.
-        call: the wait with a timeout in milliseconds.
-        screen: whether a message is for the application.
+        source: gives the messages.
+        screen: whether a C++ message is for the application; it is called once for each, in their order.
     """
 
-    def __init__(self, source: Any, call: Any, screen: Callable[[Any], bool]) -> None:
-        self._source, self._call, self._screen = source, call, screen
-        self._unseen: deque[Any] = deque()
-        self._ready: deque[Any] = deque()
+    def __init__(self, source: Source, screen: Callable[[Any], bool]) -> None:
+        super().__init__()
+        self._each, self._wait, self._screen = source.each, source.wait, screen
         self._lock = threading.RLock()
         self._waiting = 0
-
-    def __iter__(self) -> Self:
-        return self
+        self._barred = 0
 
     def __next__(self) -> Any:
         if (seen := self._seen()) is not None:
@@ -187,7 +200,7 @@ class Screened:
         try:
             with self._lock:  # until nobody looks ahead
                 pass
-            for inner in self._source:
+            for inner in self._each:
                 self._unseen.append(inner)  # where a Ctrl-C finds it
                 if (seen := self._seen()) is not None:
                     return seen
@@ -195,30 +208,43 @@ class Screened:
             self._waiting -= 1
         raise StopIteration
 
-    def __call__(self, millis: int) -> Any:
-        """Wait for a message that is for the application."""
+    def wait(self, millis: int) -> Any:
+        """Wait for a message that passes.
+
+        Raises:
+            pulsar.Timeout: none came in time.
+        """
         deadline = time.monotonic() + millis / 1000
         self._waiting += 1
         try:
             with self._lock:  # until nobody looks ahead
                 pass
             while (seen := self._seen()) is None:
-                self._unseen.extend(map(self._call, (max(int((deadline - time.monotonic()) * 1000), 0),)))
+                self._unseen.extend(map(self._wait, (max(int((deadline - time.monotonic()) * 1000), 0),)))
             return seen
         finally:
             self._waiting -= 1
 
     def look_ahead(self) -> None:
-        """Look at what waits, as far as it is not for the application: nobody may be receiving."""
+        """Look at what waits, up to the first that passes: nobody may be receiving."""
         with self._lock, contextlib.suppress(Timeout):
-            while not (self._waiting or self._ready):
-                self._unseen.append(self._call(0))
+            while not (self._waiting or self._ready or self._barred):
+                self._unseen.append(self._wait(0))
                 self._look()
 
-    def forget(self) -> None:
-        """Drop what was looked at and not received: it is from before a seek or a redelivery."""
-        self._unseen.clear()
-        self._ready.clear()
+    def before(self, _: Transition) -> None:
+        """Look at nothing ahead while the cursor moves."""
+        with self._lock:  # until nobody looks ahead
+            self._barred += 1
+
+    def after(self, transition: Transition) -> None:
+        """Drop what is kept: it is delivered again, or is not what was sought."""
+        super().after(transition)
+        self._barred -= 1
+
+    def abandon(self, _: Transition) -> None:
+        """Go on as before: the cursor did not move."""
+        self._barred -= 1
 
     def _seen(self) -> Any:
         """Give the next message for the application among those that came; None if there is none."""
@@ -231,7 +257,7 @@ class Screened:
 
     def _look(self) -> None:
         """Look at what has come, in its order: that is also the order of dead letters."""
-        with self._lock, contextlib.suppress(IndexError):  # that it was forgotten meanwhile
+        with self._lock, contextlib.suppress(IndexError):  # that it was dropped meanwhile
             while self._unseen:
                 inner = self._unseen[0]
                 wanted = self._screen(inner)

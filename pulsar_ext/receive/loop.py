@@ -3,9 +3,6 @@
 The official `receive()` hands a request to the C++ client and waits for the answer; a Ctrl-C abandons the request,
 and the message that answers it later vanishes. Here the wait is native and short, and its result goes straight into
 the message: nothing is ever on its way when Python looks for signals.
-
-With `receiver_queue_size=0` the official client has no wait with a timeout. There `PendingReceives` keeps the request
-beyond the wait, and the next receive takes its answer.
 """
 
 from __future__ import annotations
@@ -15,43 +12,73 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext._native.fork import closed
 from pulsar_ext._native.handles import consumers_of
-from pulsar_ext._native.results import POLL_MILLIS, Timeout, polling
-from pulsar_ext._runtime.callbacks import refuse_in_callback
+from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.chunks.resolver import seek_target
 
+from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
+from .source import NativeSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._native.fork import Refusing
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
-__all__ = ["Receiving"]
+    from .source import Source
+
+__all__ = ["Receiving", "native_source"]
 
 
 _listening: set[Receiving] = set()
 """Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
 
 
+def native_source(
+    order: ReceiveOrder, wait: Callable[[int], Any], receive_async: Callable[[Any], None], *, queued: bool
+) -> NativeSource:
+    """Give the source that takes from the C++ object.
+
+    Args:
+        order: of the consumer or reader.
+        wait: its receive with a timeout in milliseconds.
+        receive_async: its asynchronous receive, where the receiver queue has no room and a wait is impossible.
+        queued: whether it has.
+    """
+    if queued:
+        return NativeSource(wait)
+    pending = PendingReceives(receive_async)
+    order.take_part(pending)
+    return NativeSource(pending)
+
+
 class Receiving:
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
     inner: Any
-    _answers: Any
-    _client: Client
+    _client: Any
     _closed: bool
+    _context: ClientContext
     _hear: Any
     _message_class: type[Message]
-    _receive_call: Callable[[int], Any]
-    _source: Any
+    _order: ReceiveOrder
+    _source: Source | Refusing
     _topics: Any
 
-    def _receive_from(self, call: Callable[[int], Any], receive_async: Callable[[Any], None] | None) -> None:
-        """Set the native wait: `call` with a timeout in milliseconds, or `receive_async` where that is impossible."""
-        self._answers = None if receive_async is None else PendingReceives(receive_async)
-        self._receive_call = call if receive_async is None else self._answers
-        self._source = polling(self._receive_call)
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close()` was called."""
+        return self._closed
+
+    @property
+    def message_class(self) -> type[Message]:
+        """What the received messages are."""
+        return self._message_class
+
+    def take_part(self, part: Part) -> None:
+        """Have a part that keeps messages hear of seeks, redeliveries and the like."""
+        self._order.take_part(part)
 
     def _receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -71,10 +98,10 @@ class Receiving:
         deadline = None
         while True:
             try:
-                for message.inner in self._source:
+                for message.inner in self._source.each:
                     return message
             except Timeout:
-                refuse_in_callback(self._client, "a receive without messages")
+                self._context.callbacks.refuse("a receive without messages")
                 if timeout_millis is None:
                     continue
                 if deadline is None:
@@ -82,15 +109,6 @@ class Receiving:
                 left = int((deadline - time.monotonic()) * 1000)
                 if left < POLL_MILLIS:
                     return self._receive_soon(message, left)
-
-    def _answered_by(self, answers: Any) -> None:
-        """Have `answers.forget()` called before a seek or a redelivery: it keeps messages that were asked for."""
-        self._answers = answers
-
-    def _forget_answers(self) -> None:
-        """Drop what was asked for earlier and came since: it is from before a seek or a redelivery."""
-        if self._answers is not None:
-            self._answers.forget()
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.
@@ -103,40 +121,45 @@ class Receiving:
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
             InvalidUse: it is neither an id nor an int.
         """
-        refuse_in_callback(self._client, "seek")
-        target = seek_target(self._client.context.resolver, self._topics, messageid)
-        self._forget_answers()
-        self.inner.seek(target)
+        self._context.callbacks.refuse("seek")
+        target = seek_target(self._context.resolver, self._topics, messageid)
+        with self._order.passing(Transition.SEEK):
+            self.inner.seek(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
         if self._closed:
             return
-        refuse_in_callback(self._client, "close")
-        self._closed = True
-        self._let_go()
-        self.inner.close()
+        self._context.callbacks.refuse("close")
+        with self._order.passing(Transition.CLOSE):
+            self._closed = True
+            self.release()
+            self.inner.close()
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
 
-    def _listen(self, hear: Any) -> None:
+    def listen(self, hear: Any) -> None:
         """Keep what the listener calls, and with a listener be kept, until it is closed."""
         self._hear = hear
         if hear is not None:
             _listening.add(self)
 
-    def _let_go(self) -> None:
+    def release(self) -> None:
         """Be kept no longer: it is closed, or its client is."""
         _listening.discard(self)
 
-    def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
-        self.inner = self._source = self._receive_call = refusal
-
-    def _bar(self) -> None:
+    def bar(self) -> None:
         """Let nobody enter the C++ object any more: the program ends."""
-        self.inner = self._source = self._receive_call = closed(type(self).__name__)
+        self._refuse(closed(type(self).__name__))
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process."""
+        self._refuse(refusal)
+
+    def _refuse(self, refusal: Refusing) -> None:
+        self.inner = self._source = refusal
+        self._order.end(refusal)
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +174,6 @@ class Receiving:
             raise ValueError(  # noqa: TRY004  # what the official client raises
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
-        for message.inner in map(self._receive_call, (max(timeout_millis, 0),)):
+        for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
             return message
         raise AssertionError  # the map above has exactly one item

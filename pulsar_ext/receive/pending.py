@@ -1,4 +1,8 @@
-"""A receive with a timeout, made of the asynchronous one."""
+"""A receive with a timeout, made of the asynchronous one.
+
+With `receiver_queue_size=0` the official client has no wait with a timeout. Here a request outlives the wait for it,
+and the next receive takes its answer.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext._native.results import Timeout, raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 
+from .order import Part
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .order import Transition
 
 __all__ = ["PendingReceives"]
 
 
-class PendingReceives:
+class PendingReceives(Part):
     """A receive with a timeout in milliseconds, made of the C++ asynchronous one.
 
     Args:
@@ -57,10 +64,11 @@ class PendingReceives:
         del self._answers[0]
         return message
 
-    def forget(self) -> None:
-        """Drop the answers that nobody has taken."""
-        with self._changed:
-            self._answers.clear()
+    def before(self, transition: Transition) -> None:
+        """Drop the answers that nobody has taken, if they come again."""
+        if transition.brings_back:
+            with self._changed:
+                self._answers.clear()
 
     def _answer(self, result: Any, message: Any) -> None:
         keep_thread_state()

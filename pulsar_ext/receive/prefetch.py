@@ -11,7 +11,6 @@ closes.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -24,12 +23,16 @@ import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
 
+from .order import Part, Transition
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
 
-__all__ = ["OFFICIAL_POLICY", "Ahead", "take_over_batches"]
+    from .source import Source
+
+__all__ = ["OFFICIAL_POLICY", "Prefetch", "take_over_batches"]
 
 _MOST, _FEWEST = 400, 50
 """How many are fetched at once; fewer cost as much as one by one."""
@@ -68,19 +71,18 @@ def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
     return True
 
 
-class Ahead:
+class Prefetch(Part):
     """Stands before a consumer's native receive with what was fetched ahead.
 
     Args:
         context: of the consumer's client.
         inner: the C++ consumer, see `take_over_batches()`.
-        source: its endless iterator of C++ messages.
-        call: its wait with a timeout in milliseconds.
+        source: gives its messages one by one.
     """
 
-    def __init__(self, context: ClientContext, inner: Any, source: Any, call: Any) -> None:
+    def __init__(self, context: ClientContext, inner: Any, source: Source) -> None:
         self._context, self._inner = context, inner
-        self._source, self._call = source, call
+        self._each, self._wait = source.each, source.wait
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
         self._timeouts: Iterator[int] = iter([])
@@ -96,21 +98,26 @@ class Ahead:
         self._taken, self._since, self._left = 0, time.monotonic(), 0
         """What the pace is measured by: how many were taken since when, and how many were left at the last look."""
 
+    @property
+    def each(self) -> Self:
+        """Give this: it is its own endless iterator."""
+        return self
+
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
         for inner in self._kept:
             return inner
-        for inner in self._source:
+        for inner in self._each:
             return inner
         raise StopIteration
 
-    def __call__(self, millis: int) -> Any:
+    def wait(self, millis: int) -> Any:
         """Receive as the consumer does."""
         for inner in self._kept:
             return inner
-        for inner in map(self._call, (millis,)):
+        for inner in map(self._wait, (millis,)):
             return inner
         raise AssertionError  # the map above has exactly one item
 
@@ -122,7 +129,7 @@ class Ahead:
                     return self._kept
                 self._singly -= _MOST
                 timeouts = repeat(POLL_MILLIS, _MOST)
-                waits = map(self._call, timeouts)
+                waits = map(self._wait, timeouts)
                 self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
                 self._left = _MOST
             return self._waits
@@ -134,7 +141,7 @@ class Ahead:
                 return islice(self._kept, upto)
             self._singly -= upto
             self._taken += upto
-            return map(self._call, repeat(0, upto))
+            return map(self._wait, repeat(0, upto))
 
     def _look(self) -> int:
         """Tell how many are ahead; if none, and it is worth while, fetch some."""
@@ -179,14 +186,22 @@ class Ahead:
                 self._barred -= 1
             return length_hint(self._kept)
 
-    @contextlib.contextmanager
-    def passed(self) -> Iterator[None]:
-        """Drop what is ahead at the end of a block that moves the cursor or has it delivered again; not if it fails."""
-        self._bar(1)
-        try:
-            yield
+    def before(self, transition: Transition) -> None:
+        """Fetch nothing while the cursor moves, and nothing for good behind a close."""
+        if transition is Transition.CLOSE:
+            self.end()
+        else:
+            self._bar(1)
+
+    def after(self, transition: Transition) -> None:
+        """Drop what is ahead: it is delivered again, or is not what was sought."""
+        if transition is not Transition.CLOSE:
             _exhaust(self._kept)
-        finally:
+            self._bar(-1)
+
+    def abandon(self, transition: Transition) -> None:
+        """Keep what is ahead: the cursor did not move."""
+        if transition is not Transition.CLOSE:
             self._bar(-1)
 
     def end(self) -> None:

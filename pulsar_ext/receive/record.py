@@ -1,50 +1,56 @@
-"""Recording what a consumer receives inside a block."""
+"""Recording what a consumer receives, for blocks that acknowledge all of it at their end."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from pulsar_ext.consumer import Consumer
+    from collections.abc import Iterable
 
-__all__ = ["Overheard"]
+    from .source import Source
+
+__all__ = ["Recorder"]
 
 
-class Overheard:
-    """Stands before a consumer's native receive and notes what comes.
+class Recorder:
+    """A source that notes what comes through it, in every list that it was given.
 
     Args:
-        consumer: whose.
+        source: gives the messages.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._source, self._call = consumer._source, consumer._receive_call  # noqa: SLF001
-        self._heard: list[Any] = []
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.records: list[list[Any]] = []
+        self._each = source.each
+        self._wait = source.wait
+
+    @property
+    def each(self) -> Self:
+        """Give this: it is its own endless iterator."""
+        return self
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        for inner in self._source:
-            self._heard.append(inner)
+        for inner in self._each:
+            self.note((inner,))
             return inner
         raise StopIteration
 
-    def __call__(self, millis: int) -> Any:
-        """Receive as the consumer does."""
-        for inner in map(self._call, (millis,)):
-            self._heard.append(inner)
+    def wait(self, millis: int) -> Any:
+        """Receive as the source does."""
+        for inner in map(self._wait, (millis,)):
+            self.note((inner,))
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def note(self, messages: list[Any]) -> None:
-        """Hear messages that the consumer received in another way."""
-        self._heard += [message.inner for message in messages]
+    def note(self, inners: Iterable[Any]) -> None:
+        """Note C++ messages."""
+        for record in self.records:
+            record.extend(inners)
 
-    def end(self) -> list[Any]:
-        """Listen no more, and give what was heard."""
-        consumer = self._consumer
-        consumer._source, consumer._receive_call = self._source, self._call  # noqa: SLF001
-        consumer._number_anew()  # noqa: SLF001
-        return [consumer._message_of(inner) for inner in self._heard]  # noqa: SLF001
+    def end(self, record: list[Any]) -> None:
+        """Note nothing in this list any more."""
+        self.records = [one for one in self.records if one is not record]

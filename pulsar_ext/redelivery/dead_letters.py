@@ -23,7 +23,7 @@ from pulsar_ext.ids.message_id import from_inner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
 __all__ = ["DeadLetters"]
 
@@ -35,7 +35,7 @@ class DeadLetters:
     """The dead letters of one consumer.
 
     Args:
-        client: makes the producers.
+        context: of the consumer's client, which makes the producers.
         policy: the official `ConsumerDeadLetterPolicy`.
         subscription: the consumer's subscription.
         schema: the consumer's schema, which the dead letter topic gets.
@@ -45,7 +45,7 @@ class DeadLetters:
 
     def __init__(
         self,
-        client: Client,
+        context: ClientContext,
         policy: Any,
         subscription: str,
         schema: Any,
@@ -54,7 +54,7 @@ class DeadLetters:
         redeliver: Callable[[Any], None],
     ) -> None:
         self.max_redeliver_count: int = policy.max_redeliver_count
-        self._client, self._policy = client, policy
+        self._context, self._policy = context, policy
         self._subscription, self._schema = subscription, schema
         self._acknowledge, self._redeliver = acknowledge, redeliver
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
@@ -142,8 +142,8 @@ class DeadLetters:
         if dead not in self._producers:
             initial = self._policy.initial_subscription_name
             if initial:
-                self._client.subscribe(
+                self._context.opener.subscribe(
                     dead, initial, pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
                 ).close()
-            self._producers[dead] = unlimited_producer(self._client, dead, self._schema)
+            self._producers[dead] = unlimited_producer(self._context.opener, dead, self._schema)
         return self._producers[dead]

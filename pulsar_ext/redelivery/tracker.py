@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of, is_chunked
-from pulsar_ext.message import Message
+from pulsar_ext.message import received
+from pulsar_ext.receive.order import Part, Transition
 
 from .dead_letters import DeadLetters
 from .delay_queue import Delayed
@@ -23,11 +24,11 @@ from .delay_queue import Delayed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext._runtime.scheduler import AckKeeper
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
-    from pulsar_ext.client.client import Client
-    from pulsar_ext.receive.filter import Screened
+    from pulsar_ext.receive.filter import ScreenedSource
 
 __all__ = ["Redelivery", "take_over_redelivery"]
 
@@ -40,11 +41,11 @@ _SLACK_SECONDS = 0.05
 _TICK_SECONDS = 0.1
 
 
-class Redelivery:
+class Redelivery(Part):
     """What one consumer wants to be redelivered.
 
     Args:
-        keeper: calls `tick()` while something waits.
+        scheduler: calls `tick()` while something waits.
         acks: the consumer's acknowledgements.
         delay_ms: how long after a negative acknowledgement.
         timeout_ms: after how long without an acknowledgement a chunked message comes again; 0 for never.
@@ -54,7 +55,7 @@ class Redelivery:
 
     def __init__(
         self,
-        keeper: AckKeeper,
+        scheduler: AckKeeper,
         acks: Acknowledger,
         *,
         delay_ms: int,
@@ -62,7 +63,7 @@ class Redelivery:
         resolver: Resolver,
         splits: bool,
     ) -> None:
-        self._keeper, self._acks, self._resolver, self._splits = keeper, acks, resolver, splits
+        self._scheduler, self._acks, self._resolver, self._splits = scheduler, acks, resolver, splits
         self._delay = max(delay_ms - _OFFICIAL_DELAY_MILLIS, 0) / 1000
         self._timeout = timeout_ms / 1000
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
@@ -71,7 +72,7 @@ class Redelivery:
         self._refused: deque[tuple[float, Any]] = deque()
         self._scheduled = False
         self._inner: Any = None
-        self._screened: Screened | None = None
+        self._screened: ScreenedSource | None = None
         self._closed = False
         self.dead_letters: DeadLetters | None = None
 
@@ -80,29 +81,29 @@ class Redelivery:
         """Whether each message has to be looked at as it comes."""
         return bool(self._timeout) or self.dead_letters is not None
 
-    def attach(self, inner: Any, screened: Screened | None) -> None:
+    def attach(self, inner: Any, screened: ScreenedSource | None) -> None:
         """Take the C++ consumer, and what looks at its messages as they are received."""
         with self._lock:
             self._inner, self._screened = inner, screened
         if self.dead_letters is not None:
-            self._keeper.watch(self)
+            self._scheduler.watch(self)
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
         self._add(message_id, time.monotonic())
-        self._keeper.watch(self)
+        self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
         self._refused.append((time.monotonic(), inner))
         if not self._scheduled:
             self._scheduled = True
-            self._keeper.watch(self)
+            self._scheduler.watch(self)
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
         self._add(self._id_of(inner), time.monotonic())
-        self._keeper.watch(self)
+        self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
         """Look at a C++ message that arrives: False if it is not for the application."""
@@ -117,7 +118,7 @@ class Redelivery:
                 message_id = from_inner(inner_id, inner.topic_name)
                 with self._lock:
                     self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
-                self._keeper.watch(self)
+                self._scheduler.watch(self)
         return True
 
     def acknowledged(self, data: bytes) -> None:
@@ -128,11 +129,20 @@ class Redelivery:
     def forget(self) -> None:
         """Have nothing redelivered: the broker does it all, or the cursor was moved."""
         self._refused.clear()
-        if self._screened is not None:
-            self._screened.forget()
         with self._lock:
             self._nacked.clear()
             self._unacked.clear()
+
+    def before(self, transition: Transition) -> None:
+        """Have nothing redelivered that the broker redelivers anyway; ask for nothing more behind a close."""
+        if transition is Transition.REDELIVERY:
+            self.forget()
+        elif transition is Transition.CLOSE:
+            self.close()
+
+    def after(self, _: Transition) -> None:
+        """Have nothing redelivered of what came before the cursor moved."""
+        self.forget()
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -188,7 +198,7 @@ class Redelivery:
         """Give the C++ ids whose redelivery brings the whole message."""
         # On an Exclusive or Failover subscription one entry brings everything.
         if self._splits and (isinstance(message_id, ChunkMessageId) or is_open(message_id)):
-            return self._resolver.to_redeliver(self._acks.topic_of(message_id), message_id)
+            return self._resolver.to_redeliver(self._acks.collector.topic_of(message_id), message_id)
         return [message_id.inner]
 
 
@@ -200,13 +210,12 @@ def _drained(kept: deque[Any]) -> Iterator[Any]:
 
 
 def take_over_redelivery(
-    client: Client, keeper: AckKeeper, named: dict[str, Any], acks: Acknowledger, *, splits: bool
+    context: ClientContext, named: dict[str, Any], acks: Acknowledger, *, splits: bool
 ) -> Redelivery:
     """Take from a subscription's arguments what the C++ client does not do right with redelivered messages.
 
     Args:
-        client: makes the producers of dead letters.
-        keeper: calls `tick()` while something waits.
+        context: of the consumer's client.
         named: the official arguments by name; what is taken over is changed in them.
         acks: the consumer's acknowledgements.
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
@@ -216,24 +225,24 @@ def take_over_redelivery(
         for name in ("negative_ack_redelivery_delay_ms", "unacked_messages_timeout_ms", "dead_letter_policy")
     )
     redelivery = Redelivery(
-        keeper,
+        context.scheduler,
         acks,
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is no int
         timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
-        resolver=client.context.resolver,
+        resolver=context.resolver,
         splits=splits,
     )
-    acks.chunked = redelivery.acknowledged
+    acks.collector.chunked = redelivery.acknowledged
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
     if splits and policy and policy.max_redeliver_count > 0:
         named["dead_letter_policy"] = None
         redelivery.dead_letters = DeadLetters(
-            client,
+            context,
             policy,
             named["subscription_name"],
             named["schema"],
-            acknowledge=lambda inner: acks.add_messages([Message._wrap(inner)]),  # noqa: SLF001  # a sibling's
+            acknowledge=lambda inner: acks.add_messages([received(inner)]),
             redeliver=redelivery.ask_for,
         )
     return redelivery

@@ -80,7 +80,7 @@ class _Stream:
         held: list[Any] = []
         while not self._stop.is_set():
             if self._ahead:
-                consumer._ahead.fetch()
+                consumer._prefetch.fetch()
             with contextlib.suppress(official.Timeout):
                 message = consumer.receive(100)
                 self.seen[label_of(message.data())] += 1

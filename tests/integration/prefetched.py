@@ -21,12 +21,12 @@ def fill(client, topic, count=COUNT, start=0, size=1_000):
 
 def fetch_ahead(consumer):
     """Do once what iterating at full speed does all the time."""
-    assert eventually(consumer._ahead.fetch)
+    assert eventually(consumer._prefetch.fetch)
 
 
 def is_ahead(consumer):
     """How many messages are ahead."""
-    return length_hint(consumer._ahead._kept)
+    return length_hint(consumer._prefetch._kept)
 
 
 def rest_of(consumer, quiet_millis=500):

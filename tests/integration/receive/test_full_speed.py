@@ -16,7 +16,7 @@ from interrupted import interruptions
 from prefetched import fetch_ahead, fill
 
 import pulsar_ext as pulsar
-from pulsar_ext.receive.prefetch import Ahead
+from pulsar_ext.receive.prefetch import Prefetch
 
 SHARED = pulsar.ConsumerType.Shared
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
@@ -135,7 +135,7 @@ def test_a_signal_whose_handler_closes_ends_a_loop_at_full_speed(client_factory,
             nonlocal inside
             frame = sys._getframe(1)
             while frame is not None:
-                inside += frame.f_code is Ahead.fetch.__code__
+                inside += frame.f_code is Prefetch.fetch.__code__
                 frame = frame.f_back
             closing.close()
 

@@ -14,6 +14,7 @@ from prefetched import COUNT, fetch_ahead, fill, is_ahead, rest_of
 
 import pulsar_ext as pulsar
 from pulsar_ext import MessageId
+from pulsar_ext.receive.order import Transition
 
 SHARED = pulsar.ConsumerType.Shared
 
@@ -119,7 +120,7 @@ def test_what_is_ahead_stays_if_the_cursor_does_not_move(client, topic):
     fetch_ahead(consumer)
     with pytest.raises(pulsar.MessageIdNotFound):
         consumer.seek(MessageId(-1, 10**6, 1, -1))
-    with pytest.raises(ZeroDivisionError), consumer._passing():
+    with pytest.raises(ZeroDivisionError), consumer._order.passing(Transition.SEEK):
         _ = 1 / 0
     assert is_ahead(consumer)
     assert rest_of(consumer) == list(range(COUNT))
@@ -142,8 +143,8 @@ def test_nothing_is_fetched_while_the_cursor_moves(client, topic):
     consumer = client.subscribe(topic, "s")
     fill(client, topic)
     assert index_of(consumer.receive(10_000)) == 0
-    with consumer._passing():
-        consumer._ahead.fetch()
+    with consumer._order.passing(Transition.SEEK):
+        consumer._prefetch.fetch()
         assert not is_ahead(consumer)
         assert index_of(consumer.receive(10_000)) == 1
 
@@ -154,7 +155,7 @@ def test_threads_that_fetch_at_once_lose_nothing(client, topic):
     consumer = client.subscribe(topic, "s", receiver_queue_size=count)
     fill(client, topic, count)
     time.sleep(1)
-    ahead = consumer._ahead
+    ahead = consumer._prefetch
     taken = [[] for _ in range(4)]
 
     def fetch(mine):
@@ -199,7 +200,7 @@ def test_a_refused_message_comes_again_beside_those_ahead(client, topic, type_):
     for message in refused:
         consumer.negative_acknowledge(message)
     while len(seen) < COUNT or any(seen[index_of(message)] < 2 for message in refused):
-        consumer._ahead.fetch()
+        consumer._prefetch.fetch()
         messages = consumer.receive_many(80, 10_000)
         assert messages
         seen.update(index_of(message) for message in messages)
@@ -291,7 +292,7 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
     fill(client, topic, COUNT)
     consumer.acknowledge(consumer.receive(10_000))
     before = [consumer.receive(10_000).number for _ in range(2)][1]
-    thread = threading.Thread(target=consumer._ahead.fetch)
+    thread = threading.Thread(target=consumer._prefetch.fetch)
     thread.start()
     thread.join(20)
     assert is_ahead(consumer)

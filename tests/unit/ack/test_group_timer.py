@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_ext.ack.group_timer import Group
+from pulsar_ext.ack.group_timer import GroupTimer
 
 
 def test_groups_are_due_by_time_and_by_size():
     """The first of a group decides when it leaves; 0 ms lets nothing wait; nothing pending is never due."""
-    group = Group(time_ms=100, max_size=3)
+    group = GroupTimer(time_ms=100, max_size=3)
     assert not group.is_due(0, 5.0)
     assert not group.is_due(1, 5.0)
     assert not group.is_due(2, 5.0625)
@@ -22,4 +22,4 @@ def test_groups_are_due_by_time_and_by_size():
     assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last look"
     assert group.wait(7.0) == pytest.approx(0.0375)
     assert group.is_due(1, 7.0375, 7.0)
-    assert Group(time_ms=0).is_due(1, 0.0)
+    assert GroupTimer(time_ms=0).is_due(1, 0.0)

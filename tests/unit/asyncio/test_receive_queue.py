@@ -18,6 +18,7 @@ from pulsar_ext.asyncio._loop_bridge import Mailbox
 from pulsar_ext.asyncio._receive_queue import Feed
 from pulsar_ext.asyncio.errors import awaited
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.receive.order import Transition
 
 _OK = pulsar.Result.Ok
 
@@ -181,15 +182,13 @@ def test_an_error_is_raised_once_in_its_place():
     asyncio.run(steps())
 
 
-def test_what_stands_behind_forgets_with_it():
-    """A seek drops what came, here and in what the messages are asked from."""
-    feed, behind = Feed(Source().ask), Feed(Source().ask)
-    feed.behind = behind
-    for one in (feed, behind):
-        one.give([1])
-    feed.forget()
-    assert not feed.holds
-    assert not behind.holds
+@pytest.mark.parametrize("transition", Transition)
+def test_what_came_is_dropped_if_it_comes_again(transition):
+    """A seek, a redelivery and a cursor that was reset drop what came; an end that may fail does not."""
+    feed = Feed(Source().ask)
+    feed.give([1])
+    feed.before(transition)
+    assert feed.holds is not transition.brings_back
 
 
 def test_a_blocking_receive_answers_one_request_after_the_other():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections import deque
-from itertools import chain
 
 import _pulsar
 import pytest
@@ -17,7 +16,9 @@ from pulsar_ext.key_shared.coverage import KeyCover
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
-from pulsar_ext.receive.filter import Filtered
+from pulsar_ext.receive.filter import FilteredSource
+from pulsar_ext.receive.order import Transition
+from pulsar_ext.receive.source import NativeSource
 
 
 class Wanted:
@@ -41,7 +42,7 @@ def filtered(numbers, faults=()):
             raise _pulsar.Timeout("Pulsar error: TimeOut")
         return waiting.popleft()
 
-    return Filtered(map(call, chain.from_iterable([100] * 10**6 for _ in iter(int, 1))), call, Wanted(faults))
+    return FilteredSource(NativeSource(call), Wanted(faults))
 
 
 def take(source, count=10**6):
@@ -58,11 +59,11 @@ def take(source, count=10**6):
 def test_only_the_wanted_pass_and_the_others_are_counted():
     """What is wanted comes in order, by either way to receive, and `passed_by` counts the rest."""
     source = filtered(range(10))
-    assert [next(source), source(50), next(source)] == [0, 2, 4]
+    assert [next(source), source.wait(50), next(source)] == [0, 2, 4]
     assert take(source) == [6, 8]
     assert source.passed_by == 5
     with pytest.raises(_pulsar.Timeout):
-        source(10)
+        source.wait(10)
 
 
 def test_a_peek_keeps_the_message():
@@ -73,7 +74,7 @@ def test_a_peek_keeps_the_message():
     assert source.holds
     assert take(source, 2) == [0, 2]
     assert source.peek()
-    source.forget()
+    source.after(Transition.SEEK)
     assert not source.holds
     assert not source.peek()
 
@@ -85,7 +86,7 @@ def test_an_error_or_a_ctrl_c_loses_no_message(at, timed):
     found, interrupted = [], 0
     while True:
         try:
-            found.append(source(1000) if timed else next(source))
+            found.append(source.wait(1000) if timed else next(source))
         except _pulsar.Timeout:
             break
         except KeyboardInterrupt:
@@ -111,11 +112,11 @@ def test_an_error_that_carries_its_message_does_not_keep_it():
 
 def test_a_flood_of_others_does_not_outlast_the_wait():
     """With endless messages that nobody wants, each way to receive comes to an end."""
-    endless = Filtered((1 for _ in iter(int, 1)), lambda _: 1, Wanted())
+    endless = FilteredSource(NativeSource(lambda _: 1), Wanted())
     with pytest.raises(_pulsar.Timeout):
         next(endless)
     with pytest.raises(_pulsar.Timeout):
-        endless(20)
+        endless.wait(20)
     assert not endless.peek()
 
 

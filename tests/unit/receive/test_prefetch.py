@@ -6,13 +6,14 @@ import dis
 import sys
 from collections import deque
 from contextlib import contextmanager
-from itertools import cycle, islice, pairwise, repeat
+from itertools import cycle, islice, pairwise
 
 import pulsar
 import pytest
 
 from pulsar_ext.receive import prefetch as ahead_module
-from pulsar_ext.receive.prefetch import Ahead, take_over_batches
+from pulsar_ext.receive.prefetch import Prefetch, take_over_batches
+from pulsar_ext.receive.source import NativeSource
 
 ARGUMENTS = {
     "receiver_queue_size": 1_000,
@@ -135,7 +136,7 @@ def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypa
     monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
     while True:
         queue = _Queue(count)
-        ahead = Ahead(queue, queue, map(queue.wait, repeat(100)), queue.wait)
+        ahead = Prefetch(queue, queue, NativeSource(queue.wait))
         with _ctrl_c(interrupted + 1) as passed:
             got = _take_all(ahead, cycle(turns))
         assert got == list(range(count))

@@ -6,15 +6,14 @@ side in their order: if the first and the last of some messages with consecutive
 as their numbers are, then those between are the ones between, and need not be asked.
 
 Whatever else is taken out in between only puts the ends further apart, and then nothing is concluded. What has to be
-ruled out is that messages come again, or in no order: a number is left out at a seek, at a redelivery and before what
-another thread fetched ahead, each thread numbers with numbers of its own, nothing is numbered after a negative
-acknowledgement or where several threads receive (see `ReceivingMany`), messages of several partitions or topics are
-asked, and so is everything that was numbered before the connection may have been a new one (`doubt()`).
+ruled out is that messages come again, or in no order. That is what the `ReceiveOrder` is for: a new epoch begins with a
+seek, a redelivery and whenever the connection may be a new one, and only the numbers of the present epoch say anything;
+a number is left out before what another thread fetched ahead; nothing is numbered after a negative acknowledgement or
+where several threads receive. Messages of several partitions or topics are always asked.
 """
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
@@ -23,26 +22,24 @@ from pulsar_ext.ids.topic_name import TopicName
 from .id_bytes import gather, gather_numbered, singles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+    from pulsar_ext.receive.order import ReceiveOrder
 
     from .tracker import Entry, Singles
 
-__all__ = ["Inbox", "Taken"]
-
-_MOST = 1 << 40
-_FIRST = count(1, _MOST)
-"""Whoever numbers has numbers of its own: a message may be acknowledged by another consumer than it came from, and a
-thread that was the only one to receive may still wait for its last message when another one is."""
+__all__ = ["AckInbox", "Taken"]
 
 
 class Taken(NamedTuple):
-    """What was taken out of an inbox."""
+    """What was read in an inbox."""
 
+    size: int
+    """How many."""
     found: Iterable[tuple[int, Entry, int, int, int]]
-    """As `ack_ids.gather()` gives it."""
+    """As `id_bytes.gather()` gives it."""
     id_at: Callable[[int], Any]
     """Gives the C++ id at a place."""
     topic_at: Callable[[int], str | None]
@@ -56,14 +53,15 @@ class Taken(NamedTuple):
 _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
 
 
-class Inbox:
+class AckInbox:
     """The acknowledgements of one consumer that nobody has looked at; any thread may append.
 
     Args:
         topics: what was subscribed to.
+        order: of the consumer's messages.
     """
 
-    def __init__(self, topics: Any) -> None:
+    def __init__(self, topics: Any, order: ReceiveOrder) -> None:
         self.messages: list[Message] = []
         """Acknowledged one by one."""
         self.ids: list[MessageId] = []
@@ -72,20 +70,9 @@ class Inbox:
         """Acknowledged with everything before them."""
         self.position_ids: list[MessageId] = []
         """The same, by ids that were handed out."""
-        self.numbering = False
-        """Whether messages are numbered as they are received, unless they are single."""
-        self.single = False
-        """Whether the last ones were sent one an entry: numbers spare nothing there."""
-        self._doubtful = 0
-        self._own = 0, count()
-        """Below which no number tells anything, and the next numbers; stored at once, for any thread may begin."""
+        self._order = order
         self._one = isinstance(topics, str)
         self._mixes = not self._one or not TopicName.parse(topics).is_partition
-
-    @property
-    def wants_numbers(self) -> bool:
-        """Whether what is received now should be numbered."""
-        return self.numbering and not self.single
 
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
@@ -95,36 +82,39 @@ class Inbox:
         for kept in (self.messages, self.ids, self.positions, self.position_ids):
             kept.clear()
 
-    def begin(self) -> Iterator[int]:
-        """Give the numbers for a thread that receives from now on; others than these tell nothing any more."""
-        first = next(_FIRST)
-        numbers = count(first)
-        self._own = first, numbers
-        return numbers
-
-    def leave_out(self) -> int:
-        """Leave a number out: what follows is not behind what came."""
-        return next(self._own[1])
-
-    def doubt(self) -> None:
-        """Let nothing be concluded from the numbers so far."""
-        self._doubtful = self.leave_out()
-
     def take_messages(self) -> Taken:
-        """Take the messages that were acknowledged one by one."""
-        return self._read(_taken(self.messages), at_once=True)
+        """Look at the messages that were acknowledged one by one."""
+        return self._read(list(self.messages), at_once=True)
 
     def take_positions(self) -> Taken:
-        """Take the messages that were acknowledged with everything before them."""
-        return self._read(_taken(self.positions), at_once=False)
+        """Look at the messages that were acknowledged with everything before them."""
+        return self._read(list(self.positions), at_once=False)
 
     def take_ids(self) -> Taken:
-        """Take the ids that were acknowledged one by one."""
-        return _read_ids(_taken(self.ids))
+        """Look at the ids that were acknowledged one by one."""
+        return _read_ids(list(self.ids))
 
     def take_position_ids(self) -> Taken:
-        """Take the ids that were acknowledged with everything before them."""
-        return _read_ids(_taken(self.position_ids))
+        """Look at the ids that were acknowledged with everything before them."""
+        return _read_ids(list(self.position_ids))
+
+    # What was taken stays here until it was dealt with: a Ctrl-C in between has it dealt with twice, never not at all.
+
+    def drop_messages(self, taken: Taken) -> None:
+        """Forget messages that were dealt with; what another thread has appended since stays."""
+        del self.messages[: taken.size]
+
+    def drop_positions(self, taken: Taken) -> None:
+        """Forget positions that were dealt with."""
+        del self.positions[: taken.size]
+
+    def drop_ids(self, taken: Taken) -> None:
+        """Forget ids that were dealt with."""
+        del self.ids[: taken.size]
+
+    def drop_position_ids(self, taken: Taken) -> None:
+        """Forget position ids that were dealt with."""
+        del self.position_ids[: taken.size]
 
     def _read(self, taken: list[Message], *, at_once: bool) -> Taken:
         inners = [one.inner for one in taken]
@@ -137,31 +127,22 @@ class Inbox:
 
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-            return Taken(each, id_at, lambda at: taken[at].topic_name())
+            return Taken(len(taken), each, id_at, lambda at: taken[at].topic_name())
         if at_once and singles(read(0, 1)) is not None:  # then probably all are, and numbers spare nothing
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
-                return Taken((), id_at, _no_topic, all_singles, inners)
-            return Taken(gather(data), id_at, _no_topic)
-        if not self.numbering:
-            return Taken(gather(read(0, len(taken))), id_at, _no_topic)
+                return Taken(len(taken), (), id_at, _no_topic, all_singles, inners)
+            return Taken(len(taken), gather(data), id_at, _no_topic)
+        own = self._order.trusted()
+        if not own:
+            return Taken(len(taken), gather(read(0, len(taken))), id_at, _no_topic)
         numbers = [one.number for one in taken]
-        first = self._own[0]
-        own = range(max(self._doubtful + 1, first), first + _MOST)
-        return Taken(gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
+        return Taken(len(taken), gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:
-    return Taken(gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
+    return Taken(len(taken), gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
 
 
 def _no_topic(_: int) -> None:
     return None
-
-
-def _taken(kept: list[Any]) -> list[Any]:
-    """Take what is in a list; by number: what another thread appends meanwhile stays."""
-    number = len(kept)
-    taken = kept[:number]
-    del kept[:number]
-    return taken

@@ -1,0 +1,91 @@
+"""What a disconnection does to acknowledgements, and what to do about it (pure).
+
+The C++ client drops acknowledgements that it has not sent when the connection is lost, and calls itself connected
+before the broker knows its consumer again. So what left shortly before is sent once more, several times. Mirrors the
+retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["ConnectionNews", "ConnectionWatch"]
+
+_SLEPT_SECONDS: Final = 0.085
+"""Two looks further apart may have a disconnection and a reconnection between them."""
+_AGAIN_SECONDS: Final = (0.3, 1.0, 3.0)
+"""When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
+it has, before the broker knows its consumer again."""
+_REDELIVER_SECONDS: Final = (3.0, 10.0, 30.0)
+"""When half received chunked messages are asked for after a reconnection, if nothing was acknowledged for a while."""
+
+
+class ConnectionNews(NamedTuple):
+    """What a look at the connection asks for."""
+
+    is_doubtful: bool = False
+    """The connection may be another one than before."""
+    sends_again: bool = False
+    """What left lately has to be sent again."""
+    keeps: bool = False
+    """It may have to be sent once more after that."""
+    settles: float | None = None
+    """When what is sent again should have arrived."""
+    asks_for_chunks: bool = False
+    """Half received messages may have to be asked for."""
+
+
+class ConnectionWatch:
+    """Notices disconnections by looking at the connection again and again. Times are `time.monotonic()`, in seconds."""
+
+    def __init__(self) -> None:
+        self.looked: float | None = None
+        """When somebody looked the last time; None if nobody has for a while."""
+        self.is_down = False
+        self._again: list[float] = []
+        self._redeliver: list[float] = []
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what leaves now surely arrives."""
+        return not (self.is_down or self._again)
+
+    def may_have_changed(self, now: float) -> bool:
+        """Whether the connection may have been lost since the last look."""
+        return self.looked is None or now - self.looked > _SLEPT_SECONDS
+
+    def rest(self) -> None:
+        """Look no more for a while."""
+        self.looked = None
+
+    def forget(self) -> None:
+        """Send nothing again."""
+        self._again = []
+
+    def look(self, now: float, *, connected: bool) -> ConnectionNews:
+        """Look at the connection."""
+        began = self.looked is None
+        slept = not began and self.may_have_changed(now)
+        if began:  # the connection may be as new as this
+            self._again = [now + _AGAIN_SECONDS[0]]
+        self.looked = now
+        doubtful = began or slept or not connected
+        chunks = connected and bool(self._redeliver) and now >= self._redeliver[0]
+        if chunks:
+            del self._redeliver[0]
+        news = ConnectionNews(is_doubtful=doubtful, asks_for_chunks=chunks)
+        if not connected:
+            self.is_down = True
+            return news
+        if self.is_down:
+            self.is_down = False
+            self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
+            self._again = [now + seconds for seconds in _AGAIN_SECONDS]
+            return news._replace(sends_again=True, keeps=True, settles=self._again[-1])
+        if slept and not self._again:  # a machine this busy may have hidden a short disconnection
+            self._again = [now + _AGAIN_SECONDS[1]]
+            return news._replace(settles=self._again[0])
+        if self._again and now >= self._again[0]:
+            del self._again[0]
+            return news._replace(sends_again=True, keeps=bool(self._again))
+        return news

@@ -1,0 +1,134 @@
+"""Opening consumers: what the official arguments mean here, and the parts that a consumer is made of."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.messages import inner_message_of
+from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.ack.group_timer import AckGrouping
+from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.consumer import Consumer, Subscription
+from pulsar_ext.key_shared.policy import check_key_shared
+from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.receive.order import ReceiveOrder
+from pulsar_ext.receive.prefetch import take_over_batches
+from pulsar_ext.redelivery.tracker import take_over_redelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext._runtime.context import ClientContext
+
+__all__ = ["open_consumer"]
+
+_SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+
+
+def open_consumer(
+    context: ClientContext,
+    subscribe: Callable[..., pulsar.Consumer],
+    named: dict[str, Any],
+    *,
+    make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble,
+    judges: bool = False,
+    ack_group_time_ms: int | None,
+    max_ack_group_size: int | None,
+) -> tuple[pulsar.Consumer, Consumer]:
+    """Open a consumer.
+
+    Args:
+        context: of the client.
+        subscribe: the official `subscribe()`.
+        named: its arguments by name; what is taken over here is changed in them.
+        make: makes a consumer of an official one and its parts.
+        judges: whether that consumer looks at each message before the application does.
+        ack_group_time_ms: see `Client.subscribe()`.
+        max_ack_group_size: the same.
+
+    Returns:
+        The official consumer, which is not used afterwards, and the one that was made of it.
+    """
+    check_key_shared(named["key_shared_policy"], named["consumer_type"])
+    topic, listener, queued = named["topic"], named["message_listener"], named["receiver_queue_size"] != 0
+    splits = named["consumer_type"] in _SPLITTING
+    order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
+    acks = Acknowledger(
+        context,
+        order,
+        topic,
+        named["subscription_name"],
+        grouping=AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=splits),
+        splits=splits,
+        keeps_indexes=bool(named["batch_index_ack_enabled"]),
+    )
+    # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
+    named["batch_index_ack_enabled"] = True
+    redelivery = take_over_redelivery(context, named, acks, splits=splits)
+    order.take_part(redelivery)
+    order.take_part(acks)
+    if redelivery.screens:
+        order.number_no_more()
+    subscription = Subscription(
+        context=context,
+        order=order,
+        acks=acks,
+        redelivery=redelivery,
+        message_class=message_class(named["schema"], several_topics=not isinstance(topic, str)),
+        topics=topic,
+        splits=splits,
+        queued=queued,
+        fetches=take_over_batches(named, screens=judges or redelivery.screens),
+    )
+    heard = None
+    if listener:
+        heard = _Listener(listener, subscription)
+        named["message_listener"] = kept_weakly(heard)
+        context.calls_back = True
+    official = subscribe(**named)
+    consumer = make(official, subscription)
+    consumer.listen(heard)
+    acks.attach(consumer.inner)
+    redelivery.attach(consumer.inner, consumer.screened if queued and not listener else None)
+    if heard is not None:
+        heard.consumers[consumer.topic()] = weakref.ref(consumer)
+    return official, consumer
+
+
+class _Listener:
+    """Calls an application's listener.
+
+    Args:
+        listener: the application's.
+        subscription: what its consumer is made of.
+
+    `consumers` has the consumer by topic, weakly: the C++ consumer keeps the listener, which must not keep that.
+    """
+
+    def __init__(self, listener: Callable[[Any, Any], object], subscription: Subscription) -> None:
+        self._listener, self._subscription = listener, subscription
+        self.consumers: dict[str, weakref.ref[Consumer]] = {}
+
+    def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
+        """Hear one message, on a thread of the C++ client."""
+        subscription = self._subscription
+        inner = inner_message_of(message)
+        if subscription.acks.closed or (subscription.redelivery.screens and not subscription.redelivery.screen(inner)):
+            return
+        topic = official.topic()
+        known = self.consumers.get(topic)
+        consumer = None if known is None else known()
+        if consumer is None:  # one of several topics: the C++ consumer of that topic alone
+            consumer = self._of_topic(official, topic)
+        guard_listener(self._listener, consumer, adopt_message(message, subscription.message_class))
+
+    def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
+        subscription = self._subscription
+        order = ReceiveOrder()
+        order.take_part(subscription.redelivery)
+        order.take_part(subscription.acks)
+        return Consumer.assemble(official, replace(subscription, order=order, topics=topic, fetches=False))

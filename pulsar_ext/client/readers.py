@@ -1,0 +1,81 @@
+"""Opening readers: what the official arguments mean here."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext._native.handles import reader_heard
+from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pulsar
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.message import Message
+
+__all__ = ["open_reader"]
+
+
+def open_reader(
+    context: ClientContext,
+    create: Callable[..., pulsar.Reader],
+    named: dict[str, Any],
+    make: Callable[..., Reader] = Reader.assemble,
+) -> tuple[pulsar.Reader, Reader]:
+    """Open a reader.
+
+    Args:
+        context: of the client.
+        create: the official `create_reader()`.
+        named: its arguments by name; what is taken over here is changed in them.
+        make: makes a reader of an official one, as `Reader.assemble()`.
+
+    Returns:
+        The official reader, which is not used afterwards, and the one that was made of it.
+    """
+    topic, listener = named["topic"], named["reader_listener"]
+    if isinstance(topic, str):
+        named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
+    messages = message_class(named["schema"])
+    heard = None
+    if listener:
+        heard = _Listener(listener, context, messages, topic)
+        named["reader_listener"] = kept_weakly(heard)
+        context.calls_back = True
+    official = create(**named)
+    reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
+    reader.listen(heard)
+    if heard is not None:
+        heard.reader = weakref.ref(reader)
+    return official, reader
+
+
+class _Listener:
+    """Calls an application's reader listener.
+
+    Args:
+        listener: the application's.
+        context: of the client.
+        messages: the class of its messages.
+        topic: what is read.
+
+    `reader` is weak: the C++ reader keeps the listener, which must not keep the reader.
+    """
+
+    def __init__(
+        self, listener: Callable[[Any, Any], object], context: ClientContext, messages: type[Message], topic: str
+    ) -> None:
+        self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
+        self.reader: weakref.ref[Reader] | None = None
+
+    def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
+        """Hear one message, on a thread of the C++ client."""
+        reader = None if self.reader is None else self.reader()
+        if reader is None:  # create_reader has not returned yet
+            reader = Reader.assemble(reader_heard(official), self._context, self._messages, self._topic)
+        guard_listener(self._listener, reader, adopt_message(message, self._messages))

@@ -1,0 +1,40 @@
+"""Where a consumer or a reader takes its C++ messages from: the C++ object, or something that stands before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pulsar_ext._native.results import polling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["NativeSource", "Source"]
+
+
+class Source(Protocol):
+    """Gives C++ messages, one after the other."""
+
+    @property
+    def each(self) -> Any:
+        """Give an endless iterator, which raises `pulsar.Timeout` where none came within 100 ms."""
+        ...
+
+    @property
+    def wait(self) -> Callable[[int], Any]:
+        """Give a call that waits so many milliseconds for a message, and raises `pulsar.Timeout` if none came."""
+        ...
+
+
+class NativeSource:
+    """The C++ consumer or reader itself.
+
+    Args:
+        wait: its receive with a timeout in milliseconds.
+    """
+
+    __slots__ = ("each", "wait")
+
+    def __init__(self, wait: Callable[[int], Any]) -> None:
+        self.wait = wait
+        self.each: Iterator[Any] = polling(wait)
