@@ -26,8 +26,8 @@ from .queries import Strategy
 from .query_runner import Inquiry, check_count, is_single
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import EntryMetadata
 
     from .boundaries import Fact
 
@@ -149,12 +149,13 @@ def _completed(piece: Piece) -> Generator[Any, Any, Position | None]:
     return chunks.positions[0]
 
 
-def message_id_after(client: Client, admin: PulsarAdmin, topic: str, start: MessageId, count: int) -> MessageId | None:
+def message_id_after(context: ClientContext, topic: str, start: MessageId, count: int) -> MessageId | None:
     """Run `find_after`; see `Client.message_id_after`."""
     check_count(count)
     if start == MessageId.latest:
         raise InvalidUse("MessageId.latest stands behind every message, those to come included.")
     name = entry_topic(topic, start)
+    admin = context.admin_api()
     internal = admin.internal_stats(name)
     if count == 0:
         return start
@@ -169,7 +170,7 @@ def message_id_after(client: Client, admin: PulsarAdmin, topic: str, start: Mess
         chunked=bool(stats.raw.get("msgChunkPublished")),
         big_entries=internal.entry_bytes() >= BIG_ENTRY_BYTES,
     )
-    found: Found | None = Inquiry(client, admin, name).run(search, backlog)
+    found: Found | None = Inquiry(context, name).run(search, backlog)
     return None if found is None else _as_id(found, TopicName.parse(name))
 
 

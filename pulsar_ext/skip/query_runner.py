@@ -16,8 +16,8 @@ from .scan import Scan
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pulsar_ext.admin import InternalStats, PulsarAdmin, TopicStats
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import InternalStats, TopicStats
     from pulsar_ext.ids.position import Position
 
     from .backlog import Backlog
@@ -32,17 +32,14 @@ class Inquiry:
     """Runs searches over one topic.
 
     Args:
-        client: opens readers and consumers, where headers are not enough.
-        admin: the admin REST API.
+        context: of the client that asks.
         topic: the full name of a topic without partitions.
         subscription: the one whose deliveries count.
         progress: whether to show a progress bar while the topic is read.
     """
 
-    def __init__(
-        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str = "", *, progress: bool = False
-    ) -> None:
-        self._client, self._admin = client, admin
+    def __init__(self, context: ClientContext, topic: str, subscription: str = "", *, progress: bool = False) -> None:
+        self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = topic, subscription
         self._progress = progress
         self._ahead: tuple[Position, object] | None = None
@@ -67,8 +64,7 @@ class Inquiry:
                         if scan is not None:
                             scan.close()
                         scan = Scan(
-                            self._client,
-                            self._admin,
+                            self._context,
                             self._topic,
                             self._subscription,
                             backlog,

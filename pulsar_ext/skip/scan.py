@@ -25,8 +25,7 @@ from .queries import Strategy
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
     from .backlog import Backlog
     from .boundaries import Fact, MessageKey
@@ -53,8 +52,7 @@ class Scan:
     """One pass over a topic, from an entry to the last one there was when the backlog was read.
 
     Args:
-        client: opens the reader or the consumer.
-        admin: gives headers.
+        context: of the client that reads.
         topic: the full name of a topic without partitions.
         subscription: the one whose deliveries count, for `Strategy.SUBSCRIPTION`.
         backlog: what there is, and what of it is acknowledged.
@@ -67,15 +65,15 @@ class Scan:
 
     def __init__(
         self,
-        client: Client,
-        admin: PulsarAdmin,
+        context: ClientContext,
         topic: str,
         subscription: str,
         backlog: Backlog,
         strategy: Strategy,
         first: Position,
     ) -> None:
-        self._client, self._admin, self._topic, self._subscription = client, admin, topic, subscription
+        self._opener, self._admin = context.opener, context.admin_api()
+        self._topic, self._subscription = topic, subscription
         self._backlog, self._first = backlog, first
         self._unfinished: set[MessageKey] = set()
         self._last = backlog.ledgers.last or first
@@ -123,7 +121,7 @@ class Scan:
     def _by_reader(self) -> Generator[Fact, None, None]:
         start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
-        reader = self._client.create_reader(
+        reader = self._opener.create_reader(
             self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
         )
         try:
@@ -141,7 +139,7 @@ class Scan:
 
     def _by_subscription(self) -> Generator[Fact, None, None]:
         # Exclusive, so that nobody else gets what this one is to see. It acknowledges nothing.
-        consumer = self._client.subscribe(
+        consumer = self._opener.subscribe(
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,

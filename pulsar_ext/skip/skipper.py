@@ -22,8 +22,7 @@ from .plan import Plan, Situation, plan_skip
 from .query_runner import Inquiry, check_count, is_fresh, is_single
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.position import Position
 
     from .boundaries import Unit
@@ -75,8 +74,7 @@ class Skipper:
     """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
 
     Args:
-        client: opens readers and consumers, where headers are not enough.
-        admin: the admin REST API.
+        context: of the client that skips.
         topic: a topic without partitions, or one partition.
         subscription: must exist.
         progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
@@ -85,14 +83,12 @@ class Skipper:
         InvalidUse: a name is no name.
     """
 
-    def __init__(
-        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str, *, progress: bool = False
-    ) -> None:
+    def __init__(self, context: ClientContext, topic: str, subscription: str, *, progress: bool = False) -> None:
         if not isinstance(subscription, str) or not subscription:
             raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
-        self._client, self._admin = client, admin
+        self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = str(TopicName.parse(topic)), subscription
-        self._inquiry = Inquiry(client, admin, self._topic, subscription, progress=progress)
+        self._inquiry = Inquiry(context, self._topic, subscription, progress=progress)
 
     def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
         """Plan, and unless `dry_run` carry out.
@@ -268,7 +264,7 @@ class Skipper:
     def _acknowledge_inside(self, plan: Plan, batch: Position, index: int) -> None:
         """Acknowledge the first messages of a batch as a consumer does: a reset would forget what is behind it."""
         try:
-            consumer = self._client.subscribe(
+            consumer = self._context.opener.subscribe(
                 self._topic,
                 self._subscription,
                 consumer_type=pulsar.ConsumerType.Exclusive,
