@@ -186,7 +186,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
                 acks.filled()
             elif not acks.scheduled:
                 acks.schedule()
-        elif type(message) is MessageId and self._acks.takes(message):
+        elif type(message) is MessageId and self._acks.collector.takes(message):
             self._acks.put(self._acks.inbox.ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             self.acknowledge(self._own(message))
@@ -221,7 +221,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """
         if self._splits:
             if not isinstance(message, InnerMessage | pulsar.Message):
-                self._acks.topic_of(as_message_id(message))
+                self._acks.collector.topic_of(as_message_id(message))
             raise pulsar.CumulativeAcknowledgementNotAllowedError(
                 "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
                 "position up to which everything is acknowledged."
@@ -229,7 +229,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         acks = self._acks
         if type(message) is self._message_class:
             acks.put(acks.inbox.positions, message)
-        elif type(message) is MessageId and acks.takes(message):
+        elif type(message) is MessageId and acks.collector.takes(message):
             acks.put(acks.inbox.position_ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
             acks.put(acks.inbox.positions, self._own(message))
@@ -288,7 +288,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             self._redelivery.nack_message(message)
             return
         ours = as_message_id(message)
-        topic = self._acks.topic_of(ours)
+        topic = self._acks.collector.topic_of(ours)
         if ours.origin is not Origin.LIVE or ours.topic_name() is None:
             ours.topic_name(topic)
         self._redelivery.nack(ours)
@@ -311,7 +311,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             super().close()
         finally:
             if self._closed:
-                self._inbox = closed("Consumer")
+                self._inbox, self._prefetch = closed("Consumer"), None
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -322,8 +322,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def stop_fetching(self) -> None:
         """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
-        if self._prefetch is not None:
-            self._prefetch.end()
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.end()
 
     def _refuse(self, refusal: Refusing) -> None:
         super()._refuse(refusal)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.receive.order import Transition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -13,11 +19,14 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import InternalStats
+    from pulsar_ext.receive.order import ReceiveOrder
 
     from .topic_acks import TopicAcks
     from .tracker import Entry
 
-__all__ = ["CursorMonitor"]
+__all__ = ["CursorMonitor", "follow_cursor"]
+
+_log = logging.getLogger("pulsar_ext.acks")
 
 _LOOK_SECONDS = 2.0
 _LOOK_DEADLINE_SECONDS = 1.0
@@ -98,6 +107,43 @@ class CursorMonitor:
                 ],
             )
         return False
+
+
+def follow_cursor(
+    order: ReceiveOrder,
+    inner: Any,
+    topic: TopicAcks,
+    mark: Position,
+    lock: AbstractContextManager[Any],
+    subscription: str,
+) -> None:
+    """Take up again where the broker's cursor is, which was moved back.
+
+    The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
+    is redelivered from there, as acknowledged earlier, until a seek makes it forget.
+
+    Args:
+        order: of the consumer's messages.
+        inner: the C++ consumer.
+        topic: the topic or partition.
+        mark: where the cursor is.
+        lock: guards what is acknowledged.
+        subscription: whose cursor.
+    """
+    _log.warning(
+        "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
+        subscription,
+        topic.topic,
+        mark,
+    )
+    with lock:
+        topic.forget()
+    with contextlib.suppress(pulsar.PulsarException), order.passing(Transition.CURSOR_RESET):
+        inner.seek(InnerMessageId(topic.sender.partition, mark.ledger_id, mark.entry_id, -1))
+    if mark.entry_id >= 0:
+        # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
+        with lock:
+            topic.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
 
 
 def _entries(after: Position, last: Position) -> list[Entry]:

@@ -34,8 +34,10 @@ __all__ = ["AckInbox", "Taken"]
 
 
 class Taken(NamedTuple):
-    """What was taken out of an inbox."""
+    """What was read in an inbox."""
 
+    size: int
+    """How many."""
     found: Iterable[tuple[int, Entry, int, int, int]]
     """As `id_bytes.gather()` gives it."""
     id_at: Callable[[int], Any]
@@ -81,20 +83,38 @@ class AckInbox:
             kept.clear()
 
     def take_messages(self) -> Taken:
-        """Take the messages that were acknowledged one by one."""
-        return self._read(_taken(self.messages), at_once=True)
+        """Look at the messages that were acknowledged one by one."""
+        return self._read(list(self.messages), at_once=True)
 
     def take_positions(self) -> Taken:
-        """Take the messages that were acknowledged with everything before them."""
-        return self._read(_taken(self.positions), at_once=False)
+        """Look at the messages that were acknowledged with everything before them."""
+        return self._read(list(self.positions), at_once=False)
 
     def take_ids(self) -> Taken:
-        """Take the ids that were acknowledged one by one."""
-        return _read_ids(_taken(self.ids))
+        """Look at the ids that were acknowledged one by one."""
+        return _read_ids(list(self.ids))
 
     def take_position_ids(self) -> Taken:
-        """Take the ids that were acknowledged with everything before them."""
-        return _read_ids(_taken(self.position_ids))
+        """Look at the ids that were acknowledged with everything before them."""
+        return _read_ids(list(self.position_ids))
+
+    # What was taken stays here until it was dealt with: a Ctrl-C in between has it dealt with twice, never not at all.
+
+    def drop_messages(self, taken: Taken) -> None:
+        """Forget messages that were dealt with; what another thread has appended since stays."""
+        del self.messages[: taken.size]
+
+    def drop_positions(self, taken: Taken) -> None:
+        """Forget positions that were dealt with."""
+        del self.positions[: taken.size]
+
+    def drop_ids(self, taken: Taken) -> None:
+        """Forget ids that were dealt with."""
+        del self.ids[: taken.size]
+
+    def drop_position_ids(self, taken: Taken) -> None:
+        """Forget position ids that were dealt with."""
+        del self.position_ids[: taken.size]
 
     def _read(self, taken: list[Message], *, at_once: bool) -> Taken:
         inners = [one.inner for one in taken]
@@ -107,30 +127,22 @@ class AckInbox:
 
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-            return Taken(each, id_at, lambda at: taken[at].topic_name())
+            return Taken(len(taken), each, id_at, lambda at: taken[at].topic_name())
         if at_once and singles(read(0, 1)) is not None:  # then probably all are, and numbers spare nothing
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
-                return Taken((), id_at, _no_topic, all_singles, inners)
-            return Taken(gather(data), id_at, _no_topic)
+                return Taken(len(taken), (), id_at, _no_topic, all_singles, inners)
+            return Taken(len(taken), gather(data), id_at, _no_topic)
         own = self._order.trusted()
         if not own:
-            return Taken(gather(read(0, len(taken))), id_at, _no_topic)
+            return Taken(len(taken), gather(read(0, len(taken))), id_at, _no_topic)
         numbers = [one.number for one in taken]
-        return Taken(gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
+        return Taken(len(taken), gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:
-    return Taken(gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
+    return Taken(len(taken), gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
 
 
 def _no_topic(_: int) -> None:
     return None
-
-
-def _taken(kept: list[Any]) -> list[Any]:
-    """Take what is in a list; by number: what another thread appends meanwhile stays."""
-    number = len(kept)
-    taken = kept[:number]
-    del kept[:number]
-    return taken

@@ -10,6 +10,7 @@ import pulsar
 
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.key_shared.policy import check_key_shared
@@ -61,8 +62,7 @@ def open_consumer(
         order,
         topic,
         named["subscription_name"],
-        time_ms=ack_group_time_ms,
-        max_size=max_ack_group_size,
+        grouping=AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=splits),
         splits=splits,
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
     )

@@ -198,7 +198,7 @@ class Redelivery(Part):
         """Give the C++ ids whose redelivery brings the whole message."""
         # On an Exclusive or Failover subscription one entry brings everything.
         if self._splits and (isinstance(message_id, ChunkMessageId) or is_open(message_id)):
-            return self._resolver.to_redeliver(self._acks.topic_of(message_id), message_id)
+            return self._resolver.to_redeliver(self._acks.collector.topic_of(message_id), message_id)
         return [message_id.inner]
 
 
@@ -232,7 +232,7 @@ def take_over_redelivery(
         resolver=context.resolver,
         splits=splits,
     )
-    acks.chunked = redelivery.acknowledged
+    acks.collector.chunked = redelivery.acknowledged
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
     if splits and policy and policy.max_redeliver_count > 0:

@@ -1,4 +1,4 @@
-"""What the tests of chunked messages and of misuse share: a broker, a client and a topic of their own."""
+"""What the integration tests share: either client, a broker, a topic, programs, a Spark session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 
 import pytest
 from awaited import AwaitedClient, awaited_admin
+from programs import run_program
 
 from pulsar_ext.admin import PulsarAdmin
 
@@ -80,6 +81,13 @@ def admin_class(request):
 def client(client_factory, broker):
     """A client of that broker."""
     return client_factory(broker)
+
+
+@pytest.fixture
+def program(request, client_factory, broker, topic, tmp_path):
+    """Run a program against the broker in a process of its own; its status and its output are the result."""
+    awaited = request.node.callspec.params["client_factory"] == "awaited"
+    return lambda source: run_program(source, tmp_path, broker.service_url, broker.admin_url, topic, awaited=awaited)
 
 
 @pytest.fixture

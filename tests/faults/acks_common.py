@@ -1,0 +1,108 @@
+"""What the programs of faults of acknowledgements share: outcomes, senders, subscriptions, and what is left."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pulsar as official
+
+import pulsar_ext
+from pulsar_ext import PulsarAdmin
+
+KINDS: Final = ("plain", "batched", "batch-index", "chunked")
+TYPES: Final = {
+    "Exclusive": official.ConsumerType.Exclusive,
+    "Failover": official.ConsumerType.Failover,
+    "Shared": official.ConsumerType.Shared,
+    "Key_Shared": official.ConsumerType.KeyShared,
+}
+SUBSCRIPTION: Final = "s"
+BATCH: Final = 10
+_CHUNKED_BYTES: Final = 250_000
+SETTINGS: Final = {
+    "acknowledgmentAtBatchIndexLevelEnabled": True,
+    "managedLedgerDefaultMarkDeleteRateLimit": 1.0,
+}
+
+
+@dataclass
+class Outcome:
+    """What became of one subscription's messages over all cycles."""
+
+    fault: str
+    type: str
+    kind: str
+    cycles: int = 0
+    sent: int = 0
+    delivered: int = 0
+    lost: int = 0
+    again: int = 0
+    confirmed_again: int = 0
+    holes: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything happened that must not."""
+        return bool(self.lost or self.confirmed_again or self.holes)
+
+
+def quiet() -> Any:
+    """Give a logger for nobody: reconnections are what happens here."""
+    return official.FileLogger(official.LoggerLevel.Error, os.devnull)
+
+
+def label_of(data: bytes) -> int:
+    return int(data.split(b".", 1)[0])
+
+
+class Sender:
+    """Sends messages of one kind, and returns when all are persisted."""
+
+    def __init__(self, client: Any, topic: str, kind: str) -> None:
+        options: dict[str, Any] = {"send_timeout_millis": 0}
+        if kind in ("batched", "batch-index"):
+            options |= {
+                "batching_enabled": True,
+                "batching_max_messages": BATCH,
+                "batching_max_publish_delay_ms": 50,
+            }
+        if kind == "chunked":
+            options["chunking_enabled"] = True
+        self._producer = client.create_producer(topic, **options)
+        self._size = _CHUNKED_BYTES if kind == "chunked" else 0
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        """Send so many more."""
+        for _ in range(count):
+            text = b"%d." % self.sent
+            self._producer.send_async(text.ljust(self._size, b"x"), None)
+            self.sent += 1
+        self._producer.flush()
+
+
+def subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 20) -> Any:
+    return client.subscribe(
+        topic,
+        SUBSCRIPTION,
+        consumer_type=TYPES[type_name],
+        initial_position=official.InitialPosition.Earliest,
+        receiver_queue_size=queue,
+        batch_index_ack_enabled=kind == "batch-index",
+        ack_group_time_ms=100,
+    )
+
+
+def unacknowledged(admin: PulsarAdmin, topic: str) -> str:
+    """Say what of the topic is not acknowledged; empty if nothing."""
+    try:
+        stats = admin.stats(topic, precise_backlog=True)
+        cursor = admin.internal_stats(topic).cursors[SUBSCRIPTION]
+    except (pulsar_ext.AdminError, KeyError) as error:
+        return f"unknown: {error}"
+    backlog = stats.subscriptions[SUBSCRIPTION].backlog_entries
+    holes = ", ".join(map(str, cursor.individually_deleted))
+    return f"backlog {backlog} behind {cursor.mark_delete_position} [{holes}]" if backlog or holes else ""

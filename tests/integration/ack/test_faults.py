@@ -1,0 +1,33 @@
+"""The fault program of acknowledgements, with few cycles: it runs, and finds nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_PROGRAMS = Path(__file__).parents[2] / "faults"
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """The program as a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(_PROGRAMS))
+        import acks  # noqa: PLC0415  # a program beside the tests
+
+        yield acks
+
+
+def test_killed_applications_get_nothing_confirmed_again(faults):
+    """Four processes are killed after a confirmed flush, each followed by one that consumes the rest."""
+    outcomes = faults.run_crashes(4, say=lambda _: None)
+    assert [outcome for outcome in outcomes if outcome.failed] == []
+    assert sum(outcome.delivered for outcome in outcomes) == sum(outcome.sent for outcome in outcomes) > 0
+
+
+def test_cut_connections_leave_no_hole(faults):
+    """Consumers of every type and kind lose their connection twice in mid-stream, and acknowledge everything."""
+    outcomes = faults.run_faults("cut", 2, say=lambda _: None)
+    assert len(outcomes) == 16
+    assert [outcome for outcome in outcomes if outcome.failed] == []

@@ -1,0 +1,211 @@
+"""Acknowledgements leave in groups, and each group holds exactly what was acknowledged."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from acked import cursor_of, send_batches, send_plain
+from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
+
+import pulsar_ext as pulsar
+from pulsar_ext import MessageId
+
+BOTH_CLIENTS = True
+SHARED = pulsar.ConsumerType.Shared
+
+
+def test_a_group_waits_for_its_time_and_leaves_by_its_size(client, topic, admin):
+    """A long group time holds acknowledgements back, counted by pending_acks(); a full group leaves at once."""
+    consumer = client.subscribe(topic, "s", SHARED, ack_group_time_ms=600_000, max_ack_group_size=5)
+    send_plain(client, topic, 9)
+    messages = drain(consumer.receive, 9)
+    for message in messages[:4]:
+        consumer.acknowledge(message)
+    time.sleep(0.5)
+    assert (consumer.pending_acks(), cursor_of(admin, topic)) == (4, set())
+    consumer.acknowledge(messages[4])
+    assert eventually(lambda: cursor_of(admin, topic) == {0, 1, 2, 3, 4})
+    assert consumer.pending_acks() == 0
+    consumer.acknowledge(messages[5])
+    consumer.close()
+    assert cursor_of(admin, topic) == {0, 1, 2, 3, 4, 5}
+
+
+def test_without_a_group_time_each_leaves_at_once(client, topic, admin):
+    """With 0 ms nothing is pending after acknowledge(), and the cursor shows it soon."""
+    consumer = client.subscribe(topic, "s", ack_group_time_ms=0)
+    send_plain(client, topic, 3)
+    for index, message in enumerate(drain(consumer.receive, 3)):
+        consumer.acknowledge(message)
+        assert consumer.pending_acks() == 0
+        assert eventually(lambda index=index: cursor_of(admin, topic) == set(range(index + 1)))
+
+
+@pytest.mark.parametrize("wrong", [{"ack_group_time_ms": -1}, {"ack_group_time_ms": True}, {"max_ack_group_size": 0}])
+def test_a_grouping_that_cannot_be_is_refused(client, topic, admin, wrong):
+    """Before anything is opened: no subscription is left behind."""
+    with pytest.raises(pulsar.InvalidUse):
+        client.subscribe(topic, "s", **wrong)
+    with pytest.raises(pulsar.AdminNotFound):
+        admin.stats(topic)
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
+@pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
+def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
+    pulsar_fault_proxy, client_factory, broker, topic, type_, grouping
+):
+    """Single messages, acknowledged as fast as can be before, while and after the connection is lost, in any order."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", type_, receiver_queue_size=5000, **grouping)
+    for start in range(0, 3000, 1000):  # as many as a producer takes at once
+        send_plain(client_factory(broker), topic, 1000, start)
+    messages = drain(consumer.receive, 3000)
+    assert len(messages) == 3000
+    for message in messages[:1000]:
+        consumer.acknowledge(message)
+    for message in messages[1999:999:-1]:
+        consumer.acknowledge(message)
+    proxy.refuse()
+    proxy.cut()
+    for message in messages[2000:2500]:
+        consumer.acknowledge(message)
+    assert eventually(lambda: not consumer.is_connected())
+    for message in messages[2500:]:
+        consumer.acknowledge(message)
+    proxy.accept()
+    assert eventually(lambda: cursor_of(client.context.admin_api(), topic) == set(range(3000)))
+
+
+def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
+    """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s")
+    send_plain(client_factory(broker), topic, 10)
+    messages = drain(consumer.receive, 10)
+    proxy.refuse()
+    proxy.cut()
+    consumer.acknowledge_cumulative(messages[6])
+    proxy.accept()
+    assert eventually(lambda: cursor_of(client.context.admin_api(), topic) == set(range(7)))
+
+
+def test_chunked_messages_leave_whole(client, topic, admin):
+    """Whole messages, by the message and by stored ids, beside plain ones, with runs and without."""
+    for grouping in ({}, {"ack_group_time_ms": 100}):
+        big, small = client.create_producer(topic, chunking_enabled=True), client.create_producer(topic)
+        consumer = client.subscribe(topic, "s", **grouping)
+        for index in range(4):
+            (small if index % 2 else big).send(payload(index, 20 if index % 2 else THREE_CHUNKS))
+        messages = drain(consumer.receive, 4)
+        consumer.acknowledge(messages[0])
+        consumer.acknowledge(messages[1])
+        consumer.acknowledge(MessageId.deserialize(messages[2].message_id().serialize()))
+        consumer.flush_acks(confirm=True)
+        assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 1
+        consumer.acknowledge(messages[3])
+        consumer.flush_acks(confirm=True)
+        assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+        consumer.close()
+
+
+def test_threads_receive_and_acknowledge_beside_each_other(client, topic, admin):
+    """Four threads on one consumer: each message is received once, and all are on the cursor."""
+    consumer = client.subscribe(topic, "s", SHARED, ack_group_time_ms=100, max_ack_group_size=50)
+    send_batches(client, topic, 100, 10)
+    seen: list[int] = []
+
+    def consume():
+        while messages := consumer.receive_many(7, 1_000):
+            for message in messages:
+                seen.append(index_of(message))
+                consumer.acknowledge(message)
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    consumer.flush_acks(confirm=True)
+    assert sorted(seen) == list(range(1000))
+    assert cursor_of(admin, topic) == set(range(100))
+
+
+def test_listeners_acknowledge_in_groups_too(client, pulsar_topic_factory, broker, admin):
+    """A listener's acknowledgements, also those of partitions, are the consumer's own."""
+    topic = pulsar_topic_factory(partitions=2, broker=broker)
+    heard: list[int] = []
+
+    def listener(consumer, message):
+        heard.append(index_of(message))
+        consumer.acknowledge(message)
+
+    consumer = client.subscribe(topic, "s", message_listener=listener, ack_group_time_ms=100)
+    producer = client.create_producer(topic)
+    for index in range(20):
+        producer.send(payload(index, 20))
+    assert eventually(lambda: len(heard) == 20)
+    consumer.flush_acks(confirm=True)
+    backlog = admin.partitioned_stats(topic).total.subscriptions["s"].backlog_entries
+    assert backlog == 0
+
+
+def test_a_closed_consumer_refuses(client, topic):
+    """Acknowledging after close() raises instead of losing it silently."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 1)
+    message = consumer.receive(10_000)
+    consumer.close()
+    for use in (consumer.acknowledge, consumer.negative_acknowledge):
+        with pytest.raises(pulsar.AlreadyClosed):
+            use(message)
+
+
+def test_a_refused_unsubscribe_keeps_what_was_said(client, topic):
+    """What was acknowledged and refused before an unsubscribe() that fails, for another consumer is there, counts."""
+    consumer = client.subscribe(
+        topic, "s", SHARED, ack_group_time_ms=60_000, negative_ack_redelivery_delay_ms=2_000, receiver_queue_size=20
+    )
+    send_plain(client, topic, 20)
+    messages = drain(consumer.receive, 20)
+    consumer.acknowledge_many(messages[:15])
+    for message in messages[15:]:
+        consumer.negative_acknowledge(message)
+    other = client.subscribe(topic, "s", SHARED)
+    with pytest.raises(pulsar.PulsarException):
+        consumer.unsubscribe()
+    other.close()
+    assert consumer.pending_acks() == 15
+    assert sorted(map(index_of, drain(consumer.receive, 5))) == [15, 16, 17, 18, 19]
+    consumer.close()
+    assert sorted(map(index_of, drain(client.subscribe(topic, "s", SHARED).receive, 5))) == [15, 16, 17, 18, 19]
+
+
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
+def test_a_fork_beside_pending_acknowledgements(client, topic, admin):
+    """The child refuses and ends, whatever the parent's thread was doing; the parent's acknowledgements arrive."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 10)
+    for message in drain(consumer.receive, 10):
+        consumer.acknowledge(message)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (consumer.pending_acks, consumer.flush_acks, lambda: consumer.acknowledge(message)):
+            try:
+                use()
+            except pulsar.ForkedClientError:
+                refused += 1
+        try:
+            client.close()
+        except pulsar.ForkedClientError:
+            refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    consumer.flush_acks(confirm=True)
+    assert cursor_of(admin, topic) == set(range(10))

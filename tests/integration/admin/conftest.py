@@ -1,0 +1,71 @@
+"""What the tests of the admin API share: a broker of small ledgers, its API, and topics with a subscription."""
+
+import socket
+
+import pulsar
+import pytest
+
+from pulsar_ext.admin import Retention
+from pulsar_ext.testing import Profile
+
+_SMALL = Profile(
+    "admin",
+    "small chunks, ten entries a ledger, entries numbered and time-stamped",
+    {
+        "maxMessageSize": "102400",
+        "managedLedgerMaxEntriesPerLedger": "10",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "brokerEntryMetadataInterceptors": "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor,"
+        "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
+        "exposingBrokerEntryMetadataToClientEnabled": "true",
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def broker(pulsar_broker_factory):
+    return pulsar_broker_factory(_SMALL)
+
+
+@pytest.fixture(scope="module")
+def admin(broker, admin_class):
+    with admin_class(broker.admin_url, token=broker.token) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(broker):
+    made = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def namespace(broker, admin, pulsar_namespace_factory):
+    name = pulsar_namespace_factory(broker)
+    # So that acknowledged ledgers are still there for what a test looks up.
+    admin.set_retention(name, Retention(minutes=60, size_mib=100))
+    return name
+
+
+@pytest.fixture
+def topic(namespace, admin):
+    name = f"persistent://{namespace}/topic"
+    admin.create_topic(name)
+    admin.create_subscription(name, "s", "earliest")
+    return name
+
+
+@pytest.fixture
+def parent(namespace, admin):
+    name = f"persistent://{namespace}/parent"
+    admin.create_partitioned_topic(name, 2)
+    admin.create_subscription(name, "s", "earliest")
+    return name
+
+
+@pytest.fixture
+def silent_port():
+    """A port that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]

@@ -1,0 +1,179 @@
+"""Topics, namespaces, tenants and clusters through the admin API, with odd names."""
+
+import os
+
+import pytest
+from stored import send_entries
+
+from pulsar_ext.admin import Persistence, Retention
+from pulsar_ext.errors import (
+    AdminConflict,
+    AdminError,
+    AdminNotAllowed,
+    AdminNotFound,
+    AdminPrecondition,
+)
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+BOTH_CLIENTS = True
+
+
+def test_partitioned_parent_is_refused_or_fanned_out(admin, parent):
+    """Calls that need one partition name the partitions and change nothing; the others cover every partition."""
+    names = [str(TopicName.parse(parent).partition(index)) for index in (0, 1)]
+    before = {name: stats.cursors for name, stats in admin.partitioned_internal_stats(parent).items()}
+    for call in (
+        lambda: admin.stats(parent),
+        lambda: admin.internal_stats(parent),
+        lambda: admin.entry(parent, 1, 1),
+        lambda: admin.examine(parent),
+        lambda: admin.message_id_by_index(parent, 0),
+        lambda: admin.message_id_by_time(parent, 1),
+        lambda: admin.skip_entries(parent, "s", 1),
+        lambda: admin.reset_cursor(parent, "s", "earliest"),
+        lambda: admin.expire_messages(parent, "s", Position(1, 1)),
+        lambda: admin.peek(parent, "s"),
+        lambda: admin.analyze_backlog(parent, "s"),
+        lambda: admin.create_subscription(parent, "other", Position(1, 1)),
+        lambda: admin.terminate(parent),
+        lambda: admin.compaction_status(parent),
+    ):
+        with pytest.raises(AdminNotAllowed, match="parent-partition-0"):
+            call()
+    assert admin.subscriptions(parent) == ("s",)
+    after = admin.partitioned_internal_stats(parent)
+    assert list(after) == names
+    assert {name: stats.cursors for name, stats in after.items()} == before
+    assert sorted(admin.partitioned_stats(parent).partitions) == names
+    admin.skip_all(parent, "s")
+    admin.reset_cursor_to_time(parent, "s", 1)
+    admin.unload(parent)
+    admin.trim(parent)
+    admin.truncate(parent)
+    admin.compact(parent)
+    assert list(admin.terminate_partitions(parent)) == names
+
+
+def test_topics_come_and_go(admin, client, namespace):
+    """Creating, listing, enlarging, terminating and deleting, partitioned and not, with the errors on the way."""
+    plain, parent = f"persistent://{namespace}/plain", f"persistent://{namespace}/parent"
+    admin.create_topic(plain)
+    admin.create_partitioned_topic(parent, 2)
+    for create in (lambda: admin.create_topic(plain), lambda: admin.create_partitioned_topic(parent, 2)):
+        with pytest.raises(AdminConflict):
+            create()
+    admin.update_partitions(parent, 3)
+    with pytest.raises(AdminError) as caught:
+        admin.update_partitions(parent, 1)
+    assert caught.value.status == 422
+    assert (admin.partitions(plain), admin.partitions(parent)) == (0, 3)
+    assert admin.partitioned_topics(namespace) == (parent,)
+    assert admin.topics(namespace) == (*(f"{parent}-partition-{index}" for index in range(3)), plain)
+    positions = send_entries(client, plain, 3)
+    admin.create_subscription(plain, "s")
+    # Before the end: a consumer of a terminated topic does not keep it.
+    consumer = client.subscribe(plain, "s")
+    with pytest.raises(AdminPrecondition):
+        admin.delete_topic(plain)
+    assert admin.terminate(plain) == positions[-1]
+    assert admin.internal_stats(plain).state == "Terminated"
+    with pytest.raises(AdminConflict):
+        admin.delete_topic(parent)
+    admin.delete_topic(plain, force=True)
+    consumer.close()
+    admin.delete_partitioned_topic(parent)
+    assert admin.topics(namespace) == ()
+    for call in (
+        admin.stats,
+        admin.partitions,
+        admin.delete_topic,
+        admin.delete_partitioned_topic,
+        admin.internal_stats,
+    ):
+        with pytest.raises(AdminNotFound, match=namespace):
+            call(plain)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "50%", "a%2Fb", "a+b", "q?x=1&y", "h#f", "ünï🎉", "semi;x=1", "back\\slash", "'\"<>", "..x", "a\tb"]
+)
+def test_odd_names_reach_the_broker_unchanged(admin, client, namespace, name):
+    """A topic and a subscription of this name are the very ones the binary protocol knows by it."""
+    topic = f"persistent://{namespace}/{name}"
+    admin.create_topic(topic)
+    assert admin.topics(namespace) == (topic,)
+    admin.create_subscription(topic, name, "earliest")
+    assert admin.subscriptions(topic) == (name,)
+    send_entries(client, topic, 3)
+    admin.skip_entries(topic, name, 1)
+    assert admin.peek(topic, name).position.entry_id == 1
+    consumer = client.subscribe(topic, name)
+    assert consumer.receive(5000).data() == b"1"
+    consumer.close()
+    admin.reset_cursor(topic, name, "latest")
+    assert admin.analyze_backlog(topic, name).entries == 0
+    admin.delete_subscription(topic, name)
+    admin.delete_topic(topic)
+    assert admin.topics(namespace) == ()
+
+
+def test_non_persistent_topics(admin, namespace):
+    """They are created, listed and measured; what needs a cursor is refused before anything is sent."""
+    topic = f"non-persistent://{namespace}/topic"
+    admin.create_topic(topic)
+    assert admin.topics(namespace, is_persistent=False) == (topic,)
+    assert admin.stats(topic).messages_in == 0
+    with pytest.raises(AdminNotAllowed, match="non-persistent"):
+        admin.skip_entries(topic, "s", 1)
+    admin.delete_topic(topic)
+
+
+def test_namespace_policies_are_set_read_and_removed(admin, namespace):
+    """Each policy is None until set, reads back as set, and None again once removed."""
+    assert admin.retention(namespace) == Retention(60, 100)
+    for get, put, value in (
+        (admin.retention, admin.set_retention, Retention(10, 20)),
+        (admin.deduplication, admin.set_deduplication, True),
+        (admin.deduplication, admin.set_deduplication, False),
+        (admin.persistence, admin.set_persistence, Persistence(1, 1, 1, 5.0)),
+        (admin.message_ttl, admin.set_message_ttl, 77),
+    ):
+        put(namespace, value)
+        assert get(namespace) == value
+        put(namespace, None)
+        assert get(namespace) is None
+    admin.set_backlog_quota(namespace, limit_bytes=10**9, policy="producer_exception")
+    assert admin.policies(namespace).backlog_quotas["destination_storage"]["limitSize"] == 10**9
+    admin.remove_backlog_quota(namespace)
+    admin.set_deduplication(namespace, value=True)
+    policies = admin.policies(namespace)
+    assert (policies.backlog_quotas, policies.deduplication, policies.retention) == ({}, True, None)
+
+
+def test_tenants_namespaces_and_clusters(admin, broker):
+    """Creating, listing and deleting, with the errors on the way; the broker tells its settings, version and health."""
+    tenant = f"tenant-{os.urandom(4).hex()}"
+    admin.create_tenant(tenant)
+    try:
+        assert tenant in admin.tenants()
+        with pytest.raises(AdminConflict):
+            admin.create_tenant(tenant)
+        admin.create_namespace(f"{tenant}/n", bundles=2)
+        with pytest.raises(AdminConflict):
+            admin.create_namespace(f"{tenant}/n")
+        assert admin.namespaces(tenant) == (f"{tenant}/n",)
+        assert admin.policies(f"{tenant}/n").raw["bundles"]["numBundles"] == 2
+        admin.create_topic(f"{tenant}/n/topic")
+        with pytest.raises(AdminConflict):
+            admin.delete_namespace(f"{tenant}/n")
+        admin.delete_namespace(f"{tenant}/n", force=True)
+    finally:
+        admin.delete_tenant(tenant, force=True)
+    with pytest.raises(AdminNotFound):
+        admin.namespaces(tenant)
+    (cluster,) = admin.clusters()
+    assert admin.cluster(cluster).broker_service_url.startswith("pulsar://")
+    assert admin.broker_configuration()["maxMessageSize"] == "102400"
+    assert admin.broker_version()
+    assert admin.health()

@@ -1,0 +1,197 @@
+"""Credentials, failing networks, redirects, threads, forks and event loops of the admin API."""
+
+import asyncio
+import http.server
+import logging
+import os
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from stored import mark_delete, send_entries
+
+from pulsar_ext.admin import AsyncPulsarAdmin, PulsarAdmin
+from pulsar_ext.errors import (
+    AdminError,
+    AdminNotFound,
+    AdminUnauthorized,
+    AdminUnavailable,
+)
+from pulsar_ext.testing import Profile
+from pulsar_ext.testing.profiles import get_profile
+
+BOTH_CLIENTS = True
+# Who comes without a token is a role that may do nothing.
+_NOBODY = Profile(
+    "auth-anonymous",
+    "token authentication, authorization on, and a role without permissions for those without a token",
+    {**get_profile("auth").settings, "anonymousUserRole": "nobody"},
+    authentication=True,
+)
+
+
+def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
+    """A 401 becomes AdminUnauthorized without the token in any text; a callable is asked before each request."""
+    broker = pulsar_broker_factory("auth")
+    namespace = pulsar_namespace_factory(broker)
+    asked = []
+
+    def token():
+        asked.append(1)
+        return f"{broker.token}\n"
+
+    with PulsarAdmin(broker.admin_url, token=token) as admin:
+        admin.create_topic(f"{namespace}/topic")
+        assert admin.topics(namespace)
+        assert len(asked) == 2
+        assert broker.token not in repr(admin)
+    header, payload, _ = broker.token.split(".")
+    for wrong in (None, "garbage", f"{header}.{payload}.AAAA"):
+        with PulsarAdmin(broker.admin_url, token=wrong) as admin:
+            for call in (admin.tenants, lambda: admin.skip_entries(f"{namespace}/topic", "s", 1)):
+                with pytest.raises(AdminUnauthorized) as caught:
+                    call()
+                assert caught.value.status == 401
+                assert not wrong or wrong not in f"{caught.value}{caught.value.details}"
+
+
+def test_a_role_without_permission(pulsar_broker_factory):
+    """A known role that may not do a thing gets 401 for a topic and 403 for a namespace; both are AdminUnauthorized."""
+    with PulsarAdmin(pulsar_broker_factory(_NOBODY).admin_url) as admin:
+        for call, status in (
+            (lambda: admin.skip_all("topic", "s"), 401),
+            (lambda: admin.topics("public/default"), 403),
+        ):
+            with pytest.raises(AdminUnauthorized, match="role") as caught:
+                call()
+            assert caught.value.status == status
+            assert caught.value.reason
+
+
+def test_nobody_listens(caplog):
+    """A refused connection is retried for reading calls, each pause in the log, and never for skipping."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with PulsarAdmin(f"http://me:s3cret@127.0.0.1:{port}", max_attempts=3) as admin:
+        with caplog.at_level(logging.INFO, "pulsar_ext.admin"), pytest.raises(AdminUnavailable) as caught:
+            admin.clusters()
+        assert (caught.value.attempts, caught.value.maybe_applied, caught.value.retriable) == (3, False, True)
+        assert [record.name for record in caplog.records] == ["pulsar_ext.admin"] * 2
+        assert "s3cret" not in f"{caught.value}{caught.value.details}{caplog.text}"
+        with pytest.raises(AdminUnavailable) as caught:
+            admin.skip_all("topic", "s")
+        assert (caught.value.attempts, caught.value.maybe_applied) == (1, False)
+        assert not admin.health()
+
+
+def test_no_answer_in_time(silent_port):
+    """The deadline bounds all attempts together; a changing call that may have arrived is said to."""
+    with PulsarAdmin(f"http://127.0.0.1:{silent_port}", timeout_seconds=0.4, deadline_seconds=1.0) as admin:
+        start = time.monotonic()
+        with pytest.raises(AdminUnavailable):
+            admin.clusters()
+        assert time.monotonic() - start < 1.5
+        with pytest.raises(AdminUnavailable) as caught:
+            admin.skip_all("topic", "s")
+        assert caught.value.maybe_applied
+
+
+def test_not_a_web_service(broker):
+    """The binary port in place of the web service's is found out and said."""
+    url = broker.service_url.replace("pulsar://", "http://")
+    with PulsarAdmin(url, max_attempts=1) as admin, pytest.raises(AdminUnavailable, match="webServicePort"):
+        admin.clusters()
+
+
+class _Redirecting(http.server.BaseHTTPRequestHandler):
+    """A web service that owns nothing and names the broker that does, as the brokers of a cluster do."""
+
+    target = ""
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(307)
+        self.send_header("Location", self.target + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815  # the base class looks for these names
+
+    def log_message(self, *_):
+        pass
+
+
+def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
+    """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""
+    broker = pulsar_broker_factory("auth")
+    topic = f"persistent://{pulsar_namespace_factory(broker)}/a b%2F+é"
+    handler = type("Handler", (_Redirecting,), {"target": broker.admin_url})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}", token=broker.token) as admin:
+            admin.create_partitioned_topic(topic, 3)
+            assert admin.partitions(topic) == 3
+        server.shutdown()
+
+
+def test_redirects_without_end():
+    """Brokers that send each other in circles give an error, not a hang."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Redirecting,), {})) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin, pytest.raises(AdminError) as caught:
+            admin.skip_all("topic", "s")
+        assert caught.value.status == 307
+        server.shutdown()
+
+
+def test_threads_share_one_admin(admin, topic):
+    """Sixteen threads with one object get their own answers."""
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(lambda _: admin.internal_stats(topic).ledgers, range(200)))
+    assert set(results) == {results[0]}
+
+
+# Python 3.12 warns of any fork beside threads, which is what this is about.
+@pytest.mark.blocking_only("a forked child has no event loop to await anything in")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_opens_its_own_connections(admin, topic):
+    """After a fork both processes go on, each over connections of its own."""
+    admin.stats(topic)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if all(admin.subscriptions(topic) == ("s",) for _ in range(20)) else 2
+        finally:
+            os._exit(status)
+    assert all(admin.subscriptions(topic) == ("s",) for _ in range(20))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert admin.subscriptions(topic) == ("s",)
+
+
+@pytest.mark.blocking_only("it is about the awaited one already")
+def test_asyncio_shell_does_the_same(broker, admin, client, topic, silent_port):
+    """Awaited operations run beside each other and give the same values and errors, within the same deadline."""
+    positions = send_entries(client, topic)
+
+    async def read(later):
+        entries = await asyncio.gather(*(later.entry(topic, each.ledger_id, each.entry_id) for each in positions))
+        assert [entry.position for entry in entries] == positions
+        assert await later.internal_stats(topic) == admin.internal_stats(topic)
+        with pytest.raises(AdminNotFound):
+            await later.peek(topic, "absent")
+        await later.skip_entries(topic, "s", 12)
+        assert await later.health()
+
+    async def main():
+        async with AsyncPulsarAdmin(broker.admin_url, token=broker.token) as later:
+            await read(later)
+        url = f"http://127.0.0.1:{silent_port}"
+        async with AsyncPulsarAdmin(url, timeout_seconds=0.3, deadline_seconds=0.6) as silent:
+            with pytest.raises(AdminUnavailable):
+                await silent.clusters()
+
+    asyncio.run(main())
+    assert mark_delete(admin, topic) == positions[11]

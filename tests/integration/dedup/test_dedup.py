@@ -1,0 +1,270 @@
+"""Effectively-once producers on a real broker: what they refuse, know after a restart, and store."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from stored import entries, read
+
+import pulsar_ext as pulsar
+from pulsar_ext.dedup.stored import stored_entry
+
+BOTH_CLIENTS = True
+
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+BATCHED = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory):
+    """A broker that deduplicates every topic."""
+    return pulsar_broker_factory("dedup")
+
+
+def opened(client, topic, name="p", **settings):
+    """An effectively-once producer."""
+    return client.create_producer(topic, producer_name=name, deduplication=True, **settings)
+
+
+def numbers(client, topic, count):
+    """The first messages of a topic, which are numbers."""
+    return [int(message.data()) for message in read(client, topic, count)]
+
+
+def count(admin, topic):
+    """How many messages a topic holds."""
+    return sum(entry.message_count for entry in entries(admin, topic))
+
+
+@pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
+def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
+    """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and what was there is told as a duplicate."""
+    told = []
+    for first, last in ((1, 7), (1, 14), (4, 21)):
+        producer = opened(client, topic, **settings)
+        for number in range(first, last):
+            producer.send_async(
+                b"%d" % number,
+                lambda result, _: told.append(str(result.name)),
+                sequence_id=number,
+                partition_key=f"k{number % 3}",
+            )
+        producer.flush()
+        producer.close()
+    assert sorted(numbers(client, topic, 20)) == list(range(1, 21))
+    assert count(admin, topic) == 20
+    assert (told.count("Ok"), told.count("DuplicateMessage")) == (20, 16)
+    assert opened(client, topic, **settings).last_sequence_id_published() == 20
+
+
+def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic):
+    """0 is an id; what was sent is a duplicate, what is lower and new is refused, and nothing of it is stored."""
+    producer = opened(client, topic, **BATCHED)
+    assert producer.last_sequence_id_published() == -1
+    for number in (0, 1, 10):
+        producer.send(b"%d" % number, sequence_id=number)
+    assert (producer.last_sequence_id_published(), producer.last_sequence_id_pushed()) == (10, 10)
+    with pytest.raises(pulsar.DuplicateMessage) as told:
+        producer.send(b"again", sequence_id=1)
+    assert told.value.sequence_id == 1
+    producer.send_async(b"11", None, sequence_id=11)
+    with pytest.raises(pulsar.SequenceIdRejected, match="open"):
+        producer.send_async(b"twice in a batch", None, sequence_id=11)
+    for bad in (-1, 1 << 63, True):
+        with pytest.raises(pulsar.SequenceIdRejected):
+            producer.send_async(b"bad", None, sequence_id=bad)
+    with pytest.raises(pulsar.SequenceIdRejected, match="none"):
+        producer.send_async(b"mixed", None)
+    producer.flush()
+    assert numbers(client, topic, 4) == [0, 1, 10, 11]
+    assert count(admin, topic) == 4
+
+
+def test_automatic_ids_go_on_after_a_restart(client, topic):
+    """Numbers without ids of the application's get 0, 1, 2 …, or begin behind initial_sequence_id."""
+    producer = opened(client, topic, **BATCHED)
+    assert producer.send_many([b"0", b"1"]).messages == 2
+    producer.close()
+    producer = opened(client, topic, **BATCHED)
+    assert producer.last_sequence_id_published() == 1
+    producer.send(b"2")
+    assert producer.last_sequence_id_published() == 2
+    other = opened(client, topic, "other", initial_sequence_id=0)
+    other.send(b"3")
+    assert other.last_sequence_id_published() == 1
+    assert numbers(client, topic, 4) == [0, 1, 2, 3]
+
+
+def test_a_batch_carries_its_highest_id_and_each_message_its_own(client, admin, topic):
+    """The broker goes by the first, and other clients that read a message's sequence id see the second."""
+    producer = opened(client, topic, **BATCHED)
+    for number in (3, 5, 300):
+        producer.send_async(b"x", None, sequence_id=number)
+    producer.flush()
+    [entry] = entries(admin, topic)
+    assert entry.sequence_id == 300
+    stored = stored_entry(admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True))
+    assert (stored.carried, stored.ids) == (300, (3, 5, 300))
+
+
+def test_many_at_once_are_deduplicated_too(client, admin, topic):
+    """send_many skips what is there, counts it, and stores the rest."""
+    ids = list(range(0, 6000, 2))
+    producer = opened(client, topic, **BATCHED)
+    assert producer.send_many([b"%d" % one for one in ids[:2000]], sequence_ids=ids[:2000]).duplicates == 0
+    producer.close()
+    producer = opened(client, topic, **BATCHED)
+    sent = producer.send_many([b"%d" % one for one in ids], sequence_ids=ids)
+    assert (sent.messages, sent.duplicates) == (3000, 2000)
+    assert numbers(client, topic, 3000) == ids
+    assert count(admin, topic) == 3000
+    with pytest.raises(ValueError, match="sequence_ids"):
+        producer.send_many([b"x", b"y"], sequence_ids=[9000])
+
+
+def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
+    """The same id again, while its message is on its way, is told DuplicateMessage and not sent."""
+    told = []
+    producer = opened(client, topic)
+    for _ in range(20):
+        for number in range(50):
+            producer.send_async(b"%d" % number, lambda result, _: told.append(result.name), sequence_id=number)
+        producer.flush()
+    assert (told.count("Ok"), told.count("DuplicateMessage")) == (50, 950)
+    assert count(admin, topic) == 50
+
+
+def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
+    client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
+):
+    """No name, a topic that is not persistent, batches of chunks, a broker that does not deduplicate."""
+    for settings in (
+        {"producer_name": None},
+        {"producer_name": ""},
+        {"initial_sequence_id": -2},
+        {"batching_enabled": True, "chunking_enabled": True},
+        {"batching_max_messages": 0, "batching_enabled": True},
+    ):
+        with pytest.raises(pulsar.InvalidUse):
+            client.create_producer(topic, **{"producer_name": "p", "deduplication": True, **settings})
+    with pytest.raises(pulsar.InvalidUse, match="persistent"):
+        opened(client, topic.replace("persistent://", "non-persistent://"))
+    plain = pulsar_broker_factory("plain")
+    with pytest.raises(pulsar.DeduplicationDisabled, match="Disabled"):
+        opened(client_factory(plain), pulsar_topic_factory(broker=plain))
+
+
+def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, pulsar_topic_factory, broker):
+    """Its messages are there and the broker knows no id; or the application says so, and none is found."""
+    namespace = topic.removeprefix("persistent://").rsplit("/", 1)[0]
+    admin.set_deduplication(namespace, value=False)
+    before = client.create_producer(topic, producer_name="p")
+    before.send(b"0", sequence_id=7)
+    before.close()
+    other = pulsar_topic_factory(broker=broker)
+    client.create_producer(other, batching_enabled=False).send_many([b"x"] * 300)
+    admin.set_deduplication(namespace, value=True)
+    try:
+        for name in (topic, other):
+            for _ in range(100):  # the broker applies a policy when it likes
+                if admin.stats(name).deduplication_status == "Enabled":
+                    break
+                time.sleep(0.1)
+        with pytest.raises(pulsar.ProducerForgotten) as told:
+            opened(client, topic)
+        assert told.value.sequence_id == 7
+        with pytest.raises(pulsar.ProducerForgotten, match="initial_sequence_id=5"):
+            opened(client, other, initial_sequence_id=5)
+        opened(client, other).send(b"a new name")
+    finally:
+        admin.set_deduplication(namespace, None)
+
+
+def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
+    broker, admin, topic, client_factory, pulsar_fault_proxy
+):
+    """After the send timeout all that is pending is told Timeout, nothing more is taken, and a new one goes on."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=5)
+    producer = opened(client, topic, send_timeout_millis=700, **BATCHED)
+    producer.send(b"0", sequence_id=0)
+    proxy.pause()
+    told = []
+    for number in range(1, 11):
+        producer.send_async(b"%d" % number, lambda result, _: told.append(result.name), sequence_id=number)
+    with pytest.raises(pulsar.Timeout):
+        producer.flush()
+    assert told == ["Timeout"] * 10
+    with pytest.raises(pulsar.ProducerBroken, match="send_timeout_millis"):
+        producer.send(b"11", sequence_id=11)
+    proxy.resume()
+    producer.close()
+    client.close()
+    again = client_factory(broker)
+    producer = opened(again, topic, **BATCHED)
+    for number in range(producer.last_sequence_id_published() + 1, 12):
+        producer.send_async(b"%d" % number, None, sequence_id=number)
+    producer.flush()
+    assert numbers(again, topic, 12) == list(range(12))
+    assert count(admin, topic) == 12
+
+
+def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_topic_factory):
+    """Resuming behind the lowest of them repeats nothing; keyless messages go where their ids say."""
+    topic = pulsar_topic_factory(broker=broker)
+    admin.create_partitioned_topic(topic, 3)
+    for first, last in ((0, 40), (20, 100)):
+        producer = opened(client, topic, **BATCHED)
+        assert producer.last_sequence_id_published() in (-1, 37)
+        for number in range(first, last):
+            producer.send_async(b"%d" % number, None, sequence_id=number)
+        producer.flush()
+        producer.close()
+    found = [entry.message_count for part in range(3) for entry in entries(admin, f"{topic}-partition-{part}")]
+    assert sum(found) == 100
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    messages = [reader.read_next(10_000) for _ in range(100)]
+    assert {(int(one.data()) % 3, one.message_id().partition()) for one in messages} == {(0, 0), (1, 1), (2, 2)}
+
+
+@pytest.mark.twin_on_demand
+def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, client_factory):
+    """The topic is unloaded behind each of them; officially, a message half written by then is lost and told Ok."""
+    with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
+        client, topic = client_factory(broker), "persistent://public/default/moving"
+        admin = client.context.admin_api()
+        told = []
+        producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
+        keep = client.subscribe(topic, "keeps what was sent")
+        for number in range(12):
+            content = b"%d" % number if number % 4 == 3 else (b"%d " % number).ljust(1_500_000, b"x")
+            producer.send_async(content, lambda result, _: told.append(result.name), sequence_id=number)
+            time.sleep(0.003 * number)
+            admin.unload(topic)
+        producer.flush()
+        assert len(told) == 12
+        assert set(told) <= {"Ok", "DuplicateMessage"}
+        producer.close()
+        assert opened(client, topic, chunking_enabled=True).last_sequence_id_published() == 11
+        assert [int(message.data().split()[0]) for message in read(client, topic, 12)] == list(range(12))
+        keep.close()
+        client.close()
+
+
+def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, client_factory):
+    """On a topic that the broker deduplicates, a plain producer of batches by key has every message stored."""
+    broker = pulsar_broker_factory("dedup")
+    client = client_factory(broker)
+    topic = f"persistent://public/default/by-key-{time.time_ns()}"
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=100, batching_type=pulsar.BatchingType.KeyBased
+    )
+    ids = []
+    for number in range(150):
+        key = f"key-{number % 97}" if number % 7 else None
+        producer.send_async(b"%d" % number, lambda _, sent: ids.append(sent), partition_key=key)
+    producer.flush()
+    assert all(sent.entry_id() >= 0 for sent in ids)
+    assert {int(reader.read_next(5000).data()) for _ in range(150)} == set(range(150))

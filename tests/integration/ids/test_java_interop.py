@@ -1,0 +1,169 @@
+"""Ids cross between this library and the Java client: bytes, text, order, and the very message that each one names."""
+
+import random
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from pulsar_ext import ChunkMessageId, MessageId
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.jars import ensure_jars, find_java
+
+BOTH_CLIENTS = True
+
+PROBLEM = process_problem()
+pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
+
+PROGRAMS = Path(__file__).parents[1] / "java"
+JAVA_SECONDS = 120
+RECEIVE_MILLIS = 10_000
+CHUNKED_SIZE = 250_000
+KINDS = {"plain", "batch", "chunked", "partitioned"}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message: its kind, the topic or partition it is on, the start of its payload, its id in bytes and in text."""
+
+    kind: str
+    topic: str
+    name: str
+    data: bytes
+    text: str
+
+    @property
+    def description(self):
+        """What the Java program says of the message that it found."""
+        return f"{self.name} {len(payload(self.name, chunked=';' in self.text))}"
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory):
+    return pulsar_broker_factory("small-chunks")
+
+
+@pytest.fixture
+def client(broker, client_factory):
+    return client_factory(broker)
+
+
+@pytest.fixture
+def topics(broker, pulsar_topic_factory):
+    return pulsar_topic_factory(broker=broker), pulsar_topic_factory("parts", partitions=3, broker=broker)
+
+
+@pytest.fixture
+def sent_by_java(broker, topics):
+    return [
+        Sent(kind, _topic_of(topics, kind, text), name, bytes.fromhex(data), text)
+        for kind, name, data, text in run_java("MakeIds", broker.service_url, *topics)
+    ]
+
+
+@pytest.fixture
+def sent_by_us(client, topics):
+    plain, parts = topics
+    sent = []
+
+    def note(kind, name, message_id):
+        text = message_id.to_text()
+        sent.append(Sent(kind, _topic_of(topics, kind, text), name, message_id.serialize(), text))
+
+    with (
+        client.create_producer(plain) as singles,
+        client.create_producer(plain, chunking_enabled=True) as chunked,
+        client.create_producer(plain, batching_enabled=True, batching_max_publish_delay_ms=60_000) as batches,
+        client.create_producer(parts, chunking_enabled=True) as spread,
+    ):
+        for number in range(2):
+            note("plain", f"plain-{number}", singles.send(payload(f"plain-{number}")))
+            name = f"chunked-{number}"
+            note("chunked", name, chunked.send(payload(name, chunked=True)))
+        for name in ("batch-0", "batch-1", "batch-2"):
+            batches.send_async(payload(name), lambda _, message_id, name=name: note("batch", name, message_id))
+        batches.flush()
+        for number in range(6):
+            name = f"part-{number}"
+            note("partitioned", name, spread.send(payload(name, chunked=number >= 3)))
+    return sent
+
+
+def payload(name, *, chunked=False):
+    return name.encode() + b";" + b"x" * (CHUNKED_SIZE if chunked else 0)
+
+
+def run_java(program, *arguments, lines=()):
+    """Run a single-file Java program with the Java client, and return the fields of the lines that it prints."""
+    command = [find_java(), "-cp", f"{ensure_jars()}/*", PROGRAMS / f"{program}.java", *arguments]
+    text = "".join(f"{line}\n" for line in lines)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.split("\t")[1:] for line in done.stdout.splitlines() if line.startswith("ID\t")]
+
+
+def _topic_of(topics, kind, text):
+    return f"{topics[1]}-partition-{text.split(':')[-1]}" if kind == "partitioned" else topics[0]
+
+
+def test_reads_java_ids(sent_by_java):
+    """Bytes and text of Java ids of every kind are read as one and the same id, which gives both back unchanged."""
+    assert {sent.kind for sent in sent_by_java} == KINDS
+    for sent in sent_by_java:
+        read = MessageId.deserialize(sent.data)
+        assert read.serialize() == sent.data
+        assert read.to_text() == sent.text
+        assert MessageId.parse(sent.text) == read
+        assert hash(MessageId.parse(sent.text)) == hash(read)
+        assert isinstance(read, ChunkMessageId) == (";" in sent.text)
+
+
+def test_orders_as_java(sent_by_java):
+    """Every pair of a shuffled mixture of real and made-up ids compares as in Java, and sorting gives Java's order."""
+    ids = [MessageId.deserialize(sent.data) for sent in sent_by_java]
+    ids += [MessageId(partition, 7, 3, batch) for partition in (-1, 0, 2) for batch in (-1, 0, 1, 11)]
+    ids += [MessageId(-1, ledger, entry) for ledger in (0, 7, 1 << 40) for entry in (0, 2, 4, 1 << 33)]
+    ids += [ChunkMessageId(MessageId(2, 7, 1), MessageId(2, 7, 3)), MessageId.earliest, MessageId.latest]
+    random.Random(20).shuffle(ids)
+
+    judged = run_java("CompareIds", lines=[one.serialize().hex() for one in ids])
+
+    assert [one.to_text() for one in sorted(ids)] == [place for _, place, _ in judged]
+    for one, (text, _, signs) in zip(ids, judged, strict=True):
+        assert one.to_text() == text
+        assert "".join("<=>"[(one > other) - (one < other) + 1] for other in ids) == signs
+        assert [one == other for other in ids] == [sign == "=" for sign in signs]
+
+
+@pytest.mark.twin_on_demand
+def test_java_ids_lead_to_their_messages(client, sent_by_java):
+    """A reader started and a consumer sought by a Java id, from its bytes or its text, receive that very message."""
+    for sent in sent_by_java:
+        expected = payload(sent.name, chunked=";" in sent.text)
+        for message_id in (MessageId.deserialize(sent.data), MessageId.parse(sent.text)):
+            with client.create_reader(sent.topic, message_id, start_message_id_inclusive=True) as reader:
+                assert reader.read_next(RECEIVE_MILLIS).data() == expected
+            with client.subscribe(
+                sent.topic,
+                "ours",
+                initial_position=pulsar.InitialPosition.Earliest,
+                start_message_id_inclusive=True,
+            ) as consumer:
+                consumer.seek(message_id)
+                found = consumer.receive(RECEIVE_MILLIS)
+                assert found.data() == expected
+                assert found.message_id() == message_id
+                assert found.message_id().to_text() == sent.text
+
+
+def test_java_follows_our_ids(broker, sent_by_us):
+    """Java reads our ids of every kind, writes the same text and an equal id, and finds each message whole."""
+    assert {sent.kind for sent in sent_by_us} == KINDS
+    judged = run_java("ReadIds", broker.service_url, lines=[f"{sent.topic}\t{sent.data.hex()}" for sent in sent_by_us])
+    for sent, (text, data, read, sought) in zip(sent_by_us, judged, strict=True):
+        assert text == sent.text
+        assert MessageId.deserialize(bytes.fromhex(data)) == MessageId.deserialize(sent.data)
+        assert read == sent.description
+        assert sought == sent.description

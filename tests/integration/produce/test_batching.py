@@ -1,0 +1,299 @@
+"""Producers that make their own batches: the official limits, outcomes told one by one, and nothing in the way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pulsar as official
+import pytest
+from awaited import blocking_of
+from stored import entries, read
+
+import pulsar_ext as pulsar
+
+BOTH_CLIENTS = True
+
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+SLOW = {"batching_enabled": True, "batching_max_publish_delay_ms": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("limits", "sizes"),
+    [
+        ({"batching_max_messages": 7}, [10] * 20),
+        ({"batching_max_allowed_size_in_bytes": 1000}, [10, 400, 400, 300, 999, 1, 1000, 5, 2000, 10]),
+        (
+            {"batching_max_messages": 3, "batching_max_allowed_size_in_bytes": 500},
+            [200, 200, 200, 50, 50, 50, 500, 0, 0],
+        ),
+    ],
+)
+def test_batches_end_where_the_official_client_ends_them(client, admin, broker, pulsar_topic_factory, limits, sizes):
+    """By count and by bytes, entry for entry."""
+    counts = []
+    for lib in (official, pulsar):
+        own = lib.Client(broker.service_url) if lib is official else client
+        topic = pulsar_topic_factory(broker=broker)
+        producer = own.create_producer(topic, **SLOW, **limits)
+        for size in sizes:
+            producer.send_async(b"x" * size, lambda *_: None)
+        producer.flush()
+        counts.append([entry.num_messages_in_batch for entry in entries(admin, topic)])
+        if lib is official:
+            own.close()
+    assert counts[0] == counts[1]
+
+
+def test_each_callback_gets_the_id_of_its_own_message(client, topic):
+    """A hundred messages in batches: told in order, with the ids under which a reader finds them, to the byte."""
+    told = []
+    producer = client.create_producer(topic, **SLOW, batching_max_messages=30)
+    for number in range(100):
+        producer.send_async(b"%d" % number, lambda result, message_id: told.append((result, message_id)))
+    producer.flush()
+    messages = read(client, topic, 100)
+    assert [message.data() for message in messages] == [b"%d" % number for number in range(100)]
+    assert [result for result, _ in told] == [pulsar.Result.Ok] * 100
+    assert [message_id for _, message_id in told] == [message.message_id() for message in messages]
+    sample = told[42][1]
+    assert sample.batch_index() == 12
+    assert pulsar.MessageId.deserialize(sample.serialize()) == sample
+    assert client.create_reader(topic, sample, start_message_id_inclusive=True).read_next(5000).data() == b"42"
+
+
+def test_everything_that_a_message_has_survives_its_batch(client, topic):
+    """Keys, properties, event times, no value and no bytes are read as they were sent, with each compression."""
+    kinds = [
+        {},
+        {"partition_key": "k"},
+        {"partition_key": ""},
+        {"ordering_key": "o", "properties": {"a": "1", "ü": "€"}},
+        {"event_timestamp": 1_700_000_000_000, "partition_key": "中"},
+    ]
+    for compression in pulsar.CompressionType.__members__.values():
+        producer = client.create_producer(topic, **SLOW, compression_type=compression)
+        for kind in kinds:
+            producer.send_async(b"data", None, **kind)
+        producer.send_async(None, None, partition_key="gone")
+        producer.send_async(b"", None)
+        producer.flush()
+        producer.close()
+    count = len(kinds) + 2
+    messages = read(client, topic, count * len(pulsar.CompressionType.__members__))
+    for start in range(0, len(messages), count):
+        for message, kind in zip(messages[start:], kinds, strict=False):
+            assert message.data() == b"data"
+            assert message.partition_key() == kind.get("partition_key", "")
+            assert message.ordering_key() == kind.get("ordering_key", "")
+            assert message.properties() == kind.get("properties", {})
+            assert message.event_timestamp() == kind.get("event_timestamp", 0)
+        gone, empty = messages[start + count - 2 : start + count]
+        assert gone.has_null_value()
+        assert (empty.data(), empty.has_null_value()) == (b"", False)
+
+
+def test_schemas_encode_as_officially(client, topic):
+    """A record of a JSON schema goes through a batch."""
+
+    class Row(pulsar.schema.Record):
+        a = pulsar.schema.Integer()
+
+    producer = client.create_producer(topic, **SLOW, schema=pulsar.schema.JsonSchema(Row))
+    for number in range(3):
+        producer.send_async(Row(a=number), None)
+    producer.flush()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=pulsar.schema.JsonSchema(Row))
+    assert [reader.read_next(5000).value().a for _ in range(3)] == [0, 1, 2]
+
+
+def test_what_the_official_client_refuses_is_refused_before_it_joins_a_batch(client, topic):
+    """Bad arguments raise, and the batch that was open has only what was good."""
+    producer = client.create_producer(topic, **SLOW)
+    producer.send_async(b"good", None)
+    for bad in (
+        {"content": "text"},
+        {"content": b"x", "properties": {"a": 1}},
+        {"content": b"x", "partition_key": b"k"},
+        {"content": b"x", "sequence_id": -1},
+        {"content": b"x", "event_timestamp": "now"},
+        {"content": b"x", "unknown": 1},
+    ):
+        content = bad.pop("content")
+        with pytest.raises((TypeError, ValueError)):
+            producer.send_async(content, None, **bad)
+    assert producer.send(b"last").batch_index() == 1
+
+
+@pytest.mark.blocking_only("awaited sends have no callbacks")
+def test_a_callback_that_is_none_is_refused(client, topic):
+    """Anything but a function or None raises, and the message does not join the batch."""
+    producer = client.create_producer(topic, **SLOW)
+    with pytest.raises(TypeError):
+        producer.send_async(b"x", "no callback")
+    assert producer.send(b"last").batch_index() == 0
+
+
+def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
+    """Where the official client fails the batch and dies of it, only the message that is too big by itself fails."""
+    told = {}
+    producer = client.create_producer(
+        topic, **SLOW, batching_max_allowed_size_in_bytes=10_000_000, max_pending_messages=40
+    )
+    for number in range(30):
+        size = 200_000 if number == 17 else 10_000
+        producer.send_async(
+            b"%d " % number + b"x" * size, lambda result, _, number=number: told.__setitem__(number, result.name)
+        )
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.flush()
+    assert Counter(told.values()) == {"Ok": 29, "MessageTooBig": 1}
+    assert told[17] == "MessageTooBig"
+    assert [int(message.data().split()[0]) for message in read(client, topic, 29)] == [*range(17), *range(18, 30)]
+    for _ in range(100):  # no place in the queue has leaked
+        producer.send(b"x")
+
+
+def test_batches_by_key_have_one_key_each(client, admin, topic):
+    """Each entry goes by one key, and each key's messages are in order."""
+    producer = client.create_producer(topic, **SLOW, batching_type=pulsar.BatchingType.KeyBased)
+    for number in range(60):
+        producer.send_async(b"%d" % number, None, partition_key=f"k{number % 7}")
+    producer.flush()
+    assert sorted(entry.partition_key for entry in entries(admin, topic)) == [f"k{key}" for key in range(7)]
+    by_key = {}
+    for message in read(client, topic, 60):
+        by_key.setdefault(message.partition_key(), []).append(int(message.data()))
+    assert by_key == {f"k{key}": list(range(key, 60, 7)) for key in range(7)}
+
+
+def test_a_delayed_message_goes_alone_and_stays_in_its_place(client, admin, topic):
+    """What came before it is pushed first."""
+    producer = client.create_producer(topic, **SLOW)
+    producer.send_async(b"1", None)
+    producer.send_async(b"2", None, deliver_at=1)
+    producer.send_async(b"3", None)
+    producer.flush()
+    assert [entry.num_messages_in_batch for entry in entries(admin, topic)] == [1, None, 1]
+    assert [message.data() for message in read(client, topic, 3)] == [b"1", b"2", b"3"]
+
+
+def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
+    """Keys and properties go with their messages; a message too big raises; columns of other lengths do."""
+    producer = client.create_producer(topic, batching_enabled=True)
+    sent = producer.send_many([b"%d" % number for number in range(2500)])
+    assert (sent.messages, sent.duplicates) == (2500, 0)
+    producer.send_many([b"a", b"b"], partition_keys=["1", None], properties=[None, {"p": "q"}])
+    messages = read(client, topic, 2502)
+    assert [int(message.data()) for message in messages[:2500]] == list(range(2500))
+    assert messages[2499].message_id() == sent.last_message_id
+    assert [(m.partition_key(), m.properties()) for m in messages[2500:]] == [("1", {}), ("", {"p": "q"})]
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send_many([b"x", b"x" * 300_000])
+    with pytest.raises(ValueError, match="argument"):
+        producer.send_many([b"x", b"y"], partition_keys=["1"])
+    unbatched = client.create_producer(topic)
+    assert unbatched.send_many([b"x"] * 1500).messages == 1500
+
+
+def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
+    """Without blocking, one message more is told; with it, a queue smaller than a batch goes on."""
+    told = []
+    producer = client.create_producer(topic, **SLOW, max_pending_messages=10)
+    for _ in range(11):
+        producer.send_async(b"x", lambda result, _: told.append(result.name))
+    producer.flush()
+    assert Counter(told) == {"Ok": 10, "ProducerQueueIsFull": 1}
+    blocking = client.create_producer(topic, **SLOW, max_pending_messages=10, block_if_queue_full=True)
+    for _ in range(105):
+        blocking.send_async(b"x", lambda result, _: told.append(result.name))
+    blocking.flush()
+    assert Counter(told) == {"Ok": 115, "ProducerQueueIsFull": 1}
+
+
+@pytest.mark.blocking_only("awaited sends have no callbacks")
+def test_callbacks_may_send_and_may_raise(client, topic):
+    """A callback that raises costs no other its call, and one that sends joins a batch."""
+    done, told = threading.Event(), []
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5)
+
+    def again(result, _):
+        told.append(result.name)
+        done.set()
+
+    def callback(result, _):
+        told.append(result.name)
+        if len(told) == 1:
+            producer.send_async(b"from a callback", again)
+            raise RuntimeError("a mistake")
+
+    for _ in range(5):
+        producer.send_async(b"x", callback)
+    assert done.wait(30)
+    producer.flush()
+    assert told == ["Ok"] * 6
+
+
+def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_factory):
+    """By key, by a router, by one partition and in turns; ids name the partition."""
+    topic = pulsar_topic_factory(broker=broker)
+    admin.create_partitioned_topic(topic, 5)
+    keys = [f"{'ключ' * (number % 4)}{'x' * number}" for number in range(1, 40)]
+    theirs = official.Client(broker.service_url)
+    expected = [theirs.create_producer(topic).send(b"x", partition_key=key).partition() for key in keys[:1]]
+    producer = theirs.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
+    expected = [producer.send(b"x", partition_key=key).partition() for key in keys]
+    theirs.close()
+    ours = client.create_producer(topic, batching_enabled=True)
+    assert isinstance(blocking_of(ours), pulsar.Producer)
+    assert [ours.send(b"x", partition_key=key).partition() for key in keys] == expected
+    routed = client.create_producer(
+        topic, batching_enabled=True, message_router=lambda message, n: len(message.data()) % n
+    )
+    assert [routed.send(b"x" * size).partition() for size in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+    single = client.create_producer(
+        topic, batching_enabled=True, message_routing_mode=pulsar.PartitionsRoutingMode.UseSinglePartition
+    )
+    assert len({single.send(b"x").partition() for _ in range(5)}) == 1
+    turns = client.create_producer(topic, batching_enabled=True, batching_max_messages=2)
+    told = []
+    for _ in range(20):
+        turns.send_async(b"x", lambda _, message_id: told.append(message_id.partition()))
+    turns.flush()
+    assert set(Counter(told)) == set(range(5))
+    assert turns.topic() == topic
+    assert turns.is_connected()
+    turns.close()
+    with pytest.raises(pulsar.AlreadyClosed):
+        turns.send(b"x")
+
+
+def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_factory):
+    """Looked for while it sends, as often as officially; here at once."""
+    topic = pulsar_topic_factory(broker=broker)
+    admin.create_partitioned_topic(topic, 2)
+    producer = client.create_producer(topic, batching_enabled=True)
+    producer.send(b"x")
+    admin.update_partitions(topic, 3)
+    for _ in range(100):
+        blocking_of(producer)._next_look = 0
+        producer.send(b"x")
+        if len(blocking_of(producer).parts) == 3:
+            break
+        time.sleep(0.1)
+    assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_an_automatic_id_behind_an_explicit_one_is_not_dropped(
+    pulsar_broker_factory, client_factory, pulsar_topic_factory, batched
+):
+    """On a topic that the broker deduplicates, the official client's own count is lower, and the broker drops it."""
+    broker = pulsar_broker_factory("dedup")
+    client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
+    producer = client.create_producer(topic, batching_enabled=batched)
+    for number, sequence_id in enumerate([None, 100, None, None]):
+        producer.send(b"%d" % number, sequence_id=sequence_id)
+    assert [message.data() for message in read(client, topic, 4)] == [b"0", b"1", b"2", b"3"]
+    assert producer.last_sequence_id_published() == 102

@@ -1,0 +1,91 @@
+"""Single sends: full queues, empty keys, failing routers, and a broker that restarts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from chunked import eventually
+from programs import HANG_SECONDS
+from stored import contents
+
+import pulsar_ext as pulsar
+
+BOTH_CLIENTS = True
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, topic, blocks):
+    """With a queue of 4, 60 chunked messages: blocking all are stored; else the refused are told, and 4 more fit."""
+    producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=blocks, max_pending_messages=4)
+    results = []
+    for index in range(60):
+        producer.send_async(b"%2d" % index * 100_000, lambda result, _: results.append(result))
+    producer.flush()
+    assert eventually(lambda: len(results) == 60)
+    stored = results.count(pulsar.Result.Ok)
+    assert stored == 60 if blocks else 4 <= stored < 60
+    assert set(results) <= {pulsar.Result.Ok, pulsar.Result.ProducerQueueIsFull}
+    for _ in range(4):
+        producer.send_async(b"x" * 200_000, lambda result, _: results.append(result))
+    producer.flush()
+    assert eventually(lambda: results.count(pulsar.Result.Ok) == stored + 4)
+    assert len(contents(client, topic)) == stored + 4
+
+
+def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
+    """partition_key='' and sequence_id=0 reach the broker; officially both count as missing."""
+    producer = client.create_producer(topic)
+    message_id = producer.send(b"x", partition_key="", sequence_id=0)
+    entry = client.context.admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
+    assert entry.partition_key == ""
+    assert entry.sequence_id == 0
+
+
+@pytest.mark.twin_on_demand
+def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
+    """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""
+    broker = pulsar_own_broker("plain")
+    client = client_factory(broker)
+    topic = "persistent://public/default/restart"
+    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
+    sent, received = [], []
+
+    def receive():
+        while len(received) < 40:
+            message = consumer.receive()
+            consumer.acknowledge(message)
+            if message.data() not in received:
+                received.append(message.data())
+
+    waiter = threading.Thread(target=receive, daemon=True)
+    waiter.start()
+    for index in range(40):
+        if index == 20:
+            broker.kill()
+            broker.restart()
+        sent.append(b"%d" % index)
+        producer.send(sent[-1])
+    waiter.join(HANG_SECONDS)
+    assert received == sent
+
+
+@pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
+def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
+    """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""
+    parent = pulsar_topic_factory(partitions=2, broker=broker)
+    done = program(
+        f"""
+        import logging
+        logging.disable(logging.CRITICAL)
+        client = connect()
+        producer = client.create_producer({parent!r}, message_router=lambda message, count: {answer})
+        try:
+            producer.send(b"x")
+        except pulsar.PulsarException as error:
+            print(type(error).__name__)
+        client.close()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "UnknownError"

@@ -1,0 +1,22 @@
+"""A few cycles of the program of faults; the long unattended run is `python tests/faults/producer.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+FAULTS = Path(__file__).parents[2] / "faults"
+
+
+def test_effectively_once_producers_survive_kills_cuts_and_unloads(monkeypatch, capfd):
+    """Five kinds of producers, two cycles of each fault: nothing lost, nothing twice, everything in order."""
+    monkeypatch.syspath_prepend(str(FAULTS))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setattr(sys, "argv", ["producer.py"])
+    from producer import run  # noqa: PLC0415  # a program beside the tests
+
+    outcomes = list(run(2, ("kill-producer", "cut", "unload"), ("pulsar_ext",)))
+    assert len(outcomes) == 15
+    assert [outcome for outcome in outcomes if not outcome.clean] == []
+    assert sum(outcome.sent for outcome in outcomes) > 100

@@ -1,0 +1,46 @@
+"""What a topic stores and where its cursors stand, as tests look at it."""
+
+from __future__ import annotations
+
+from chunked import drain
+
+import pulsar_ext as pulsar
+from pulsar_ext.ids.position import Position
+
+
+def entries(admin, topic):
+    """The metadata of every entry of a topic, in order."""
+    stats = admin.internal_stats(topic)
+    sizes = [ledger.entries for ledger in stats.ledgers]
+    sizes[-1] = stats.current_ledger_entries
+    return [
+        admin.entry(topic, ledger.ledger_id, entry_id)
+        for ledger, size in zip(stats.ledgers, sizes, strict=True)
+        for entry_id in range(size)
+    ]
+
+
+def read(client, topic, count):
+    """The first messages of a topic."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    messages = [reader.read_next(10_000) for _ in range(count)]
+    reader.close()
+    return messages
+
+
+def contents(client, topic):
+    """Everything on the topic."""
+    return [message.data() for message in drain(client.create_reader(topic, pulsar.MessageId.earliest).read_next)]
+
+
+def send_entries(client, topic, count=25):
+    """Send that many unbatched messages; the position of each."""
+    producer = client.create_producer(topic, batching_enabled=False)
+    ids = [producer.send(b"%d" % number) for number in range(count)]
+    producer.close()
+    return [Position(each.ledger_id(), each.entry_id()) for each in ids]
+
+
+def mark_delete(admin, topic, subscription="s"):
+    """Up to where the subscription has acknowledged everything."""
+    return admin.internal_stats(topic).cursors[subscription].mark_delete_position

@@ -1,0 +1,25 @@
+"""When a group of acknowledgements is due."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_ext.ack.group_timer import GroupTimer
+
+
+def test_groups_are_due_by_time_and_by_size():
+    """The first of a group decides when it leaves; 0 ms lets nothing wait; nothing pending is never due."""
+    group = GroupTimer(time_ms=100, max_size=3)
+    assert not group.is_due(0, 5.0)
+    assert not group.is_due(1, 5.0)
+    assert not group.is_due(2, 5.0625)
+    assert group.is_due(2, 5.125)
+    assert group.is_due(3, 5.0)
+    group.left()
+    assert not group.is_due(1, 6.0)
+    assert group.wait(6.0625) == pytest.approx(0.0375)
+    group.left()
+    assert not group.is_due(1, 7.0, 6.9375), "it may have come right after the last look"
+    assert group.wait(7.0) == pytest.approx(0.0375)
+    assert group.is_due(1, 7.0375, 7.0)
+    assert GroupTimer(time_ms=0).is_due(1, 0.0)

@@ -1,0 +1,234 @@
+"""The grouping tracker against a plain model of a broker's cursor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from pulsar_ext.ack.tracker import NOTHING, AckTracker, Leaving, Singles
+
+TOPIC = {(5, 0): 0, (5, 1): 3, (5, 2): 0, (5, 3): 2, (7, 0): 70, (7, 1): 0, (7, 2): 0, (9, 0): 4, (9, 1): 0}
+
+"""Ledger and entry of every entry, and how many messages its batch has; 0 for no batch. Ledgers end anywhere."""
+ENTRIES = list(TOPIC)
+MESSAGES = [(entry, index) for entry, size in TOPIC.items() for index in (range(size) if size else (-1,))]
+
+
+@dataclass
+class Broker:
+    """What a cursor does with what it is told, as plainly as can be."""
+
+    keeps_indexes: bool
+    acknowledged: set[tuple[tuple[int, int], int]] = field(default_factory=set)
+
+    def told(self, leaving: Leaving) -> None:
+        """Take it as the broker does: whole entries, and parts of batches only where it keeps them."""
+        for entry in ENTRIES:
+            if (leaving.cumulative is not None and entry <= leaving.cumulative) or entry in leaving.whole:
+                self.acknowledged |= {message for message in MESSAGES if message[0] == entry}
+        for entry, size, bits in leaving.indexes:
+            assert size == TOPIC[entry]
+            if self.keeps_indexes:
+                self.acknowledged |= {(entry, index) for index in range(size) if bits >> index & 1}
+
+    @property
+    def mark_delete(self) -> tuple[int, int]:
+        """The last entry before the first that is not wholly acknowledged."""
+        mark = (5, -1)
+        for entry in ENTRIES:
+            if not self.whole(entry):
+                break
+            mark = entry
+        return mark
+
+    def whole(self, entry: tuple[int, int]) -> bool:
+        """Whether every message of an entry is acknowledged."""
+        return all(message in self.acknowledged for message in MESSAGES if message[0] == entry)
+
+
+class Tracked(RuleBasedStateMachine):
+    """Any sequence of acknowledgements and flushes leaves the cursor with what the application acknowledged."""
+
+    @initialize(runs=st.booleans(), keeps=st.booleans())
+    def begin(self, runs, keeps):
+        """Either kind of subscription, either kind of broker."""
+        self.tracker = AckTracker(runs=runs, keeps_indexes=keeps)
+        self.broker, self.keeps = Broker(keeps), keeps
+        self.application: set[tuple[tuple[int, int], int]] = set()
+        self.cumulatives = 0
+
+    @rule(message=st.sampled_from(MESSAGES))
+    def acknowledge(self, message):
+        """One message, perhaps again."""
+        entry, index = message
+        self.tracker.add(entry, index, TOPIC[entry])
+        self.application.add(message)
+
+    @rule(at=st.integers(0, len(MESSAGES) - 1), count=st.integers(1, 90))
+    def acknowledge_many(self, at, count):
+        """Neighbours, as applications do."""
+        for message in MESSAGES[at : at + count]:
+            self.acknowledge(message)
+
+    @rule(at=st.integers(0, len(ENTRIES) - 1), count=st.integers(1, 6), jump=st.booleans())
+    def acknowledge_singles(self, at, count, jump):
+        """Entries of one message each, neighbours or in any order, as they are read at once."""
+        ledger = ENTRIES[at][0]
+        found = [entry for one, entry in ENTRIES[at : at + count] if one == ledger and TOPIC[one, entry] == 0]
+        if found:
+            is_row = found == list(range(found[0], found[0] + len(found))) and not jump
+            numbers = range(found[0], found[-1] + 1) if is_row else found[::-1]
+            self.tracker.add_singles(Singles(-1, ledger, numbers))
+            self.application |= {((ledger, entry), -1) for entry in found}
+
+    @rule(message=st.sampled_from(MESSAGES))
+    def acknowledge_cumulative(self, message):
+        """Everything up to a message."""
+        entry, index = message
+        self.tracker.add_cumulative(entry, index, TOPIC[entry])
+        self.application |= {one for one in MESSAGES if one <= message}
+
+    @rule(message=st.sampled_from(MESSAGES))
+    def take_back(self, message):
+        """A message of a batch that has not left yet is asked for again."""
+        entry, index = message
+        if message in self.application and entry not in {one for one, _ in self.broker.acknowledged}:
+            covered = self.tracker.base is not None and entry <= self.tracker.base
+            if not covered and index >= 0:
+                self.tracker.take_back(entry, index, TOPIC[entry])
+                self.application.discard(message)
+
+    @rule()
+    def look(self):
+        """The cursor tells where it is."""
+        mark = self.broker.mark_delete
+        after = next((entry for entry in ENTRIES if entry > mark), None)
+        self.tracker.looked(mark, after, [e for e in ENTRIES if e > mark and self.broker.whole(e)])
+
+    @rule()
+    def flush(self):
+        """Everything leaves; the cursor has exactly what was acknowledged, as far as it can hold it."""
+        self.broker.told(self.tracker.leave())
+        assert self.tracker.pending == 0
+        for entry, size in TOPIC.items():
+            mine = {message for message in self.application if message[0] == entry}
+            if self.keeps or len(mine) == max(size, 1):
+                assert mine <= self.broker.acknowledged
+        assert self.tracker.leave() == NOTHING
+
+    @invariant()
+    def never_more(self):
+        """The broker never has what the application did not acknowledge, and duplicates are none it has not seen."""
+        assert self.broker.acknowledged <= self.application
+        for entry, index in MESSAGES:
+            if self.tracker.is_duplicate(entry, index):
+                assert (entry, index) in self.application
+
+
+TestTracked = Tracked.TestCase
+TestTracked.settings = settings(max_examples=300, stateful_step_count=30)
+
+
+def test_a_run_leaves_as_one_position_and_holes_stay_single():
+    """Without a look nothing is concluded; with one, the run from the cursor on is one position, across ledgers too."""
+    tracker = AckTracker(runs=True)
+    for entry in [(5, 0), (5, 2)]:
+        tracker.add(entry)
+    assert tracker.leave() == Leaving(None, ((5, 0), (5, 2)))
+    tracker.looked((5, 0), (5, 1))
+    tracker.add((5, 1))
+    tracker.add((5, 4))
+    assert tracker.leave() == Leaving((5, 2), ((5, 4),))
+    tracker.looked((5, 4), (7, 0))
+    tracker.add((7, 0))
+    assert tracker.leave() == Leaving((7, 0))
+
+
+def test_a_row_of_single_messages_waits_as_one_and_leaves_as_one_position():
+    """Entries that are acknowledged as they came count each, are duplicates each, and leave as the last one."""
+    tracker = AckTracker(runs=True)
+    tracker.looked((5, 9), None)
+    tracker.add_singles(Singles(-1, 5, range(10, 300)))
+    tracker.add_singles(Singles(-1, 5, range(300, 310)))
+    assert tracker.pending == 300
+    assert tracker.leave() == Leaving((5, 309))
+    tracker.add_singles(Singles(-1, 5, range(310, 320)))
+    assert tracker.is_duplicate((5, 319))
+    tracker.add_singles(Singles(-1, 5, range(330, 332)))
+    assert tracker.pending == 12
+    assert tracker.leave() == Leaving((5, 319), ((5, 330), (5, 331)))
+
+
+_LEDGER_5 = 6
+"""So many entries the ledger 5 has; 6 follows."""
+
+
+@given(
+    st.booleans(),
+    st.integers(-1, _LEDGER_5 - 1),
+    st.lists(
+        st.tuples(st.sampled_from([5, 6]), st.integers(0, 20), st.integers(1, 9), st.booleans(), st.booleans()),
+        max_size=8,
+    ),
+)
+def test_rows_of_single_messages_leave_as_what_they_are(runs, mark, groups):
+    """Neighbours or not, gaps, overlaps and repetitions: the cursor has what was acknowledged, after every flush."""
+    topic = [(5, entry) for entry in range(_LEDGER_5)] + [(6, entry) for entry in range(30)]
+    tracker = AckTracker(runs=runs)
+    tracker.looked((5, mark), topic[mark + 1])
+    acknowledged = {entry for entry in topic if entry <= (5, mark)}
+    cursor = set(acknowledged)
+    for ledger, first, count, in_order, flushed in [*groups, (5, 0, 1, True, True)]:
+        row = range(first, min(first + count, _LEDGER_5) if ledger == 5 else first + count)
+        entry_ids = row if in_order else list(row[::-2])
+        if not entry_ids:
+            continue
+        tracker.add_singles(Singles(-1, ledger, entry_ids))
+        acknowledged.update((ledger, entry) for entry in entry_ids)
+        assert not any(tracker.is_duplicate(entry) for entry in topic if entry not in acknowledged)
+        if flushed:
+            leaving = tracker.leave()
+            cursor.update(leaving.whole)
+            cursor.update(entry for entry in topic if leaving.cumulative is not None and entry <= leaving.cumulative)
+            assert cursor == acknowledged
+            assert tracker.pending == 0
+
+
+def test_positions_that_go_back_are_ignored_and_cover_single_ones():
+    """A cumulative acknowledgement below an earlier one is none; single ones below it do not leave."""
+    tracker = AckTracker()
+    tracker.add((5, 1))
+    assert tracker.add_cumulative((5, 4))
+    assert not tracker.add_cumulative((5, 2))
+    assert not tracker.add((5, 3))
+    tracker.add((5, 6))
+    assert tracker.leave() == Leaving((5, 4), ((5, 6),))
+
+
+def test_what_was_acknowledged_again_is_told_again():
+    """The broker delivered it again, so its cursor is behind: nothing is concluded from where it was."""
+    tracker = AckTracker(runs=True)
+    tracker.looked((5, 4), (5, 5))
+    tracker.add((5, 3))
+    tracker.add((5, 5))
+    assert tracker.leave() == Leaving(None, ((5, 3), (5, 5)))
+    assert tracker.base is None
+
+
+def test_a_batch_counts_when_all_of_it_was_acknowledged():
+    """In any order, with repetitions, and only then; some of it leaves only where the broker keeps it."""
+    tracker = AckTracker()
+    for index in (2, 0, 2):
+        tracker.add((5, 1), index, 3)
+    assert (tracker.pending, tracker.leave(), tracker.partly()) == (0, NOTHING, {(5, 1): (3, 0b101)})
+    tracker.take_back((5, 1), 0)
+    tracker.add((5, 1), 1, 3)
+    assert tracker.leave() == NOTHING
+    tracker.add((5, 1), 0, 3)
+    assert tracker.leave() == Leaving(whole=((5, 1),))
+    keeping = AckTracker(keeps_indexes=True)
+    keeping.add((5, 1), 2, 3)
+    assert keeping.leave() == Leaving(indexes=(((5, 1), 3, 0b100),))

@@ -1,0 +1,113 @@
+"""Steps in a process of their own: how each way to end is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pulsar_ext.reproduce import Place
+from pulsar_ext.reproduce._apart import Apart, Outcome
+
+_NOWHERE = Place("pulsar://localhost:1", "http://localhost:1", "public/none")
+_PATIENCE = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch):
+    """Let the other process import this file."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+
+
+def give_back(pulsar, _env, *arguments):
+    return [pulsar.__name__, *arguments]
+
+
+def fail(_pulsar, _env):
+    raise LookupError("two\nlines")
+
+
+def abort(_pulsar, _env):
+    os.abort()
+
+
+def leave(_pulsar, _env):
+    os._exit(3)
+
+
+def hang(_pulsar, _env, pid_file):
+    child = os.fork()
+    if child:
+        Path(pid_file).write_text(str(child))
+    time.sleep(3600)
+
+
+def fork_and_return(_pulsar, _env):
+    child = os.fork()
+    if not child:
+        time.sleep(3600)
+    return child
+
+
+def _is_gone(pid):
+    # A killed process that nobody waited for stays as a zombie until init finds it.
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def _outcome(function, *arguments, seconds=_PATIENCE, client="pulsar"):
+    with Apart(function, client, _NOWHERE, *arguments, seconds=seconds, leader=True) as process:
+        return process.outcome()
+
+
+@pytest.mark.parametrize("client", ["pulsar", "pulsar_ext"])
+def test_the_value_comes_back(client):
+    """A function gets the client's module and its arguments, and what it returns arrives."""
+    assert _outcome(give_back, "a", 1, client=client) == Outcome("", [client, "a", 1])
+
+
+def test_an_error_is_told_in_one_line():
+    """An exception becomes its type and text."""
+    assert _outcome(fail) == Outcome("error: LookupError: two lines")
+
+
+def test_a_crash_is_told_by_its_signal():
+    """A process that dies by a signal is a crash, not an error."""
+    assert _outcome(abort) == Outcome("crashed (SIGABRT)")
+
+
+def test_a_silent_end_is_an_error():
+    """A process that ends without an answer is not taken for a clean one."""
+    assert _outcome(leave).ended.startswith("error: exit status 3")
+
+
+def test_a_hanging_process_is_ended_with_its_children(tmp_path):
+    """A process beyond its time is told as hung, and neither it nor what it forked stays."""
+    pid_file = tmp_path / "pid"
+    assert _outcome(hang, str(pid_file), seconds=5.0) == Outcome("hung")
+    deadline = time.monotonic() + _PATIENCE
+    while not _is_gone(int(pid_file.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _is_gone(int(pid_file.read_text()))
+
+
+def test_what_a_good_process_forked_does_not_stay():
+    """A child that a process leaves behind ends with it."""
+    child = _outcome(fork_and_return).value
+    deadline = time.monotonic() + _PATIENCE
+    while not _is_gone(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert _is_gone(child)
+
+
+def test_leaving_the_context_ends_the_process(tmp_path):
+    """An exception between start and outcome, such as a Ctrl-C, leaves no process behind."""
+    process = Apart(hang, "pulsar", _NOWHERE, str(tmp_path / "pid"), seconds=60, leader=True)
+    with pytest.raises(KeyboardInterrupt), process:
+        signal.raise_signal(signal.SIGINT)
+    assert _is_gone(process._process.pid)

@@ -1,0 +1,30 @@
+"""Finding the message N later, against the list of all messages."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skip_model import Topic, topics
+
+from pulsar_ext.skip.message_id_after import FoundMessage, find_after
+
+
+@settings(max_examples=200)
+@given(st.data(), st.integers(0, 20), st.integers(1, 12), st.booleans())
+def test_message_after(data, start, count, index):
+    """The message N later is the one that a reader gets N later, past the end None."""
+    entries, sizes = data.draw(topics(least=2 if index else 1))
+    topic = Topic(entries, sizes, index=index)
+    messages = topic.whole()
+    if start >= len(messages):
+        return
+    position, batch_index, _ = messages[start]
+    asked = -1 if topic.entries[position].messages == 1 else batch_index
+    found = topic.run(
+        find_after(topic.backlog.ledgers, position, asked, count, unbatched=False, chunked=False, entry_bytes=100.0)
+    )
+    if start + count >= len(messages):
+        assert found is None
+        return
+    at, inside, chunks = messages[start + count]
+    size = topic.entries[at].messages
+    first = chunks[0] if len(chunks) > 1 else None
+    assert found == (FoundMessage(at, inside, size) if size > 1 else FoundMessage(at, first_chunk=first))

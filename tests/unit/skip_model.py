@@ -1,0 +1,192 @@
+"""A topic as the tests of skips model it: entries of every kind, and every place where a cursor can stand."""
+
+import dataclasses
+
+from hypothesis import strategies as st
+
+from pulsar_ext.admin import EntryMetadata
+from pulsar_ext.chunks.queries import AskEntry, run_search
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange
+from pulsar_ext.skip.backlog import Backlog
+from pulsar_ext.skip.boundaries import item_of
+from pulsar_ext.skip.plan import Situation
+from pulsar_ext.skip.queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
+
+OLD, NOW = 1_000_000, 2_000_000
+_SMALL = st.integers(1, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One entry of a made-up topic: of a producer, with so many messages, or the chunk `chunk` of `chunks`."""
+
+    producer: int
+    messages: int = 1
+    chunk: int = 0
+    chunks: int = 0
+    message: int = 0
+    published: int = OLD
+
+
+def _interleave(draw, queues):
+    """Merge the producers' entries in any order that keeps each producer's own."""
+    queues = [list(queue) for queue in queues if queue]
+    merged = []
+    while queues:
+        queue = draw(st.sampled_from(queues))
+        merged.append(queue.pop(0))
+        queues = [one for one in queues if one]
+    return merged
+
+
+@st.composite
+def topics(draw, *, chunks=True, least=1, producers=3, sizes=_SMALL):
+    """A topic of some producers, whose batches of such sizes and chunked messages interleave, over several ledgers.
+
+    Of a message that is never finished, at least so many chunks are there.
+    """
+    queues, number = [], 0
+    for producer in range(draw(st.integers(1, producers))):
+        queue = []
+        for _ in range(draw(st.integers(0, 7))):
+            number += 1
+            kind = draw(st.sampled_from(["plain", "batch", "chunked", "broken"] if chunks else ["plain", "batch"]))
+            if kind == "plain":
+                queue.append(Entry(producer, message=number))
+            elif kind == "batch":
+                queue.append(Entry(producer, draw(sizes), message=number))
+            else:
+                of = draw(st.integers(least + 1, 4))
+                kept = of if kind == "chunked" else draw(st.integers(least, of - 1))
+                queue += [Entry(producer, 1, chunk, of, number) for chunk in range(kept)]
+        queues.append(queue)
+    entries = _interleave(draw, queues)
+    ledgers, left = [], len(entries)
+    while left:
+        ledgers.append(draw(st.integers(0, min(left, 6))))
+        left -= ledgers[-1]
+    return entries, dict(enumerate(ledgers, start=3))
+
+
+class Topic:
+    """The made-up topic as the broker shows it, answering what a search asks."""
+
+    def __init__(self, entries, sizes, acked=(), *, index=False):
+        self.at = [Position(ledger, entry) for ledger in sorted(sizes) for entry in range(sizes[ledger])]
+        self.entries = dict(zip(self.at, entries, strict=True))
+        self.acked = {self.at[number] for number in acked}
+        self.asked = 0
+        self.index, self.headers = index, {}
+        numbers, total = {}, 0
+        for position, entry in self.entries.items():
+            total += entry.messages
+            first = numbers.get(entry.producer, 0)
+            if not entry.chunks or entry.chunk == 0:
+                numbers[entry.producer] = first + entry.messages
+            sequence = first if not entry.chunks or entry.chunk == 0 else first - 1
+            self.headers[position] = EntryMetadata(
+                position=position,
+                producer_name=f"p{entry.producer}",
+                sequence_id=sequence,
+                publish_time=entry.published,
+                num_messages_in_batch=entry.messages if entry.messages > 1 else None,
+                uuid=f"u{entry.message}" if entry.chunks else None,
+                chunk_id=entry.chunk if entry.chunks else None,
+                num_chunks=entry.chunks or None,
+                index=total - 1 if index else None,
+            )
+        ranges, before = [], Position(min(sizes, default=0), -1)
+        mark = before
+        for position in self.at:
+            if position in self.acked:
+                if before == mark and not ranges:
+                    mark = before = position
+                    continue
+                ranges.append(PositionRange(before, position))
+            before = position
+        self.backlog = Backlog(Ledgers(sizes.items()), mark, tuple(ranges))
+
+    def situation(self, **over):
+        values = {
+            "backlog": self.backlog,
+            "unbatched": False,
+            "may_hide_acks": False,
+            "idle": True,
+            "batch_index_acks": False,
+            "chunked": False,
+            "entry_bytes": 100.0,
+            "now_ms": NOW,
+        }
+        return Situation(**(values | over))
+
+    def run(self, search):
+        """Drive a search to its result."""
+        return run_search(search, self._answer)
+
+    def _answer(self, ask):
+        self.asked += 1
+        return self.headers.get(ask.position) if isinstance(ask, AskEntry) else self._answered(ask)
+
+    def _answered(self, ask):
+        if isinstance(ask, AskEntries):
+            return [self.headers.get(at) for at in ask.positions]
+        if isinstance(ask, AskIndex):
+            found = next((at for at in self.at if self.headers[at].index >= ask.index), None)
+            # As the broker does inside the first batch.
+            inside = found == self.at[0] and self.headers[found].index > ask.index
+            return Position(-1, -1) if inside else found
+        if isinstance(ask, AskCount | AskUnbatched):
+            return self._counted(ask)
+        if isinstance(ask, AskBatchIndexAcks):
+            return True
+        if isinstance(ask, AskScan):
+            return item_of(self.headers[ask.first]) if ask.first in self.headers else None
+        return [
+            (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
+            for ledger in {at.ledger_id for at in self.at}
+        ]
+
+    def _counted(self, ask):
+        if isinstance(ask, AskUnbatched):
+            return all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
+        there = [at for at in self.at if ask.first <= at < ask.end and at not in self.acked]
+        return sum(self.entries[at].messages for at in there)
+
+    def whole(self):
+        """The messages that can be delivered, each with its entries, in the order of their last ones."""
+        found, open_chunks = [], {}
+        for position, entry in self.entries.items():
+            if not entry.chunks:
+                if position not in self.acked:
+                    found += [(position, index, [position]) for index in range(entry.messages)]
+            else:
+                open_chunks.setdefault(entry.message, []).append(position)
+                chunks = open_chunks[entry.message]
+                if len(chunks) == entry.chunks and not self.acked.intersection(chunks):
+                    found.append((position, -1, list(chunks)))
+        return found
+
+    def boundaries(self):
+        """Every clean boundary as (position of the last entry before it, messages before it, entries before it)."""
+        start = self.backlog.mark_delete
+        ends = [(chunks[0], chunks[-1]) for _, _, chunks in self.whole()]
+        for boundary in [start, *(at for at in self.at if at not in self.acked)]:
+            if all((first <= boundary) == (last <= boundary) for first, last in set(ends)):
+                before = sum(last <= boundary for _, last in ends)
+                yield boundary, before, sum(at <= boundary and at not in self.acked for at in self.at)
+
+
+def expected_boundary(topic, count, unit):
+    """The first clean boundary of that count, or the nearest two counts, or the end."""
+    boundaries = list(topic.boundaries())
+    counts = [boundary[1] if unit == "message" else boundary[2] for boundary in boundaries]
+    if count in counts:
+        return boundaries[counts.index(count)]
+    above = [each for each in counts if each > count]
+    return (max(each for each in counts if each < count), min(above)) if above else boundaries[-1]
+
+
+def straight(count, each=1):
+    size = 10
+    sizes = dict.fromkeys(range(count // each // size), size)
+    return [Entry(0, each) for _ in range(count // each)], sizes

@@ -1,0 +1,16 @@
+"""The documentation's tables are the code's."""
+
+from pathlib import Path
+
+import pytest
+
+from pulsar_ext.spark.columns import column_table
+from pulsar_ext.spark.options import option_table
+
+PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
+
+
+@pytest.mark.parametrize("table", [option_table, column_table])
+def test_table_is_up_to_date(table):
+    """What `option_table()` and `column_table()` write is what the page shows."""
+    assert table() in PAGE.read_text(encoding="utf-8")
