@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pulsar_ext.errors import InvalidMessageId
 
-from .protobuf import BYTES, broken, fields, packed, put, put_varint, signed
+from .protobuf import broken, bytes_field, fields, number_field, packed, signed
 
 __all__ = ["MessageIdData", "decode", "encode"]
 
@@ -93,20 +93,15 @@ def _decode(data: bytes, *, nested: bool) -> MessageIdData:
 
 def encode(data: MessageIdData) -> bytes:
     """Write an id as the official client does: defaults (-1, an empty batch) are left out."""
-    out = bytearray()
-    put(out, _LEDGER, data.ledger_id)
-    put(out, _ENTRY, data.entry_id)
+    out = number_field(_LEDGER, data.ledger_id) + number_field(_ENTRY, data.entry_id)
     if data.partition != -1:
-        put(out, _PARTITION, data.partition)
+        out += number_field(_PARTITION, data.partition)
     if data.batch_index != -1:
-        put(out, _BATCH_INDEX, data.batch_index)
+        out += number_field(_BATCH_INDEX, data.batch_index)
     for word in data.ack_set:
-        put(out, _ACK_SET, word)
+        out += number_field(_ACK_SET, word)
     if data.batch_size:
-        put(out, _BATCH_SIZE, data.batch_size)
+        out += number_field(_BATCH_SIZE, data.batch_size)
     if data.first_chunk is not None:
-        nested = encode(data.first_chunk)
-        put_varint(out, _FIRST_CHUNK << 3 | BYTES)
-        put_varint(out, len(nested))
-        out += nested
-    return bytes(out + data.unknown)
+        out += bytes_field(_FIRST_CHUNK, encode(data.first_chunk))
+    return out + data.unknown

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.errors import InvalidMessageId
 
 from .tracker import Singles
@@ -81,7 +82,7 @@ def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) 
         if not (above := (first + at) >> 7):
             lows, rest = _LAST_OCTETS, tail
         else:
-            lows, rest = _OCTETS, _varint(above) + tail
+            lows, rest = _OCTETS, varint(above) + tail
         some, between = ids[at:stop], rest + head
         # All of that size: then the bytes are the same one by one if they are in a row, which is faster to compare.
         if set(map(len, some)) != {len(between) + 1}:
@@ -196,17 +197,6 @@ def gather_numbered(
         at = stop
 
 
-def _varint(value: int) -> bytes:
-    """Write a number as protobuf does."""
-    out = bytearray()
-    value &= (1 << 64) - 1
-    while value > 0x7F:  # noqa: PLR2004  # seven bits a byte
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _number(octets: bytes) -> int:
     value = 0
     for shift, octet in enumerate(octets):
@@ -217,7 +207,7 @@ def _number(octets: bytes) -> int:
 @lru_cache(maxsize=64)
 def _tails(size: int) -> tuple[bytes, ...]:
     """Give how the ids of a batch of `size` end."""
-    return tuple(b"\x20" + _varint(index) + b"\x30" + _varint(size) for index in range(size))
+    return tuple(b"\x20" + varint(index) + b"\x30" + varint(size) for index in range(size))
 
 
 @lru_cache(maxsize=64)

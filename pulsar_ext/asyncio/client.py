@@ -132,13 +132,13 @@ class Client(AsyncClientDoor):
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as `pulsar_ext.Client.new_reader()`; its `create()` is awaited."""
-        builder = ReaderBuilder(self.blocking, schema)
+        builder = ReaderBuilder(self.blocking.context, schema)
         builder._opened = self._opened  # noqa: SLF001  # this package's own
         return builder
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Begin a consumer, as `pulsar_ext.Client.new_consumer()`; its `subscribe()` is awaited."""
-        builder = ConsumerBuilder(self.blocking, schema)
+        builder = ConsumerBuilder(self.blocking.context, schema)
         builder._opened = self._opened  # noqa: SLF001
         return builder
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
-from pulsar_ext.key_shared.consumer import check_on_misrouted
-from pulsar_ext.key_shared.policy import sticky_ranges_of
 
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
@@ -35,7 +33,8 @@ class ReaderBuilder(BlockingReaderBuilder):
 
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Open the reader; raises as the blocking one. Its listener is called in the loop."""
-        quiet, listener = _without_listener(self, "reader_listener")
+        quiet = copy(self)
+        listener = quiet.take("reader_listener")  # which would be called on a thread of the C++ client
         reader: Reader = await self._opened(partial(BlockingReaderBuilder.create, quiet), Reader)
         if listener is not None:
             reader._listen(listener)  # noqa: SLF001  # this package's own
@@ -52,20 +51,13 @@ class ConsumerBuilder(BlockingConsumerBuilder):
 
         Its listener is called in the loop.
         """
-        quiet, listener = _without_listener(self, "message_listener")
-        if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
-            check_on_misrouted(self._on_misrouted, listens=listener is not None)
+        quiet = copy(self)
+        listener = quiet.take("message_listener")  # which would be called on a thread of the C++ client
+        self.refuse_without_receiver(listens=listener is not None)
         consumer: Consumer = await self._opened(partial(BlockingConsumerBuilder.subscribe, quiet), Consumer)
         if listener is not None:
             consumer._listen(listener)  # noqa: SLF001
         return consumer
-
-
-def _without_listener(builder: Any, name: str) -> tuple[Any, Any]:
-    """Give such a builder without its listener, which the blocking client would call on its own threads, and that."""
-    quiet = copy(builder)
-    quiet._options = dict(builder._options)  # noqa: SLF001  # it is one of ours
-    return quiet, quiet._options.pop(name, None)  # noqa: SLF001
 
 
 class GroupReader(AsyncReceiving):

@@ -1,6 +1,6 @@
 """What a client does with an id that does not know its message: ask the admin API, and say so when it cannot.
 
-The pure search is in `chunks.py`; here are its consequences for seek, start, acknowledgement and negative
+The pure search is in `search.py`; here are its consequences for seek, start, acknowledgement and negative
 acknowledgement, the admin API that a client uses, and the one warning for when there is none.
 """
 

@@ -214,7 +214,7 @@ class Client(ClientDoor):
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
-        return ReaderBuilder(self, schema)
+        return ReaderBuilder(self.context, schema)
 
     def create_reader_group(
         self,
@@ -244,7 +244,7 @@ class Client(ClientDoor):
             InvalidKeyHashRange, NoSuchTopic, InvalidUse: as told; nothing was opened.
         """
         return open_group(
-            self,
+            self.context,
             topic,
             start_message_id,
             ranges,
@@ -256,7 +256,7 @@ class Client(ClientDoor):
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
-        return ConsumerBuilder(self, schema)
+        return ConsumerBuilder(self.context, schema)
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out through the admin API whether an id is part of a chunked message.
@@ -297,7 +297,7 @@ class Client(ClientDoor):
             AdminError: the admin API refused or did not answer.
         """
         start = self.context.resolver.resolve(topic, message_id)
-        return message_id_after(self, self.context.admin_api(), topic, start, count)
+        return message_id_after(self.context, topic, start, count)
 
     def skip_messages(
         self,
@@ -328,7 +328,7 @@ class Client(ClientDoor):
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
         """
-        skipper = Skipper(self, self.context.admin_api(), topic, subscription, progress=progress)
+        skipper = Skipper(self.context, topic, subscription, progress=progress)
         return skipper.skip(count, unit, dry_run=dry_run)
 
     def close(self) -> None:

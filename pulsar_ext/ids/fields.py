@@ -10,7 +10,7 @@ from pulsar_ext.errors import InvalidMessageId
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["bare", "check_numbers", "fields_of", "numbers"]
+__all__ = ["bare", "check_numbers", "dict_of", "fields_of"]
 
 
 _MAX_POSITION = (1 << 63) - 1
@@ -22,21 +22,26 @@ def bare(fields: MessageIdData) -> MessageIdData:
     return MessageIdData(fields.ledger_id, fields.entry_id, fields.partition)
 
 
-def numbers(fields: MessageIdData) -> dict[str, Any]:
+def dict_of(fields: MessageIdData) -> dict[str, Any]:
     """Give an id's numbers by name."""
-    return {
+    named: dict[str, Any] = {
         "ledger_id": fields.ledger_id,
         "entry_id": fields.entry_id,
         "partition": fields.partition,
         "batch_index": fields.batch_index,
     }
+    if fields.batch_size:
+        named["batch_size"] = fields.batch_size
+    if fields.first_chunk is not None:
+        named["first_chunk"] = dict_of(fields.first_chunk)
+    return named
 
 
 def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
     """Read numbers by name, as `MessageId.to_dict()` writes them.
 
     Raises:
-        InvalidMessageId: a number is missing or no integer.
+        InvalidMessageId: a number is missing or not an integer.
     """
     try:
         first = None if nested or fields.get("first_chunk") is None else fields_of(fields["first_chunk"], nested=True)

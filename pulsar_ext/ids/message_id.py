@@ -16,11 +16,13 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.handles import MessageIdDoor
-from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
 from pulsar_ext.errors import InvalidMessageId
 
-from .fields import bare, check_numbers, fields_of, numbers
+from .fields import bare, check_numbers, dict_of, fields_of
+from .order import JavaOrder, OrderKey, order_key_of
+from .text import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,8 +43,6 @@ _LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
 _INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
 _CANONICAL = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
 """A plain id, or one of a batch, with no number below 0: nearly all there are."""
-_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
-_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
 
 
 class Origin(enum.Enum):
@@ -60,7 +60,7 @@ _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
 
 
-class MessageId(MessageIdDoor):
+class MessageId(JavaOrder, MessageIdDoor):
     """The id of one message; for a chunked message see `ChunkMessageId`.
 
     Args:
@@ -84,7 +84,7 @@ class MessageId(MessageIdDoor):
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
         check_numbers(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
-        self._order: tuple[int, int, int, int] | None = (ledger_id, entry_id, partition, batch_index)
+        self._order: OrderKey | None = (ledger_id, entry_id, partition, batch_index)
         self._topic: str | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -139,13 +139,8 @@ class MessageId(MessageIdDoor):
         Raises:
             InvalidMessageId: if the text is none of these.
         """
-        if not isinstance(text, str):
-            raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
-        parts = text.strip().split(";")
-        if len(parts) > 2:  # noqa: PLR2004  # first and last chunk
-            raise _unreadable(text)
-        ids = [_parse_one(part, text) for part in parts]
-        return ids[0] if len(ids) == 1 else ChunkMessageId(ids[0], ids[1])
+        ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in read_text(text)]
+        return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
 
     @classmethod
     def wrap(cls, msg_id: Any) -> MessageId:
@@ -178,12 +173,7 @@ class MessageId(MessageIdDoor):
 
     def to_dict(self) -> dict[str, Any]:
         """Give the id as plain numbers and text that `json.dumps` takes and `from_dict` reads back."""
-        fields = decode(self.serialize())
-        out: dict[str, Any] = numbers(fields)
-        if fields.batch_size:
-            out["batch_size"] = fields.batch_size
-        if fields.first_chunk is not None:
-            out["first_chunk"] = numbers(fields.first_chunk)
+        out = dict_of(decode(self.serialize()))
         if self._topic is not None:
             out["topic"] = self._topic
         out["origin"] = (Origin.BYTES if self.origin is Origin.LIVE else self.origin).value
@@ -191,7 +181,7 @@ class MessageId(MessageIdDoor):
 
     def to_text(self) -> str:
         """Give Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
-        ledger_id, entry_id, partition, batch_index = self._key()
+        ledger_id, entry_id, partition, batch_index = self.order_key()
         text = f"{ledger_id}:{entry_id}:{partition}"
         return text if batch_index == -1 else f"{text}:{batch_index}"
 
@@ -233,7 +223,8 @@ class MessageId(MessageIdDoor):
             self.inner.topic_name(topic)
         return self._topic
 
-    def _key(self) -> tuple[int, int, int, int]:
+    def order_key(self) -> OrderKey:
+        """Give ledger, entry, partition and batch index, by which ids are ordered."""
         if self._order is None:
             inner = self.inner
             self._order = (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
@@ -244,33 +235,17 @@ class MessageId(MessageIdDoor):
             if self._order and other._order:
                 return self._order == other._order
             return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() == key
-
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() == key
 
     def __lt__(self, other: object) -> bool:
         if isinstance(other, MessageId):
-            return (self._order or self._key()) < (other._order or other._key())
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() < key
-
-    def __le__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() <= key
-
-    def __gt__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() > key
-
-    def __ge__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() >= key
+            return (self._order or self.order_key()) < (other._order or other.order_key())
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() < key
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.order_key())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({self.to_text()!r})"
@@ -431,29 +406,6 @@ def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
     message_id = MessageId.deserialize(data, topic)
     message_id.origin = origin
     return message_id
-
-
-def _key_of(other: object) -> tuple[int, int, int, int] | None:
-    if isinstance(other, MessageId):
-        return other._key()  # noqa: SLF001
-    inner = inner_id_of(other)
-    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
-
-
-def _parse_one(part: str, text: str) -> MessageId:
-    match = _JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part)
-    if match is None:
-        raise _unreadable(text)
-    ledger_id, entry_id, partition, batch_index = (-1 if number is None else int(number) for number in match.groups())
-    return MessageId(partition, ledger_id, entry_id, batch_index)
-
-
-def _unreadable(text: str) -> InvalidMessageId:
-    shown = text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004  # enough to recognise it
-    return InvalidMessageId(
-        f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', 'ledger:entry:partition:batch_index' "
-        "and, for a chunked message, 'first;last'."
-    )
 
 
 MessageId.earliest = from_inner(InnerMessageId.earliest)

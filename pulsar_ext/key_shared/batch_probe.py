@@ -11,7 +11,7 @@ import bisect
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from pulsar_ext._wire.batch_payload import batch_metadata
+from pulsar_ext._wire.batch_payload import IS_BASE64, ORDERING_KEY, PARTITION_KEY, SEQUENCE_ID, batch_metadata
 from pulsar_ext.errors import AdminError, AdminNotFound
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 __all__ = ["batch_slots", "look_at_batches"]
 
 _LOOKED_AT = 64
-_KEY, _IS_BASE64, _ORDERING_KEY, _SEQUENCE_ID = 2, 6, 7, 8
 
 
 def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | None:
     """Compute the slot of each message of a batch; None if this is no batch of that size, as an encrypted one."""
     slots = []
     for message in batch_metadata(payload, size) or ():
-        key, ordering, sequence_id = (message.get(field) for field in (_KEY, _ORDERING_KEY, _SEQUENCE_ID))
+        key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
         if isinstance(key, int) or isinstance(ordering, int) or isinstance(sequence_id, bytes):
             return None
         try:
             resolved = sticky_key(
                 None if key is None else key.decode(),
                 ordering_key=ordering,
-                is_base64=bool(message.get(_IS_BASE64)),
+                is_base64=bool(message.get(IS_BASE64)),
                 producer_name=producer_name,
                 sequence_id=sequence_id or 0,
             )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
     from .key_encoding import KeyFormsMode
 
@@ -30,7 +30,7 @@ _TOLD_EVERY = 10_000
 
 
 def read_histogram(
-    client: Client,
+    context: ClientContext,
     topic: str,
     *,
     by: Literal["messages", "bytes"] = "messages",
@@ -40,7 +40,7 @@ def read_histogram(
     """Read a topic, or all its partitions, from the beginning to its present end, and weigh each slot.
 
     Args:
-        client: reads.
+        context: of the client that reads.
         topic: must exist.
         by: what a slot's weight is: messages, or bytes of payload.
         key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
@@ -49,12 +49,12 @@ def read_histogram(
     Raises:
         NoSuchTopic: there is no such topic.
     """
-    admin = client.context.admin_api  # the client's own part
+    admin = context.admin_api
     refuse_missing_topic(admin(), topic)
     slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
     weights: Counter[int] = Counter()
     count = 0
-    with client.create_reader(topic, MessageId.earliest) as reader:
+    with context.opener.create_reader(topic, MessageId.earliest) as reader:
         while reader.has_message_available():
             message: Any = reader.read_next()
             inner = message.inner

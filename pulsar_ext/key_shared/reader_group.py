@@ -30,7 +30,7 @@ from .reader import RangeReader, refuse_missing_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
     from .hash_ranges import RangesLike
@@ -146,7 +146,7 @@ class RangeReaderGroup:
 
 
 def open_group(
-    client: Client,
+    context: ClientContext,
     topic: str,
     start_message_id: Any,
     ranges: int | Sequence[RangesLike | KeyHashRanges],
@@ -161,15 +161,15 @@ def open_group(
     _refuse_bad_tiling(parts)
     if filtering not in ("auto", "broker", "client"):
         raise InvalidUse(f"filtering is 'auto', 'broker' or 'client', not {filtering!r}.")
-    admin = client.context.admin_api()  # the client's own part
+    admin = context.admin_api()
     refuse_missing_topic(admin, topic)
     reason = "asked for"
     subscription = f"pulsar-ext-range-group-{uuid.uuid4().hex[:12]}"
     with contextlib.ExitStack() as stack:
         start = None
         if filtering != "client":
-            start = _make_subscription(client, topic, subscription, start_message_id)
-            stack.callback(_delete_subscription, client, topic, subscription)
+            start = _make_subscription(context, topic, subscription, start_message_id)
+            stack.callback(_delete_subscription, context, topic, subscription)
         if filtering == "auto":
             allowed, reason = look_at_batches(admin, topic, subscription, parts)
             filtering = "broker" if allowed else "client"
@@ -179,7 +179,7 @@ def open_group(
             stack.close()  # the subscription is of no use, and its backlog would only grow
         for part in parts:
             if filtering == "client":
-                reader: Any = client.create_reader(
+                reader: Any = context.opener.create_reader(
                     topic,
                     start_message_id,
                     start_message_id_inclusive=inclusive,
@@ -195,7 +195,7 @@ def open_group(
                     "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
                     "receiver_queue_size": receiver_queue_size,
                 }
-                consumer: Any = open_range_consumer(client.context, options, part, "raise", key_forms)
+                consumer: Any = open_range_consumer(context, options, part, "raise", key_forms)
                 reader = GroupReader(consumer, start, inclusive=inclusive)
             stack.callback(reader.close)
             readers.append(reader)
@@ -214,9 +214,11 @@ def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
         raise InvalidKeyHashRange(f"No reader of the group has the slots {covered.complement()}.")
 
 
-def _make_subscription(client: Client, topic: str, subscription: str, start_message_id: Any) -> MessageId | None:
+def _make_subscription(
+    context: ClientContext, topic: str, subscription: str, start_message_id: Any
+) -> MessageId | None:
     """Make the subscription where the readers start, and give the id to start from where the entry is not enough."""
-    admin = client.context.admin_api()
+    admin = context.admin_api()
     if start_message_id == MessageId.earliest:
         admin.create_subscription(topic, subscription, "earliest")
         return None
@@ -225,14 +227,14 @@ def _make_subscription(client: Client, topic: str, subscription: str, start_mess
         return None
     if admin.partitions(topic):
         raise InvalidUse(f"{topic} has partitions: a group starts at MessageId.earliest or MessageId.latest there.")
-    start = client.context.resolver.start_of(topic, start_message_id)
+    start = context.resolver.start_of(topic, start_message_id)
     first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
     admin.create_subscription(topic, subscription, Position(first.ledger_id(), first.entry_id()))
     return start
 
 
-def _delete_subscription(client: Client, topic: str, subscription: str) -> None:
+def _delete_subscription(context: ClientContext, topic: str, subscription: str) -> None:
     try:
-        client.context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
+        context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
     except AdminError as error:
         _log.warning("The subscription %s on %s is left behind: %s", subscription, topic, error)
