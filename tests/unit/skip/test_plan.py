@@ -21,7 +21,7 @@ _ACKED = st.sets(st.integers(0, 80))
 @given(st.data(), _ACKED, st.integers(0, 30), st.sampled_from(["message", "entry"]), st.booleans())
 def test_plan_equals_the_model(data, acked, count, unit, index):
     """Whatever interleaves, is broken, or is acknowledged: the plan is the model's cut, or names its two counts."""
-    # A single chunk of a message that was given up looks like a message to the index: documented in proofs.py.
+    # A single chunk of a message that was given up looks like a message to the index: documented in header_count.py.
     entries, sizes = data.draw(topics(least=2 if index else 1))
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
     _check_plan(topic, count, unit)
@@ -159,7 +159,7 @@ def test_unfinished_message():
 
 @pytest.mark.parametrize(("idle", "strategy", "exact"), [(True, "subscription", True), (False, "headers", False)])
 def test_hidden_acknowledgements(idle, strategy, exact):
-    """What may be acknowledged inside batches is looked at through the subscription, or the result says inexact."""
+    """Acknowledgements inside batches are looked up through the subscription, or the result is called inexact."""
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
     plan = topic.run(plan_skip(topic.situation(acks_hide=True, idle=idle), 4, "message"))
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
