@@ -122,7 +122,7 @@ class _Operations:
     health = Operation(_namespaces.health)
 
     _transport_class: type[SyncTransport | AsyncTransport]
-    _session: Session
+    session: Session
 
     def __init__(
         self,
@@ -150,13 +150,13 @@ class _Operations:
         self._http = HttpSession(
             self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
         )
-        self._session = self._http
+        self.session = self._http
         self._url = parsed
 
     def within(self, seconds: float) -> Self:
         """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
         hasty = copy.copy(self)
-        hasty._session = self._http.with_limits(Limits(seconds, seconds, 1))  # noqa: SLF001  # its own kind
+        hasty.session = self._http.with_limits(Limits(seconds, seconds, 1))
         return hasty
 
     @property

@@ -100,9 +100,10 @@ class Session(Protocol):
 class SyncShell:
     """A shell that finishes an operation before it returns."""
 
-    _session: Session
+    session: Session
 
-    def _finish(self, operation: Coroutine[Any, Any, T]) -> T:
+    def carry_out(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Step through the operation, and give its result."""
         # The synchronous transport blocks instead of suspending, so the first step is the last one.
         try:
             operation.send(None)
@@ -116,9 +117,10 @@ class SyncShell:
 class AsyncShell:
     """A shell whose operations are awaited."""
 
-    _session: Session
+    session: Session
 
-    def _finish(self, operation: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def carry_out(self, operation: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Give the operation to be awaited."""
         return operation
 
 
@@ -143,7 +145,7 @@ class Operation(Generic[P, T]):
 
         @functools.wraps(self._function)
         def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return instance._finish(self._function(instance._session, *args, **kwargs))  # noqa: SLF001  # our own shells
+            return instance.carry_out(self._function(instance.session, *args, **kwargs))
 
         method.__signature__ = self._signature  # type: ignore[attr-defined]  # without the session, which is bound
         return method

@@ -20,7 +20,7 @@ def main() -> None:
     except ImportError:
         sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
 
-    from pulsar_ext._version import __version__  # noqa: PLC0415  # what follows needs the extra
+    from pulsar_ext import __version__  # noqa: PLC0415  # what follows needs the extra
     from pulsar_ext.errors import PulsarExtError  # noqa: PLC0415  # likewise
 
     root = cyclopts.App(name="pulsar-ext", help="Tools around Apache Pulsar for Python.", version=__version__)

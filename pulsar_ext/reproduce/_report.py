@@ -6,7 +6,7 @@ import json
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext._version import __version__
+from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
 from ._scenario import Verdict

@@ -22,8 +22,8 @@ from filelock import FileLock, Timeout
 from pulsar_ext.errors import BrokerStartError
 
 from . import guard
-from .archive import find_archive
 from .broker import Broker
+from .class_archive import find_archive
 from .jars import ensure_jars, find_java
 from .ports import free_port, is_free
 from .profiles import PULSAR_VERSION, Profile, TokenSecret, broker_settings, standalone_conf
