@@ -311,7 +311,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             super().close()
         finally:
             if self._closed:
-                self._inbox = closed("Consumer")
+                self._inbox, self._prefetch = closed("Consumer"), None
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -322,8 +322,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def stop_fetching(self) -> None:
         """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
-        if self._prefetch is not None:
-            self._prefetch.end()
+        prefetch, self._prefetch = self._prefetch, None
+        if prefetch is not None:
+            prefetch.end()
 
     def _refuse(self, refusal: Refusing) -> None:
         super()._refuse(refusal)

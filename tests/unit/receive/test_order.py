@@ -1,0 +1,195 @@
+"""The owner of what a consumer received: epochs, numbers and transitions, without a broker, a thread or a clock."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import combinations, islice, permutations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+
+MINE, OTHERS = 1, 2
+
+
+class Heard(Part):
+    """Notes what it hears, and refuses what it is asked to refuse."""
+
+    def __init__(self, heard, name, refused=None):
+        self.heard, self.name, self.refused = heard, name, refused
+
+    def before(self, transition):
+        if transition is self.refused:
+            raise ZeroDivisionError
+        self.heard.append((self.name, "before"))
+
+    def after(self, _):
+        self.heard.append((self.name, "after"))
+
+    def abandon(self, _):
+        self.heard.append((self.name, "abandon"))
+
+
+def parts(refused_by=None, transition=Transition.SEEK):
+    """An order with three parts, and what they hear."""
+    order, heard = ReceiveOrder(numbers=True), []
+    for name in "abc":
+        order.take_part(Heard(heard, name, transition if name == refused_by else None))
+    return order, heard
+
+
+@pytest.mark.parametrize("transition", Transition)
+def test_every_part_hears_before_and_after(transition):
+    """Each part gets ready before the cursor moves, in order, and each hears of it when it has moved."""
+    order, heard = parts()
+    with order.passing(transition):
+        heard.append("moved")
+    assert heard == [("a", "before"), ("b", "before"), ("c", "before"), "moved"] + [(name, "after") for name in "abc"]
+
+
+def test_what_fails_is_abandoned_by_all():
+    """If the cursor does not move, each part that got ready goes on as before."""
+    order, heard = parts()
+    with pytest.raises(KeyError), order.passing(Transition.SEEK):
+        raise KeyError
+    assert heard[3:] == [(name, "abandon") for name in "abc"]
+
+
+def test_a_part_that_refuses_keeps_it_from_happening():
+    """Those that got ready before it go on as before, and nothing moves."""
+    order, heard = parts(refused_by="b")
+    with pytest.raises(ZeroDivisionError), order.passing(Transition.SEEK):
+        heard.append("moved")
+    assert heard == [("a", "before"), ("a", "abandon")]
+
+
+@pytest.mark.parametrize("first", Transition)
+def test_numbers_of_an_older_epoch_say_so_by_themselves(first):
+    """After a transition no number from before is trusted, and what follows has numbers above all of them."""
+    order = ReceiveOrder(numbers=True)
+    order.number_if(wanted=True)
+    old = list(islice(order.claim(MINE), 5))
+    assert all(number in order.trusted() for number in old)
+    with order.passing(first):
+        pass
+    new = list(islice(order.claim(MINE), 5))
+    assert not any(number in order.trusted() for number in old)
+    assert all(number in order.trusted() for number in new)
+    assert max(old) < min(new)
+
+
+def test_two_consumers_never_give_one_number_twice():
+    """A message may be acknowledged by another consumer than it came from."""
+    orders = [ReceiveOrder(numbers=True) for _ in range(3)]
+    for order in orders:
+        order.number_if(wanted=True)
+    numbers = [number for order in orders for number in islice(order.claim(MINE), 100)]
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("steps", list(permutations(["claim", "seek", "end"])))
+def test_behind_an_end_every_use_is_refused(steps):
+    """In whatever order a claim and a seek came: what is ready refuses, and nothing is numbered."""
+    order, refusal = ReceiveOrder(numbers=True), object()
+    order.number_if(wanted=True)
+    for step in steps:
+        if step == "claim":
+            order.claim(MINE)
+        elif step == "end":
+            order.end(refusal)
+        else:
+            with order.passing(Transition.SEEK):
+                pass
+    assert order.run is None
+    if steps[-1] == "end":
+        assert order.ready is refusal
+    assert order.claim(MINE) is None
+
+
+class Receiving(RuleBasedStateMachine):
+    """Two threads receive from one queue, while it is sought, redelivered, numbered or not.
+
+    The queue is a count: whoever takes from it gets the next message of its epoch. Numbers may be trusted only if the
+    messages that have them came in the order of the numbers, with nothing in between that another thread took.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.order = ReceiveOrder(numbers=True)
+        self.position = 0
+        self.ahead = iter(())
+        self.anothers = False
+        self.taken = []
+        """Number and position of what has numbers, in its order."""
+
+    def _next(self):
+        self.position += 1
+        return self.position
+
+    @rule(wanted=st.booleans())
+    def number(self, wanted):
+        self.order.number_if(wanted=wanted)
+
+    @rule(thread=st.sampled_from([MINE, OTHERS]), count=st.integers(0, 5))
+    def receive(self, thread, count):
+        """As a receive does: what is ready first, for whoever may take it, and then anew."""
+        order = self.order
+        for _ in range(count):
+            run = order.run
+            for message in order.ready:
+                assert run is None, "messages without numbers are ready beside some with numbers"
+                assert message
+                break
+            else:
+                if run is not None and run.thread == thread:
+                    for message, number in run.messages:
+                        self.taken.append((number, message))
+                        break
+                    else:
+                        self._refill(thread)
+                else:
+                    self._refill(thread)
+
+    def _refill(self, thread):
+        numbers = self.order.claim(thread)
+        if self.anothers:
+            self.order.leave_out()
+            self.anothers = False
+        self.ahead = iter([self._next(), self._next()])
+        self.order.offer(self.ahead, numbers)
+
+    @rule(transition=st.sampled_from(Transition), fails=st.booleans())
+    def passes(self, transition, fails):
+        """What was ahead is gone, and the position is another one."""
+        with contextlib.suppress(ZeroDivisionError), self.order.passing(transition):
+            self.position += 100
+            _ = 1 // (not fails)
+        assert not list(self.order.ready)
+
+    @rule(taken=st.integers(0, 2))
+    def another_fetches(self, taken):
+        """Nothing is ahead then, and what it fetched may be behind what this thread takes next."""
+        list(self.ahead)
+        self.position += taken
+        self.anothers = True
+
+    @invariant()
+    def messages_between_two_are_where_their_numbers_say(self):
+        """If two are as far apart as their numbers, then so is each between them."""
+        trusted = self.order.trusted()
+        inside = sorted(pair for pair in self.taken if pair[0] in trusted)
+        for first, between, last in combinations(inside[-8:], 3):
+            if last[0] - first[0] == last[1] - first[1]:
+                assert between[0] - first[0] == between[1] - first[1]
+
+    @invariant()
+    def numbers_go_up(self):
+        numbers = [number for number, _ in self.taken]
+        assert numbers == sorted(set(numbers))
+
+
+TestReceiving = Receiving.TestCase
+TestReceiving.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
