@@ -81,7 +81,7 @@ class Request(Generic[T]):
         }
 
     def content(self) -> bytes | None:
-        """Write the body, or None if there is none."""
+        """Write the body; None for a request without one."""
         return None if self.body is None else json.dumps(self.body).encode()
 
 

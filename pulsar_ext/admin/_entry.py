@@ -26,7 +26,7 @@ _PREFIX = "x-pulsar-"
 class EntryMetadata:
     """What the broker knows of one entry: a message, a batch of messages, or one chunk of a message.
 
-    A number is None where the entry does not carry it; `num_messages_in_batch` is None for an entry that is no batch.
+    A number that the entry does not carry is None; `num_messages_in_batch` is None for an entry that is not a batch.
     Of a batch, `sequence_id` is its first message's, and `partition_key` and `properties` are those of the batch.
 
     `index` is the index of the entry's *last* message; it and `broker_timestamp` exist only where the broker has the

@@ -38,7 +38,7 @@ logger = logging.getLogger("pulsar_ext.admin")
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = {307, 308}
-# Of these it is known that no byte of the request has left.
+# After these errors it is certain that no byte of the request was sent.
 _NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,

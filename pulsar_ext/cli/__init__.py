@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit: 0 for success, 1 for an error told in one line, 130 after Ctrl-C."""
+    """Run the command line and exit: 0 for success, 1 for an error, printed in one line, 130 after Ctrl-C."""
     try:
         import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
         import rich  # noqa: F401, PLC0415  # likewise

@@ -53,7 +53,7 @@ def run(
 
     Args:
         scenarios: which ones; all by default.
-        url: a broker that is there, instead of one started for the run.
+        url: a broker that already runs, instead of one started for the run.
         admin_url: its admin REST API; by default the same host's usual port.
         token: a superuser's token for that broker, best given by the environment.
         backend: what the broker runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.

@@ -1,4 +1,4 @@
-"""A program that acknowledged everything is killed, and gets those messages again: nothing tells what had arrived."""
+"""A program that acknowledged all is killed and gets messages again: it cannot know which acknowledgements arrived."""
 
 from __future__ import annotations
 

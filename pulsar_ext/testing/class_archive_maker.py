@@ -17,7 +17,7 @@ def make_archive() -> Path | None:
     """Return the archive for the Java that would be used, made now if it is missing; None if this Java cannot make one.
 
     Raises:
-        BrokerStartError: there is no Java, or the broker that it is made with did not start.
+        BrokerStartError: no Java is found, or the broker that it is made with did not start.
     """
     path = archive_path(find_java())
     if path.is_file():
