@@ -122,7 +122,7 @@ class _Operations:
     health = Operation(_namespaces.health)
 
     _transport_class: type[SyncTransport | AsyncTransport]
-    session: Session
+    _session: Session
 
     def __init__(
         self,
@@ -150,14 +150,17 @@ class _Operations:
         self._http = HttpSession(
             self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
         )
-        self.session = self._http
+        self.use(self._http)
         self._url = parsed
 
     def within(self, seconds: float) -> Self:
         """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
-        hasty = copy.copy(self)
-        hasty.session = self._http.with_limits(Limits(seconds, seconds, 1))
-        return hasty
+        return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
+
+    def use(self, sender: Session) -> Self:
+        """Send every request by this from now on."""
+        self._session = sender
+        return self
 
     @property
     def url(self) -> str:
