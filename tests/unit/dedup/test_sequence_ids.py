@@ -258,7 +258,7 @@ def test_what_is_no_id_is_rejected(bad):
 
 
 def test_an_id_twice_in_the_open_batch_is_rejected():
-    """Nobody knows yet whether the first one will be persisted, and the broker would drop the second."""
+    """It is not known yet whether the first one will be persisted, and the broker would drop the second."""
     sequence = Sequence(-1)
     sequence.admit(5)
     with pytest.raises(SequenceIdRejected, match="batch that is open"):

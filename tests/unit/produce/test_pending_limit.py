@@ -1,4 +1,4 @@
-"""The window of pending chunked messages."""
+"""The limit of pending chunked messages."""
 
 from __future__ import annotations
 
