@@ -74,7 +74,6 @@ class Client(ClientDoor):
     __slots__ = (
         "_closed",
         "_closing",
-        "_producers",
         "context",
     )
 
@@ -92,7 +91,6 @@ class Client(ClientDoor):
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -125,9 +123,7 @@ class Client(ClientDoor):
         """
         refuse_in_callback(self, "create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        producer = make_producer(self, named, self.context.admin_api, deduplication=deduplication)
-        self._producers.add(producer)
-        return producer
+        return make_producer(self, self.context, named, deduplication=deduplication)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -415,9 +411,9 @@ class Client(ClientDoor):
                 return
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                for producer in list(self._producers):
+                for sender in list(self.context.senders):
                     with contextlib.suppress(pulsar.PulsarException):
-                        producer.finish(deadline)
+                        sender.finish(deadline)
                 self.context.scheduler.close()
                 self._fetch_no_more()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
@@ -431,8 +427,8 @@ class Client(ClientDoor):
         self._closed = True
         self._fetch_no_more()
         self.inner.shutdown()
-        for producer in list(self._producers):
-            producer.forget()
+        for sender in list(self.context.senders):
+            sender.forget()
         self._let_go()
 
     def after_fork(self, refusal: Any) -> None:

@@ -26,12 +26,15 @@ open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 def close_at_exit() -> None:
     """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
     for client in list(open_clients):
-        used = [*client._producers, *client._received_by()]  # noqa: SLF001  # this module's own class
+        senders = list(client.context.senders)
+        used = client._received_by()  # noqa: SLF001  # this module's own class
         if not client._closed:  # noqa: SLF001
             with contextlib.suppress(Exception):
                 client.close()
         for one in used:
             one._bar()  # noqa: SLF001
+        for sender in senders:
+            sender.bar()
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         time.sleep(_LEAVING_SECONDS)
