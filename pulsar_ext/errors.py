@@ -20,7 +20,6 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── DeduplicationDisabled                          the broker does not deduplicate the topic
         ├── ProducerForgotten                              the broker no longer knows the ids of a producer name
         ├── ProducerBroken                                 it is not known what became of a message that was sent
-        ├── ProducerWindowFull         (retriable)         the window of pending messages is full
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
         ├── SkipUnconfirmed                                a skip was asked for, and the cursor does not show it
@@ -69,7 +68,6 @@ __all__ = [
     "NotOpen",
     "ProducerBroken",
     "ProducerForgotten",
-    "ProducerWindowFull",
     "PulsarExtError",
     "SequenceIdRejected",
     "SkipInsideMessage",
@@ -177,12 +175,6 @@ class NotOpen(PulsarExtError):
 
 class ForkedClientError(PulsarExtError):
     """The object was inherited across a fork, where the official client's threads do not exist."""
-
-
-class ProducerWindowFull(PulsarExtError):
-    """As many messages are pending as `max_pending_messages` allows."""
-
-    retriable = True
 
 
 class SkipInsideMessage(PulsarExtError):

@@ -116,12 +116,8 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
         Behind a message with a sequence id, one without any gets the next number: the C++ client's own would be lower,
         and a broker that deduplicates would drop it.
         """
-        if sequence_id is not None:
-            if type(sequence_id) is int and sequence_id > self._highest:
-                self._highest = sequence_id
-                self._following = itertools.count(sequence_id + 1)
-        elif self._following is not None:
-            sequence_id = next(self._following)
+        if sequence_id is not None or self._following is not None:
+            sequence_id = self._numbered(sequence_id)
         if (
             properties is None
             and ordering_key is None
@@ -155,6 +151,15 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
             deliver_at,
             deliver_after,
         )
+
+    def _numbered(self, sequence_id: int | None) -> int | None:
+        """Give a message's sequence id: its own, or the one behind the highest that was given."""
+        if sequence_id is None:
+            return None if self._following is None else next(self._following)
+        if type(sequence_id) is int and sequence_id > self._highest:
+            self._highest = sequence_id
+            self._following = itertools.count(sequence_id + 1)
+        return sequence_id
 
 
 class ProducerDoor(pulsar.Producer):  # type: ignore[misc]  # the official client ships no types

@@ -119,18 +119,18 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
 
-def kept_weakly(hear: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Make a listener for the C++ client that does nothing once `hear` is gone.
+def kept_weakly(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Make a listener for the C++ client that does nothing once `listener` is gone.
 
     Python's garbage collector does not see what the C++ client keeps. What it kept for good would be whatever a
     listener refers to: the client, whose consumer keeps the listener.
     """
-    kept = weakref.ref(hear)
+    kept = weakref.ref(listener)
 
     def listen(official: Any, message: Any) -> None:
         keep_thread_state()
-        if (hear := kept()) is not None:
-            hear(official, message)
+        if (listener := kept()) is not None:
+            listener(official, message)
 
     return listen
 

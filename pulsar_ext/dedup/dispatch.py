@@ -46,8 +46,6 @@ class DedupDispatcher(BatchDispatcher):
         timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
     """
 
-    __slots__ = ("_flying", "_possible_duplicates", "_timed_out", "sequence", "timeout")
-
     def __init__(
         self,
         handle: ProducerHandle,
@@ -83,10 +81,10 @@ class DedupDispatcher(BatchDispatcher):
 
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer, unless it would follow what may be missing."""
-        if self.sequence.broken is not None and batch.feed is None:
+        if self.sequence.broken is not None and batch.unsent is None:
             batch_scheduler.run(partial(self.failed, batch, _CLOSED))
             return
-        if batch.feed is None:
+        if batch.unsent is None:
             self._flying.append(batch)
             if self.timeout:
                 batch_scheduler.watch(self, self.timeout)
@@ -142,7 +140,7 @@ class DedupDispatcher(BatchDispatcher):
             f"the broker has not answered within {self.timeout:g} s (send_timeout_millis), so that it is not known "
             "whether what was sent is persisted"
         )
-        # Nothing that waits for a connection may be sent once its sender has heard Timeout.
+        # Nothing that waits for a connection may be sent any more once Timeout is reported.
         threading.Thread(target=self._abort, name="pulsar_ext-timeout", daemon=True).start()
         return left
 

@@ -5,7 +5,7 @@ The decisions are `sequence_ids.py`'s. This shell sends what is new, and answers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import ProducerBroken
 from pulsar_ext.produce.batching import BatchingSender
@@ -37,6 +37,8 @@ class DedupSender(BatchingSender):
 
     dispatch: DedupDispatcher
     many_at_once = frozenset({"sequence_id"})
+    waits = True  # a message that is refused for lack of room could not be sent behind later ones any more
+    check = staticmethod(check_sequence_id)
 
     def __init__(self, dispatch: DedupDispatcher, *, mixed_keys: MixedKeyCheck | None) -> None:
         super().__init__(dispatch, dispatch.sequence, mixed_keys=mixed_keys)
@@ -50,17 +52,6 @@ class DedupSender(BatchingSender):
         """Give the highest sequence id that a message of this producer has, persisted or on its way."""
         return self.sequence.highest
 
-    def post(
-        self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
-    ) -> None:
-        """Put a message into its batch, if it is new; the arguments are those of `BatchingSender.post`."""
-        del patient  # a message that is refused for lack of room could not be sent behind later ones any more
-        super().post(content, callback, options, patient=True)
-
-    def check(self, sequence_id: Any) -> None:
-        """Refuse what is not a sequence id."""
-        check_sequence_id(sequence_id)
-
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
         """Decide about the next message: None if the topic holds it already, or may; the lock is held.
 
@@ -68,7 +59,8 @@ class DedupSender(BatchingSender):
             ProducerBroken: nothing may be sent any more.
             SequenceIdRejected: the id cannot be sent now.
         """
-        self.check_whole()
+        if self.sequence.broken is not None:
+            self.check_whole()
         sequence_id, standing = self.sequence.admit(given)
         if standing is Standing.NEW:
             return sequence_id

@@ -58,19 +58,19 @@ class Batch:
 
     __slots__ = (
         "began",
-        "bulk",
         "callbacks",
         "carried",
         "contents",
         "count",
-        "feed",
         "fields",
         "flight",
         "ids",
         "items",
         "keys",
         "message",
+        "outcome",
         "refused",
+        "unsent",
     )
 
     def __init__(self, message: Any = None, items: Sequence[Item] = ()) -> None:
@@ -87,18 +87,19 @@ class Batch:
         self.carried: int | None = None
         """The sequence id that its entry carries, if not the highest one."""
         self.flight: InFlight | None = None
-        self.bulk: BulkOutcome | None = None
-        self.feed: Iterator[Any] | None = None
-        """Gives the C++ message once."""
+        self.outcome: BulkOutcome | None = None
+        """Counts what became of its messages, if they have no callbacks."""
+        self.unsent: Iterator[Any] | None = None
+        """The C++ message, until it is handed over; None before it is made."""
         self.refused = False
         """Whether it was too big for the broker."""
         self.began = 0.0
 
     @classmethod
-    def of(cls, contents: Sequence[bytes], ids: Sequence[int], bulk: BulkOutcome) -> Self:
+    def of(cls, contents: Sequence[bytes], ids: Sequence[int], outcome: BulkOutcome) -> Self:
         """Give a whole batch of messages without callbacks or options."""
         batch = cls()
-        batch.contents, batch.ids, batch.bulk, batch.count = contents, ids, bulk, len(contents)
+        batch.contents, batch.ids, batch.outcome, batch.count = contents, ids, outcome, len(contents)
         return batch
 
     def close(self) -> None:
@@ -117,9 +118,9 @@ class Batch:
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
         middle = self.count // 2
-        if self.bulk is not None:
+        if self.outcome is not None:
             return [
-                Batch.of(self.contents[part], self.ids[part], self.bulk)
+                Batch.of(self.contents[part], self.ids[part], self.outcome)
                 for part in (slice(None, middle), slice(middle, None))
             ]
         return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
@@ -220,7 +221,7 @@ class RowBatch(Batch):
         ids: Sequence[int],
         fields: Sequence[bytes],
         keys: Sequence[bytes],
-        bulk: BulkOutcome,
+        outcome: BulkOutcome,
     ) -> Self:
         """Make a batch.
 
@@ -229,18 +230,18 @@ class RowBatch(Batch):
             ids: their sequence ids.
             fields: what each message has besides, as `option_fields` writes it.
             keys: each message's keys, as `key_fields` writes them.
-            bulk: counts the outcome.
+            outcome: counts what became of them.
         """
-        batch = cls.of(contents, ids, bulk)
+        batch = cls.of(contents, ids, outcome)
         batch.fields, batch.row_keys, batch.keys = fields, keys, keys[0]
         return batch
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
-        assert self.bulk is not None  # noqa: S101  # as it was made
+        assert self.outcome is not None  # noqa: S101  # as it was made
         assert self.fields is not None  # noqa: S101  # likewise
         middle = self.count // 2
         return [
-            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.bulk)
+            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.outcome)
             for part in (slice(None, middle), slice(middle, None))
         ]

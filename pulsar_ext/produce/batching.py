@@ -45,6 +45,8 @@ class BatchingSender(HandleSender):
 
     many_at_once = frozenset[str]()
     """Which columns of `send_many` go with whole batches at once."""
+    waits = False
+    """Whether a send waits for room in any case, and not only where the producer blocks."""
 
     def __init__(
         self, dispatch: BatchDispatcher, numbers: SequenceNumbers, *, mixed_keys: MixedKeyCheck | None
@@ -168,7 +170,7 @@ class BatchingSender(HandleSender):
             self.handle.build(content)  # raises what the official client raises
         dispatch, message = self.dispatch, None
         with dispatch.lock:
-            if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient)):
+            if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient or self.waits)):
                 return
             if alone:
                 number = self.numbers.upcoming if given is None else given
@@ -181,7 +183,8 @@ class BatchingSender(HandleSender):
             else:
                 dispatch.push_alone(message, callback, (admitted,))
 
-    def check(self, sequence_id: Any) -> None:
+    @staticmethod
+    def check(sequence_id: object) -> None:
         """Refuse a sequence id of the application's that cannot be one, before anything is done."""
 
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:

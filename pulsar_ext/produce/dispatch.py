@@ -1,10 +1,9 @@
 """Pushing batches to the C++ producer, in order, and delivering what became of them.
 
-A batch is one entry, persisted whole or not at all. The official client crosses the interpreter lock for each message
-and again for its callback, which is nearly all that a send costs. Here messages wait in Python until their batch is
-full, its delay is over, or something flushes; the batch's payload is written in Python, and is handed to a C++ producer
-without batching as one message that says how many it holds. No message is handed over alone, and nothing else can cut
-the batch. A batch carries the highest sequence id of its messages, and each message keeps its own.
+The official client crosses the interpreter lock for each message and again for its callback, which is nearly all that
+a send costs. Here messages wait in Python until their batch is full, its delay is over, or something flushes; its
+payload is written in Python, and handed to a C++ producer without batching as one message that says how many it holds.
+A batch carries the highest sequence id of its messages, and each message keeps its own.
 """
 
 from __future__ import annotations
@@ -62,20 +61,6 @@ class BatchDispatcher:
         context: of its client.
         config: how batches are made.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_groups",
-        "_opened",
-        "_pushing",
-        "closed",
-        "config",
-        "context",
-        "group",
-        "handle",
-        "lock",
-        "pending",
-    )
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
         self.handle = handle
@@ -165,10 +150,8 @@ class BatchDispatcher:
     def tick(self, now: float) -> float | None:
         """Push the open batches if their delay is over; the scheduler's call."""
         with self.lock:
-            if not self.group.count:
-                return None
             left: float = self._opened + self.config.delay - now
-            if left > 0:
+            if self.group.count and left > 0:
                 return left
             self.push_open()
             return None
@@ -214,7 +197,7 @@ class BatchDispatcher:
                     try:
                         self.push_batch(group.sealed[0])
                     except BaseException as error:
-                        if operator.length_hint(group.sealed[0].feed or (None,)):
+                        if operator.length_hint(group.sealed[0].unsent or (None,)):
                             raise  # it is still to be pushed
                         interrupted = error  # a signal's handler raised behind it
                     if group.sealed[0].refused:
@@ -233,13 +216,13 @@ class BatchDispatcher:
 
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer."""
-        if batch.feed is None:
+        if batch.unsent is None:
             message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
             batch.began = time.monotonic()
             _unsettled[self] = None
-            batch.feed = iter((message,))
+            batch.unsent = iter((message,))
         # In C from end to end: either the batch is handed over and the feed is empty, or neither.
-        deque(map(self.handle.inner.send_async, batch.feed, (partial(self.on_outcome, batch),)), 0)
+        deque(map(self.handle.inner.send_async, batch.unsent, (partial(self.on_outcome, batch),)), 0)
 
     def part(self, group: BatchGroup) -> None:
         """Part the first of a group's batches, which is larger than the broker allows, and was not sent at all."""
@@ -290,9 +273,9 @@ class BatchDispatcher:
         """
         pending, count = self.pending, batch.count
         pending.release(count)
-        if batch.bulk is not None:
+        if batch.outcome is not None:
             last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
-            batch.bulk.many(result, count, last)
+            batch.outcome.many(result, count, last)
         else:
             self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
         pending.fail(result)
@@ -340,7 +323,7 @@ class BatchDispatcher:
             try:
                 self.handle.inner.close()
             finally:
-                pending.wait_for(lambda: pending.completed >= sent, 1.0)  # the rest fails, and its senders hear so
+                pending.wait_for(lambda: pending.completed >= sent, 1.0)  # the rest fails, and is reported
                 _unsettled.pop(self, None)
 
     def forget(self) -> None:
