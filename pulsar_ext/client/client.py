@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -37,6 +36,7 @@ from .shutdown import close_at_exit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pulsar_ext._runtime.context import Ending
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
@@ -66,7 +66,6 @@ class Client(ClientDoor):
     __slots__ = (
         "_closed",
         "_closing",
-        "_producers",
         "context",
     )
 
@@ -84,7 +83,6 @@ class Client(ClientDoor):
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -116,9 +114,7 @@ class Client(ClientDoor):
         """
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        producer = make_producer(self, named, self.context.admin_api, deduplication=deduplication)
-        self._producers.add(producer)
-        return producer
+        return make_producer(self, self.context, named, deduplication=deduplication)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -339,9 +335,9 @@ class Client(ClientDoor):
                 return
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                for producer in list(self._producers):
+                for sender in list(self.context.senders):
                     with contextlib.suppress(pulsar.PulsarException):
-                        producer.finish(deadline)
+                        sender.finish(deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
@@ -355,8 +351,8 @@ class Client(ClientDoor):
         self._closed = True
         self._stop_fetching()
         self.inner.shutdown()
-        for producer in list(self._producers):
-            producer.forget()
+        for sender in list(self.context.senders):
+            sender.forget()
         self._release()
 
     def after_fork(self, refusal: Any) -> None:
@@ -383,9 +379,9 @@ class Client(ClientDoor):
         """Whether `close()` or `shutdown()` was called."""
         return self._closed
 
-    def handles(self) -> list[Producer | Consumer | Reader]:
-        """Give the producers, consumers and readers that are open."""
-        return [*self._producers, *self._received_by()]
+    def handles(self) -> list[Ending | Consumer | Reader]:
+        """Give the senders of producers, the consumers and the readers that are open."""
+        return [*self.context.senders, *self._received_by()]
 
     def _received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
