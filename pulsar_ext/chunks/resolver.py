@@ -21,7 +21,8 @@ from pulsar_ext.errors import (
     MessageIdNotFound,
     TopicRequired,
 )
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
