@@ -4,7 +4,7 @@ A chunked message is many entries on the topic. Its id names the last of them, a
 the message; `ChunkMessageId` carries the first chunk as well. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
 `ChunkMessageIdImpl` (PIP-107).
 
-How much an id knows depends on where it came from, which `MessageId.origin` tells: an id handed out by a producer or a
+How much an id knows depends on where it came from, which `MessageId.origin` says: an id handed out by a producer or a
 consumer, and the bytes of such an id, say whether their message is chunked. Bare numbers and text do not;
 `Client.resolve_message_id` finds that out.
 """
@@ -104,7 +104,7 @@ class MessageId(JavaOrder, MessageIdDoor):
         """Read an id from text: `to_text()`, Java's `toString()`, the official `str()`, or a position `ledger:entry`.
 
         Raises:
-            InvalidMessageId: if the text is none of these.
+            InvalidMessageId: if the text is anything else.
         """
         ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in read_text(text)]
         return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
@@ -259,7 +259,7 @@ class ChunkMessageId(MessageId):
 def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
     """Wrap a C++ id that a producer, a consumer or a reader gave.
 
-    Only its serialized form tells whether it is chunked, so that is made at once and kept.
+    Only its serialized form says whether it is chunked, so that is made at once and kept.
 
     Args:
         inner: the C++ id.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from .hash_ranges import KeyHashRanges
 
-__all__ = ["batch_slots", "look_at_batches"]
+__all__ = ["batch_slots", "probe_batches"]
 
 _LOOKED_AT = 64
 
 
 def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | None:
-    """Compute the slot of each message of a batch; None if this is no batch of that size, as an encrypted one."""
+    """Compute the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
     slots = []
     for message in batch_metadata(payload, size) or ():
         key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
@@ -50,7 +50,7 @@ def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | No
     return slots or None
 
 
-def look_at_batches(
+def probe_batches(
     admin: PulsarAdmin, topic: str, subscription: str, parts: Sequence[KeyHashRanges]
 ) -> tuple[bool, str]:
     """Find out whether each batch belongs to one part of the slots.
@@ -71,7 +71,7 @@ def look_at_batches(
         entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
         aborted = any(one.aborted for one in backlogs)
         if not entries:
-            return False, "there is nothing to read yet, so nothing tells how producers make their batches"
+            return False, "there is nothing to read yet, so nothing shows how producers make their batches"
         if entries == messages and not aborted:
             return True, f"none of the {entries:,} entries is a batch of several messages"
         looked = 0
@@ -82,7 +82,7 @@ def look_at_batches(
                     return False, why
                 looked += 1
     except AdminError as error:
-        return False, f"the admin API could not tell how the batches are made: {error}"
+        return False, f"the admin API could not show how the batches are made: {error}"
     return True, (
         f"each of {looked} entries looked at, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
         "a batch that does not would raise MisroutedMessage"

@@ -134,7 +134,7 @@ def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, w
 
 
 def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
-    """Whether the subscription exists already; taken to exist if nobody can tell."""
+    """Whether the subscription exists already; taken to exist if the admin API cannot say."""
     try:
         return subscription in admin.subscriptions(topic)
     except AdminNotFound:
