@@ -18,8 +18,7 @@ from .hash_ranges import KeyHashRange, KeyHashRanges
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.admin._models import SubscriptionStats
+    from pulsar_ext.admin import PulsarAdmin, SubscriptionStats
 
 __all__ = ["KeyCover", "UncoveredSlotsWarning", "demand_cover", "had_subscription", "key_cover"]
 
