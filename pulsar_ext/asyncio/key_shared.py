@@ -53,7 +53,7 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         """
         quiet = copy(self)
         listener = quiet.take("message_listener")  # which would be called on a thread of the C++ client
-        self.refuse_without_receiver(listens=listener is not None)
+        self.refuse_raising_to_listener(listens=listener is not None)
         consumer: Consumer = await self._opened(partial(BlockingConsumerBuilder.subscribe, quiet), Consumer)
         if listener is not None:
             consumer._listen(listener)  # noqa: SLF001

@@ -106,7 +106,7 @@ class ClientTools:
             The id of the other message, None past the end of the topic.
 
         Raises:
-            InvalidUse: the count is none, or the id is `MessageId.latest`.
+            InvalidUse: the count is not valid, or the id is `MessageId.latest`.
             InvalidMessageId: the id names a batch and not which message of it.
             MessageIdNotFound: the topic does not hold the message.
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
@@ -136,10 +136,10 @@ class ClientTools:
             progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
 
         Raises:
-            InvalidUse: the count or the unit is none.
+            InvalidUse: the count or the unit is not valid.
             SkipInsideMessage: that would be inside a message; it says which two counts are possible.
             CursorMoved: somebody acknowledged between the plan and its execution.
-            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
             AdminNotFound: no such topic or subscription.
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.

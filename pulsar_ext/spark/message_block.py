@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-from pulsar_ext._wire.message_id_data import decode
-from pulsar_ext.ids.message_id import is_chunked
+from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot, key_slots
@@ -207,7 +206,7 @@ class Block:
         # The tag's byte may be part of a number as well, so those few are looked at.
         for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
             data = self.id_bytes[index]
-            if is_chunked(data):
+            if has_first_chunk(data):
                 first = decode(data).first_chunk
                 if first is not None:
                     found[index] = Position(first.ledger_id, first.entry_id)

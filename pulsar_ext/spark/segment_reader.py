@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
-from pulsar_ext.ids.message_id import MessageId, Origin
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.key_shared.key_encoding import KeyForms
