@@ -26,7 +26,6 @@ __all__ = [
     "guard_listener",
     "guard_router",
     "kept_weakly",
-    "refuse_in_callback",
 ]
 
 SendCallback = Callable[[Any, MessageId], object]
@@ -95,12 +94,6 @@ class CallbackGuard:
                 f"{what} inside a send callback would wait for the thread that runs the callback. Use send_async, or "
                 "hand the work to a thread of your own."
             )
-
-
-def refuse_in_callback(client: Any, what: str) -> None:
-    """Refuse as `client.context.callbacks.refuse(what)` does, if there is a client."""
-    if client is not None:
-        client.context.callbacks.refuse(what)
 
 
 def call_back(callback: SendCallback, result: Any, message_id: MessageId) -> None:

@@ -21,7 +21,7 @@ import pulsar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AckKeeper", "ClientScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
+__all__ = ["ClientScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
 
 _RETRY_SECONDS = 1.0
 _IDLE_SECONDS = 10.0
@@ -178,9 +178,6 @@ class ClientScheduler(Scheduler):
         for one in every:
             one.close()
 
-
-AckKeeper = ClientScheduler
-"""The former name."""
 
 _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 

@@ -122,7 +122,7 @@ class Acknowledger(Part):
 
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
-        # Where the keeper's thread is at work, these can wait until it has done, unless they become many.
+        # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
         if self.lock.acquire(blocking=self.limit < AT_HAND or len(self.inbox) >= AT_HANDS):
             try:
                 if self.closed:

@@ -84,7 +84,7 @@ class Client(ClientTools, ClientDoor):
     def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
         """Create a producer; the arguments are the official ones, and one more.
 
-        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback tells
+        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback reports
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
         that counts 5 MiB as one chunk, because the official queue deadlocks there.
 
@@ -93,7 +93,7 @@ class Client(ClientTools, ClientDoor):
             *args: the official arguments.
             deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
-                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already is told
+                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
                 `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
                 the producer takes no more messages; created again, it knows what is persisted.
             **kwargs: the official arguments.
@@ -133,7 +133,7 @@ class Client(ClientTools, ClientDoor):
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: the time or the size is none; nothing was opened.
+            InvalidUse: the time or the size is not valid; nothing was opened.
         """
         self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
@@ -171,7 +171,7 @@ class Client(ClientTools, ClientDoor):
         Raises:
             IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
+            InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
         """
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)

@@ -57,7 +57,7 @@ class ClientTools:
             receiver_queue_size: of each reader.
 
         Raises:
-            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as told; nothing was opened.
+            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as their names say; nothing was opened.
         """
         return open_group(
             self.context,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext._runtime.scheduler import AckKeeper
+    from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.receive.filter import ScreenedSource
@@ -56,7 +56,7 @@ class Redelivery(Part):
 
     def __init__(
         self,
-        scheduler: AckKeeper,
+        scheduler: ClientScheduler,
         acks: Acknowledger,
         *,
         delay_ms: int,
@@ -228,7 +228,7 @@ def take_over_redelivery(
     redelivery = Redelivery(
         context.scheduler,
         acks,
-        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is no int
+        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
         timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
         resolver=context.resolver,
         splits=splits,
