@@ -100,8 +100,8 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
         ids: what `serialize()` of C++ ids gave, in the order of the acknowledgements.
 
     Yields:
-        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 if it is not a batch and -1 if the
-        id does not tell; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
+        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 without a batch and -1 if the id
+        does not say; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
         chunked message the number is -2 and the entry that of its last chunk.
 
     Raises:

@@ -122,30 +122,12 @@ class AckTracker:
         return row + len(self._whole) + changed + (self._cumulative is not None)
 
     @property
-    def base(self) -> Entry | None:
-        """The entry up to which everything is known to be acknowledged."""
-        return self._base
-
-    @property
     def wants_base(self) -> bool:
         """Whether a look at the cursor could turn single entries into a run."""
         return self._runs and bool(self._beyond)
 
     # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are listed one
     # by one only when something else comes in between.
-
-    def add(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
-        """Acknowledge an entry, or one message of a batch.
-
-        Args:
-            entry: ledger and entry.
-            index: which message of the batch, -1 for the whole entry.
-            size: how many messages the batch has.
-
-        Returns:
-            Whether anything was new.
-        """
-        return self.add_bits(entry, size, 1 << index) if index >= 0 else self.add_whole(entry)
 
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""

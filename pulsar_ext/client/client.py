@@ -84,7 +84,7 @@ class Client(ClientTools, ClientDoor):
     def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
         """Create a producer; the arguments are the official ones, and one more.
 
-        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback reports
+        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
         that counts 5 MiB as one chunk, because the official queue deadlocks there.
 
