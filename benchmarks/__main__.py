@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.cases import CASES, fill
+from benchmarks.cases import CASES
 from benchmarks.measure import Result, measure, open_sides
 from benchmarks.report import conditions, save, table
+from benchmarks.steps import fill
 from pulsar_ext.errors import BrokerStartError
 
 if TYPE_CHECKING:

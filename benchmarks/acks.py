@@ -13,9 +13,7 @@ import datetime as dt
 import json
 import os
 import platform
-import socket
 import sys
-import threading
 import time
 import uuid
 from dataclasses import asdict
@@ -23,13 +21,13 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import pulsar
 
 import pulsar_ext
-from benchmarks.cases import fill
+from benchmarks.ack_counter import AckCountingProxy
 from benchmarks.measure import Case, Result, Side, measure, open_sides
+from benchmarks.steps import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +39,6 @@ _QUEUED_FEWER: Final = 20_000
 _QUEUED_SECONDS: Final = 1.5
 _WARM: Final = 1000
 _COUNTED: Final = 20_000
-_ACK: Final = 10
-"""`BaseCommand.Type.ACK` of the wire protocol."""
 _UNBATCHED, _FEW_UNBATCHED = "-unbatched", "-few-unbatched"
 """The second has no more than a queue takes at once: one from the disk may take the broker so long that it would still
 send some during the run."""
@@ -169,52 +165,9 @@ CASES: Final = (
 )
 
 
-class _CountingProxy:
-    """Forwards to a broker and counts the acknowledgement commands on their way there."""
-
-    def __init__(self, service_url: str) -> None:
-        target = urlsplit(service_url)
-        self._target = (target.hostname or "localhost", target.port or 6650)
-        self._listener = socket.create_server(("localhost", 0))
-        self.service_url = f"pulsar://localhost:{self._listener.getsockname()[1]}"
-        self.commands = self.bytes = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Accept no more."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                broker = socket.create_connection(self._target)
-                threading.Thread(target=self._forward, args=(broker, client), daemon=True).start()
-                threading.Thread(target=self._count, args=(client, broker), daemon=True).start()
-
-    @staticmethod
-    def _forward(source: socket.socket, sink: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-
-    def _count(self, source: socket.socket, sink: socket.socket) -> None:
-        held = bytearray()
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-                held += data
-                # A frame: its size, the command's size, the command; a command begins with its type.
-                while len(held) >= 4 and len(held) >= (size := 4 + int.from_bytes(held[:4], "big")):
-                    if held[8] == 0x08 and held[9] == _ACK:
-                        self.commands += 1
-                        self.bytes += size
-                    del held[:size]
-
-
 def _count(lib: Any, url: str, admin_url: str, topic: str, **options: Any) -> tuple[float, float]:
     """Count the commands, and their bytes, that a client sends for 1,000 messages."""
-    proxy = _CountingProxy(url)
+    proxy = AckCountingProxy(url)
     admin = {} if lib is pulsar else {"admin": admin_url}
     client = lib.Client(proxy.service_url, logger=_logger(), **admin)
     side = Side(lib, client, topic, topic)

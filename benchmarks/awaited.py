@@ -19,7 +19,7 @@ import pulsar
 import pulsar.asyncio
 
 import pulsar_ext.asyncio
-from benchmarks.cases import fill
+from benchmarks.steps import fill
 from pulsar_ext.testing import PulsarProcess
 
 if TYPE_CHECKING:

@@ -3,65 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.id_cases import (
+    compare_ids,
+    create_ids,
+    deserialize,
+    message_id,
+    on_ids,
+    read_ids,
+    serialize_ids,
+    sort_ids,
+)
 from benchmarks.measure import Case, Side
+from benchmarks.steps import PAYLOAD, TIMEOUT_MILLIS, Run, for_each, received, repeat_call, subscribed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CASES", "fill"]
+__all__ = ["CASES"]
 
 _RECEIVE_GOAL: Final = 1.5
-_TIMEOUT_MILLIS: Final = 30_000
 _LONG_MILLIS: Final = 600_000
-_BATCH: Final = 500
-_PAYLOAD: Final = b"x" * 100
 _WAIT_SECONDS: Final = 120.0
 _PREFETCH_SECONDS: Final = 0.5
-
-Run = "Callable[[], object]"
-
-
-def fill(client: Any, topic: str, messages: int) -> None:
-    """Send `messages` messages of 100 bytes in batches of 500."""
-    producer = client.create_producer(
-        topic,
-        batching_enabled=True,
-        batching_max_messages=_BATCH,
-        batching_max_publish_delay_ms=1000,
-        max_pending_messages=10 * _BATCH,
-        block_if_queue_full=True,
-    )
-    for _ in repeat(None, messages):
-        producer.send_async(_PAYLOAD, None)
-    producer.flush()
-    producer.close()
-
-
-@contextlib.contextmanager
-def _subscribed(side: Side, **options: Any) -> Iterator[Any]:
-    """Give a consumer of all messages whose subscription is gone afterwards."""
-    consumer = side.client.subscribe(
-        side.topic, f"bench-{side.lib.__name__}", initial_position=side.lib.InitialPosition.Earliest, **options
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.unsubscribe()
-        consumer.close()
-
-
-@contextlib.contextmanager
-def _received(side: Side, calls: int, **options: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Give a consumer that acknowledges, and the messages that it has received since."""
-    with _subscribed(side, **options) as consumer:
-        consumer.acknowledge(consumer.receive(_TIMEOUT_MILLIS))
-        yield consumer, [consumer.receive(_TIMEOUT_MILLIS) for _ in range(calls)]
 
 
 # -- receive -----------------------------------------------------------------------------------------------------------
@@ -69,20 +37,20 @@ def _received(side: Side, calls: int, **options: Any) -> Iterator[tuple[Any, lis
 
 @contextlib.contextmanager
 def _receive(side: Side, calls: int, **options: Any) -> Iterator[Run]:
-    with _subscribed(side, **options) as consumer:
+    with subscribed(side, **options) as consumer:
         consumer.receive()
-        yield lambda: _repeat(consumer.receive, calls)
+        yield lambda: repeat_call(consumer.receive, calls)
 
 
 @contextlib.contextmanager
 def _receive_timeout(side: Side, calls: int, **options: Any) -> Iterator[Run]:
-    with _subscribed(side, **options) as consumer:
+    with subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
             receive = consumer.receive
             for _ in repeat(None, calls):
-                receive(_TIMEOUT_MILLIS)
+                receive(TIMEOUT_MILLIS)
 
         yield run
 
@@ -91,7 +59,7 @@ def _receive_timeout(side: Side, calls: int, **options: Any) -> Iterator[Run]:
 def _read_next(side: Side, calls: int, **options: Any) -> Iterator[Run]:
     reader = side.client.create_reader(side.topic, side.lib.MessageId.earliest, **options)
     reader.read_next()
-    yield lambda: _repeat(reader.read_next, calls)
+    yield lambda: repeat_call(reader.read_next, calls)
     reader.close()
 
 
@@ -111,7 +79,7 @@ def _prefetched(
 
 @contextlib.contextmanager
 def _receive_id(side: Side, calls: int, **options: Any) -> Iterator[Run]:
-    with _subscribed(side, **options) as consumer:
+    with subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
@@ -124,7 +92,7 @@ def _receive_id(side: Side, calls: int, **options: Any) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _receive_and_acknowledge(side: Side, calls: int, **options: Any) -> Iterator[Run]:
-    with _subscribed(side, **options) as consumer:
+    with subscribed(side, **options) as consumer:
         consumer.receive()
 
         def run() -> None:
@@ -141,7 +109,7 @@ def _receive_and_acknowledge(side: Side, calls: int, **options: Any) -> Iterator
 @contextlib.contextmanager
 def _batch_receive(side: Side, calls: int, **options: Any) -> Iterator[Run]:
     policy = side.lib.ConsumerBatchReceivePolicy(1000, 10_000_000, 100)
-    with _subscribed(side, batch_receive_policy=policy, **options) as consumer:
+    with subscribed(side, batch_receive_policy=policy, **options) as consumer:
 
         def run() -> None:
             left = calls
@@ -169,7 +137,7 @@ def _listen(side: Side, calls: int) -> Iterator[Run]:
         if not done.wait(_WAIT_SECONDS):
             raise TimeoutError("the listener has not heard all messages")
 
-    with _subscribed(side, message_listener=listener):
+    with subscribed(side, message_listener=listener):
         yield run
 
 
@@ -178,29 +146,29 @@ def _listen(side: Side, calls: int) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _acknowledge(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (consumer, messages):
-        yield lambda: _for_each(consumer.acknowledge, messages)
+    with received(side, calls) as (consumer, messages):
+        yield lambda: for_each(consumer.acknowledge, messages)
 
 
 @contextlib.contextmanager
 def _acknowledge_id(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (consumer, messages):
+    with received(side, calls) as (consumer, messages):
         ids = [message.message_id() for message in messages]
-        yield lambda: _for_each(consumer.acknowledge, ids)
+        yield lambda: for_each(consumer.acknowledge, ids)
 
 
 @contextlib.contextmanager
 def _acknowledge_cumulative(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (consumer, messages):
-        yield lambda: _for_each(consumer.acknowledge_cumulative, messages)
+    with received(side, calls) as (consumer, messages):
+        yield lambda: for_each(consumer.acknowledge_cumulative, messages)
 
 
 @contextlib.contextmanager
 def _negative_acknowledge(side: Side, calls: int) -> Iterator[Run]:
     # Far beyond the end of the run, so that nothing is redelivered in it.
     options = {"consumer_type": side.lib.ConsumerType.Shared, "negative_ack_redelivery_delay_ms": _LONG_MILLIS}
-    with _received(side, calls, **options) as (consumer, messages):
-        yield lambda: _for_each(consumer.negative_acknowledge, messages)
+    with received(side, calls, **options) as (consumer, messages):
+        yield lambda: for_each(consumer.negative_acknowledge, messages)
 
 
 # -- send --------------------------------------------------------------------------------------------------------------
@@ -209,11 +177,11 @@ def _negative_acknowledge(side: Side, calls: int) -> Iterator[Run]:
 @contextlib.contextmanager
 def _send(side: Side, calls: int) -> Iterator[Run]:
     producer = side.client.create_producer(side.scratch)
-    producer.send(_PAYLOAD)
+    producer.send(PAYLOAD)
 
     def run() -> None:
         for _ in repeat(None, calls):
-            producer.send(_PAYLOAD)
+            producer.send(PAYLOAD)
 
     yield run
     producer.close()
@@ -222,7 +190,7 @@ def _send(side: Side, calls: int) -> Iterator[Run]:
 @contextlib.contextmanager
 def _send_async(side: Side, calls: int, **options: Any) -> Iterator[Run]:
     producer = side.client.create_producer(side.scratch, block_if_queue_full=True, **options)
-    producer.send(_PAYLOAD)
+    producer.send(PAYLOAD)
     done = threading.Event()
     left = [calls]
 
@@ -233,7 +201,7 @@ def _send_async(side: Side, calls: int, **options: Any) -> Iterator[Run]:
 
     def run() -> None:
         for _ in repeat(None, calls):
-            producer.send_async(_PAYLOAD, callback)
+            producer.send_async(PAYLOAD, callback)
         producer.flush()
         if not done.wait(_WAIT_SECONDS):
             raise TimeoutError("not all callbacks were called")
@@ -251,7 +219,7 @@ def _send_async_batched(side: Side, calls: int) -> contextlib.AbstractContextMan
 
 @contextlib.contextmanager
 def _read_message(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (_, messages):
+    with received(side, calls) as (_, messages):
 
         def run() -> None:
             for message in messages:
@@ -260,80 +228,6 @@ def _read_message(side: Side, calls: int) -> Iterator[Run]:
                 message.publish_timestamp()
 
         yield run
-
-
-# -- message ids -------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _message_id(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (_, messages):
-
-        def run() -> None:
-            for message in messages:
-                message.message_id()
-
-        yield run
-
-
-@contextlib.contextmanager
-def _ids(side: Side, calls: int, use: Callable[[Any, list[Any]], object]) -> Iterator[Run]:
-    with _received(side, calls) as (_, messages):
-        ids = [message.message_id() for message in messages]
-        yield lambda: use(side.lib, ids)
-
-
-def _create_ids(lib: Any, ids: list[Any]) -> None:
-    create = lib.MessageId
-    for number, _ in enumerate(ids):
-        create(-1, 5, number, 0)
-
-
-def _compare_ids(_: Any, ids: list[Any]) -> None:
-    first = ids[0]
-    for one in ids:
-        one < first  # noqa: B015  # the comparison is what is measured
-        one == first  # noqa: B015
-
-
-def _sort_ids(_: Any, ids: list[Any]) -> None:
-    random.Random(len(ids)).shuffle(ids)
-    ids.sort()
-
-
-def _serialize_ids(_: Any, ids: list[Any]) -> None:
-    for one in ids:
-        one.serialize()
-
-
-def _read_ids(_: Any, ids: list[Any]) -> None:
-    for one in ids:
-        one.ledger_id()
-        one.entry_id()
-
-
-@contextlib.contextmanager
-def _deserialize(side: Side, calls: int) -> Iterator[Run]:
-    with _received(side, calls) as (_, messages):
-        texts = [message.message_id().serialize() for message in messages]
-        yield lambda: _for_each(side.lib.MessageId.deserialize, texts)
-
-
-def _on_ids(use: Callable[[Any, list[Any]], object]) -> Callable[..., contextlib.AbstractContextManager[Run]]:
-    return lambda side, calls: _ids(side, calls, use)
-
-
-# -- loops -------------------------------------------------------------------------------------------------------------
-
-
-def _repeat(call: Callable[[], object], calls: int) -> None:
-    for _ in repeat(None, calls):
-        call()
-
-
-def _for_each(call: Callable[[Any], object], values: list[Any]) -> None:
-    for value in values:
-        call(value)
 
 
 _MANY, _SOME, _FEW = 40_000, 20_000, 400
@@ -366,12 +260,12 @@ CASES: Final = (
     Case("send_async(callback)", _SOME // 4, _send_async, threads=True),
     Case("send_async(callback), batched", _SOME, _send_async_batched, threads=True),
     Case("data(), partition_key(), publish_timestamp()", _SOME, _read_message),
-    Case("message_id()", _SOME, _message_id, _NONE),
-    Case("MessageId(…)", _SOME, _on_ids(_create_ids), _NONE),
-    Case("id < id, id == id", _SOME, _on_ids(_compare_ids), _NONE),
-    Case("sort shuffled ids", _SOME, _on_ids(_sort_ids), _NONE),
-    Case("id.ledger_id(), id.entry_id()", _SOME, _on_ids(_read_ids), _NONE),
-    Case("id.serialize()", _SOME, _on_ids(_serialize_ids), _NONE),
-    Case("MessageId.deserialize()", _SOME, _deserialize, _NONE),
+    Case("message_id()", _SOME, message_id, _NONE),
+    Case("MessageId(…)", _SOME, on_ids(create_ids), _NONE),
+    Case("id < id, id == id", _SOME, on_ids(compare_ids), _NONE),
+    Case("sort shuffled ids", _SOME, on_ids(sort_ids), _NONE),
+    Case("id.ledger_id(), id.entry_id()", _SOME, on_ids(read_ids), _NONE),
+    Case("id.serialize()", _SOME, on_ids(serialize_ids), _NONE),
+    Case("MessageId.deserialize()", _SOME, deserialize, _NONE),
 )
 """In the order of the table. `hash(id)` is not among them: an official id has none."""

@@ -4,12 +4,13 @@ Every public name of `pulsar`, its sub-modules included, resolves here. Those be
 the official client's, unchanged.
 """
 
+__version__ = "0.1.0"
+
 from typing import Any as _Any
 
 import pulsar as _pulsar_official
 
 from ._native import exports as _exports
-from ._version import __version__
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
 from .client.admin_access import AuthenticationToken

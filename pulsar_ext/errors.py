@@ -12,15 +12,14 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── MessageIdUnresolved        (retriable)         it could not be found out what the id stands for
         ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
-        │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that cannot be
-        │   └── SequenceIdRejected                         a sequence id that goes back, is none, or is mixed with none
+        │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that is invalid
+        │   └── SequenceIdRejected                         an invalid one, one that goes back, or given to some only
         ├── NotOpen                                        the object was never opened by a Client, or was closed
         ├── ForkedClientError                              the object was inherited across a fork
         ├── DuplicateMessage                               the topic holds the message already
         ├── DeduplicationDisabled                          the broker does not deduplicate the topic
         ├── ProducerForgotten                              the broker no longer knows the ids of a producer name
         ├── ProducerBroken                                 it is not known what became of a message that was sent
-        ├── ProducerWindowFull         (retriable)         the window of pending messages is full
         ├── SkipInsideMessage                              a skip would end inside a batch or a chunked message
         ├── CursorMoved                (retriable)         the cursor moved between the plan of a skip and its execution
         ├── SkipUnconfirmed                                a skip was asked for, and the cursor does not show it
@@ -69,7 +68,6 @@ __all__ = [
     "NotOpen",
     "ProducerBroken",
     "ProducerForgotten",
-    "ProducerWindowFull",
     "PulsarExtError",
     "SequenceIdRejected",
     "SkipInsideMessage",
@@ -137,11 +135,11 @@ class InvalidUse(PulsarExtError, ValueError):
 
 
 class InvalidKeyHashRange(InvalidUse):
-    """A range of key slots, or a set of them, that cannot be: backwards, beyond 65,535, overlapping, or empty."""
+    """A range of key slots, or a set of them, that is invalid: backwards, above 65,535, overlapping, or empty."""
 
 
 class SequenceIdRejected(InvalidUse):
-    """A sequence id that cannot be sent: it goes back, is no number, or only some messages have one.
+    """A sequence id that cannot be sent: it goes back, is not a number, or only some messages have one.
 
     `sequence_id` is the rejected one, `last_pushed` the highest one given before, `last_published` the highest one that
     is known to be persisted.
@@ -179,31 +177,25 @@ class ForkedClientError(PulsarExtError):
     """The object was inherited across a fork, where the official client's threads do not exist."""
 
 
-class ProducerWindowFull(PulsarExtError):
-    """As many messages are pending as `max_pending_messages` allows."""
-
-    retriable = True
-
-
 class SkipInsideMessage(PulsarExtError):
     """A skip would end inside a message; nothing was moved.
 
-    `below` and `above` are the nearest counts that are possible; `above` is None while nothing above is.
+    `below` and `above` are the nearest counts that are possible; `above` is None while no larger count is.
     """
 
 
 class CursorMoved(PulsarExtError):
-    """Somebody acknowledged, skipped or reset between the plan of a skip and its execution; nothing was moved."""
+    """An acknowledgement, a skip or a reset came between the plan of a skip and its execution; nothing was moved."""
 
     retriable = True
 
 
 class SkipUnconfirmed(PulsarExtError):
-    """The broker was told to skip and the cursor does not show it: it is at `found` instead of `expected`."""
+    """The broker was asked to skip and the cursor does not show it: it is at `found` instead of `expected`."""
 
 
 class NoSuchTopic(PulsarExtError, TopicNotFound):  # type: ignore[misc]
-    """There is no such topic, and a reader of key ranges does not create one; `topic` names it."""
+    """The topic does not exist, and a reader of key ranges does not create it; `topic` names it."""
 
 
 class SlotsNotCovered(PulsarExtError):
@@ -216,7 +208,7 @@ class SlotsNotCovered(PulsarExtError):
 
 
 class MisroutedMessage(PulsarExtError):
-    """The broker gave a consumer a message whose slot is none of its own, because it came in a batch that mixes keys.
+    """The broker gave a consumer a message of a slot outside its ranges, because it came in a batch that mixes keys.
 
     `slot` is the message's slot and `message_id` its id as text. `misrouted` is the message itself, not acknowledged;
     it does not survive pickling.

@@ -150,14 +150,17 @@ class _Operations:
         self._http = HttpSession(
             self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
         )
-        self._session = self._http
+        self.use(self._http)
         self._url = parsed
 
     def within(self, seconds: float) -> Self:
         """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
-        hasty = copy.copy(self)
-        hasty._session = self._http.with_limits(Limits(seconds, seconds, 1))  # noqa: SLF001  # its own kind
-        return hasty
+        return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
+
+    def use(self, sender: Session) -> Self:
+        """Send every request by this from now on."""
+        self._session = sender
+        return self
 
     @property
     def url(self) -> str:

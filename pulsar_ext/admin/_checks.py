@@ -1,4 +1,4 @@
-"""What is checked before a request is sent, and how a partitioned parent is told from a missing topic."""
+"""What is checked before a request is sent, and how a partitioned parent is distinguished from a missing topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whole_number(what: str, value: int, *, least: int = 0, most: int = _MAX_LONG
     """Return the number, which the broker reads into a Java int or long.
 
     Raises:
-        InvalidUse: it is no int, or not within the limits.
+        InvalidUse: it is not an int, or not within the limits.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidUse(f"{what} must be an int from {least} to {most}, not {value!r}")

@@ -8,9 +8,9 @@ answer, and awaits nothing but `Session.send`. So one description serves both sh
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 from dataclasses import dataclass, field
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Request(Generic[T]):
         }
 
     def content(self) -> bytes | None:
-        """Write the body, or None if there is none."""
+        """Write the body; None for a request without one."""
         return None if self.body is None else json.dumps(self.body).encode()
 
 
@@ -126,10 +126,13 @@ class Operation(Generic[P, T]):
     """A method of both shells, written once as a coroutine function over a `Session`."""
 
     def __init__(self, function: Callable[Concatenate[Session, P], Coroutine[Any, Any, T]]) -> None:
-        self._function = function
+        # Bound to a shell, its signature is that of the function without the session.
+        @functools.wraps(function)
+        def method(self: SyncShell | AsyncShell, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return self._finish(function(self._session, *args, **kwargs))
+
+        self._method = method
         self.__doc__ = function.__doc__
-        signature = inspect.signature(function)
-        self._signature = signature.replace(parameters=list(signature.parameters.values())[1:])
 
     @overload
     def __get__(self, instance: None, owner: type) -> Operation[P, T]: ...
@@ -138,12 +141,4 @@ class Operation(Generic[P, T]):
     @overload
     def __get__(self, instance: AsyncShell, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     def __get__(self, instance: SyncShell | AsyncShell | None, owner: type) -> Any:
-        if instance is None:
-            return self
-
-        @functools.wraps(self._function)
-        def method(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return instance._finish(self._function(instance._session, *args, **kwargs))  # noqa: SLF001  # our own shells
-
-        method.__signature__ = self._signature  # type: ignore[attr-defined]  # without the session, which is bound
-        return method
+        return self if instance is None else MethodType(self._method, instance)

@@ -10,7 +10,7 @@ import base64
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from pulsar_ext.ids.position import Position
 
@@ -26,7 +26,7 @@ _PREFIX = "x-pulsar-"
 class EntryMetadata:
     """What the broker knows of one entry: a message, a batch of messages, or one chunk of a message.
 
-    A number is None where the entry does not carry it; `num_messages_in_batch` is None for an entry that is no batch.
+    A number that the entry does not carry is None; `num_messages_in_batch` is None for an entry that is not a batch.
     Of a batch, `sequence_id` is its first message's, and `partition_key` and `properties` are those of the batch.
 
     `index` is the index of the entry's *last* message; it and `broker_timestamp` exist only where the broker has the
@@ -90,53 +90,65 @@ class EntryMetadata:
         Raises:
             ValueError: a header is missing or is not what the broker of the tested versions writes.
         """
-        values = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
-
-        def number(name: str) -> int | None:
-            return int(values[name]) if name in values else None
-
-        def moment(name: str) -> int | None:
-            return _millis(values[name]) if name in values else None
-
-        def flag(name: str) -> bool:
-            return values.get(name) == "true"
-
-        def binary(name: str) -> bytes | None:
-            return base64.b64decode(values[name]) if name in values else None
-
+        found = _Headers(headers)
         return cls(
-            position=Position.parse(values.get("message-id", "")),
-            producer_name=values.get("producer-name", ""),
-            sequence_id=int(values.get("sequence-id", "-1")),
-            publish_time=moment("publish-time") or 0,
-            highest_sequence_id=number("highest-sequence-id"),
-            event_time=moment("event-time"),
-            deliver_at_time=moment("deliver-at-time"),
-            num_messages_in_batch=number("num-batch-message"),
-            batch_size=number("batch-size"),
-            uuid=values.get("uuid"),
-            chunk_id=number("chunk-id"),
-            num_chunks=number("num-chunks-from-msg"),
-            total_chunk_size=number("total-chunk-msg-size"),
-            index=number("broker-entry-metadata-index"),
-            broker_timestamp=moment("broker-entry-metadata-timestamp"),
-            partition_key=values.get("partition-key"),
-            partition_key_b64_encoded=flag("partition-key-b64-encoded"),
-            ordering_key=binary("base64-ordering-key"),
-            schema_version=binary("base64-schema-version"),
-            properties=json.loads(values.get("property") or "{}"),
-            null_value=flag("null-value"),
-            encrypted=flag("is-encrypted"),
-            compression=values.get("compression"),
-            uncompressed_size=number("uncompressed-size"),
-            replicated_from=values.get("replicated-from"),
-            marker_type=number("marker-type"),
-            txn_uncommitted=flag("txn-uncommitted"),
-            txn_aborted=flag("txn-aborted"),
+            position=Position.parse(found.text("message-id", "")),
+            producer_name=found.text("producer-name", ""),
+            sequence_id=int(found.text("sequence-id", "-1")),
+            publish_time=found.moment("publish-time") or 0,
+            highest_sequence_id=found.number("highest-sequence-id"),
+            event_time=found.moment("event-time"),
+            deliver_at_time=found.moment("deliver-at-time"),
+            num_messages_in_batch=found.number("num-batch-message"),
+            batch_size=found.number("batch-size"),
+            uuid=found.text("uuid"),
+            chunk_id=found.number("chunk-id"),
+            num_chunks=found.number("num-chunks-from-msg"),
+            total_chunk_size=found.number("total-chunk-msg-size"),
+            index=found.number("broker-entry-metadata-index"),
+            broker_timestamp=found.moment("broker-entry-metadata-timestamp"),
+            partition_key=found.text("partition-key"),
+            partition_key_b64_encoded=found.flag("partition-key-b64-encoded"),
+            ordering_key=found.binary("base64-ordering-key"),
+            schema_version=found.binary("base64-schema-version"),
+            properties=json.loads(found.text("property") or "{}"),
+            null_value=found.flag("null-value"),
+            encrypted=found.flag("is-encrypted"),
+            compression=found.text("compression"),
+            uncompressed_size=found.number("uncompressed-size"),
+            replicated_from=found.text("replicated-from"),
+            marker_type=found.number("marker-type"),
+            txn_uncommitted=found.flag("txn-uncommitted"),
+            txn_aborted=found.flag("txn-aborted"),
             payload=payload,
         )
 
 
-def _millis(text: str) -> int:
-    # DateFormatter writes ISO 8601 with a zone. Rounded, for a float may lie just below its millisecond.
-    return round(datetime.fromisoformat(text).timestamp() * 1000)
+class _Headers:
+    """The `X-Pulsar-…` headers of one answer, read by their names without the prefix."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._texts = {name.removeprefix(_PREFIX): text for name, text in headers.items() if name.startswith(_PREFIX)}
+
+    @overload
+    def text(self, name: str) -> str | None: ...
+    @overload
+    def text(self, name: str, default: str) -> str: ...
+    def text(self, name: str, default: str | None = None) -> str | None:
+        return self._texts.get(name, default)
+
+    def number(self, name: str) -> int | None:
+        return int(self._texts[name]) if name in self._texts else None
+
+    def moment(self, name: str) -> int | None:
+        """Read a time, in milliseconds since the epoch."""
+        if name not in self._texts:
+            return None
+        # DateFormatter writes ISO 8601 with a zone. Rounded, for a float may lie just below its millisecond.
+        return round(datetime.fromisoformat(self._texts[name]).timestamp() * 1000)
+
+    def flag(self, name: str) -> bool:
+        return self._texts.get(name) == "true"
+
+    def binary(self, name: str) -> bytes | None:
+        return base64.b64decode(self._texts[name]) if name in self._texts else None

@@ -66,7 +66,7 @@ def reason_of(answer: Answer) -> str:
 
 
 def error_of_answer(request: Request[Any], base_url: str, answer: Answer) -> AdminError:
-    """Map a status that is no success to its error; `reason`, `status`, `method` and `path` are attributes."""
+    """Map a failure's status to its error; `reason`, `status`, `method` and `path` are attributes."""
     reason = reason_of(answer)
     hint = _HINT.get(answer.status)
     return _BY_STATUS.get(answer.status, AdminError)(

@@ -1,6 +1,6 @@
 """What the admin API answers, as values: frozen, typed, read from the broker's JSON (pure).
 
-Each class names what this project and operators use; where the broker tells more, `raw` has its whole answer.
+Each class names what this project and operators use; where the broker gives more, `raw` has its whole answer.
 Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pulsar.common.policies.data`.
 """
 
@@ -290,7 +290,7 @@ class NamespacePolicies:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Where a cluster answers; empty where it was not told."""
+    """Where a cluster answers; empty where it is not configured."""
 
     service_url: str
     service_url_tls: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import time
 from base64 import b64encode
@@ -39,7 +38,7 @@ logger = logging.getLogger("pulsar_ext.admin")
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = {307, 308}
-# Of these it is known that no byte of the request has left.
+# After these errors it is certain that no byte of the request was sent.
 _NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -86,9 +85,7 @@ class HttpSession:
 
     def with_limits(self, limits: Limits) -> HttpSession:
         """Give a session over the same connections with other limits."""
-        session = copy.copy(self)
-        session._limits = limits  # noqa: SLF001  # its own kind
-        return session
+        return HttpSession(self._transport, self._url, self._token, limits)
 
     async def send(self, request: Request[T]) -> T:
         """Send the request, repeatedly if it may be, and parse the answer; see `Session`."""

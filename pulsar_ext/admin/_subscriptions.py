@@ -194,8 +194,8 @@ async def expire_messages(
         subscription: must exist.
         position: the last entry to expire.
         excluded: whether to keep that entry itself.
-        look_first: whether to see to it that the topic is no partitioned parent and has such an entry, which takes two
-            requests more; False for those who have just seen the entry.
+        look_first: whether to check first that the topic is not a partitioned parent and has such an entry, which takes
+            two requests more; False for those who have just seen the entry.
 
     Raises:
         AdminNotAllowed: the topic is a partitioned parent, or not persistent.

@@ -228,7 +228,7 @@ async def terminate_partitions(session: Session, topic: Topic) -> Mapping[str, P
 
 
 async def compact(session: Session, topic: Topic) -> None:
-    """Start a compaction, of all partitions; `compaction_status` tells when it is done: `PUT T/compaction`.
+    """Start a compaction, of all partitions; `compaction_status` shows when it is done: `PUT T/compaction`.
 
     Raises:
         AdminConflict: one is running already.

@@ -1,4 +1,4 @@
-"""Transports: they carry bytes over httpx2, and are the one thing there is two of, synchronous and for asyncio."""
+"""Transports, which carry bytes over httpx2: the one part that exists twice, synchronous and for asyncio."""
 
 from __future__ import annotations
 

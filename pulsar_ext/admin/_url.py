@@ -35,7 +35,7 @@ class AdminUrl:
         """Read `http[s]://[user:password@]host[:port][,more hosts][/prefix]`; of several hosts, take the first.
 
         Raises:
-            InvalidUse: it is no such URL.
+            InvalidUse: it is not an admin URL.
         """
         # Nothing of the text is repeated in an error: it may carry a password.
         if not isinstance(text, str) or "://" not in text:

@@ -95,7 +95,7 @@ class Producer(AsyncProducerDoor):
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
-        if self.blocking._closed:  # noqa: SLF001  # its other half
+        if self.blocking.sender.closed:
             raise_for(pulsar.Result.AlreadyClosed)
         await self._empty_lane()
         await self._threads.run(self.blocking.close)
@@ -112,7 +112,7 @@ class Producer(AsyncProducerDoor):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking._closed or self._threads.ended):  # noqa: SLF001
+        if not (self.blocking.sender.closed or self._threads.ended):
             await self.close()
 
     def _forget(self) -> None:
@@ -127,8 +127,7 @@ class Producer(AsyncProducerDoor):
         if self._lane is not None:
             last = asyncio.wrap_future(self._lane.submit(int))
             self._lane.shutdown(wait=False)
-            client: Any = self.blocking._client  # noqa: SLF001  # its other half
-            await asyncio.wait({last}, timeout=client.context.operation_timeout_seconds)
+            await asyncio.wait({last}, timeout=self.blocking.sender.context.operation_timeout_seconds)
             self._lane = None
 
     async def _send_in_lane(self, call: Any) -> None:

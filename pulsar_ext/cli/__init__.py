@@ -13,14 +13,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit: 0 for success, 1 for an error told in one line, 130 after Ctrl-C."""
+    """Run the command line and exit: 0 for success, 1 for an error, printed in one line, 130 after Ctrl-C."""
     try:
         import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
         import rich  # noqa: F401, PLC0415  # likewise
     except ImportError:
         sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
 
-    from pulsar_ext._version import __version__  # noqa: PLC0415  # what follows needs the extra
+    from pulsar_ext import __version__  # noqa: PLC0415  # what follows needs the extra
     from pulsar_ext.errors import PulsarExtError  # noqa: PLC0415  # likewise
 
     root = cyclopts.App(name="pulsar-ext", help="Tools around Apache Pulsar for Python.", version=__version__)

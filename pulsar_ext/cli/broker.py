@@ -96,7 +96,7 @@ def profiles(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] 
 @app.command
 def fetch() -> None:
     """Fetch the jars of the broker with Maven, and prepare Java to start it faster."""
-    from pulsar_ext.testing.archive import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
+    from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
     from pulsar_ext.testing.jars import (  # noqa: PLC0415  # likewise
         ensure_jars,
         find_java,

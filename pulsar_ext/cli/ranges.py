@@ -94,11 +94,7 @@ def plan(
         token: to authenticate with, best given by the environment.
         as_json: print JSON instead of a table.
     """
-    from pulsar_ext.key_shared.histogram import (  # noqa: PLC0415  # only for this
-        draw_histogram,
-        read_histogram,
-        weights_of,
-    )
+    from pulsar_ext.key_shared.histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
     plan_key_hash_ranges({}, parts)  # refuses a number of parts that cannot be, before anything is read
     notes = Console(stderr=True, highlight=False)
@@ -115,18 +111,14 @@ def plan(
         )
     ranges = plan_key_hash_ranges(histogram, parts)
     weights = weights_of(histogram, ranges)
-    total = sum(weights)
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
         notes.print(f"drawn: {png}", style="dim", markup=False)
+    parts_and_weights = list(zip(ranges, weights, strict=True))
     if as_json:
-        rows = [{"ranges": str(part), by: int(weight)} for part, weight in zip(ranges, weights, strict=True)]
-        _print(json.dumps(rows))
-        return
-    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
-    for part, weight in zip(ranges, weights, strict=True):
-        table.add_row(str(part), f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
-    Console().print(table)
+        _print(json.dumps([{"ranges": str(part), by: int(weight)} for part, weight in parts_and_weights]))
+    else:
+        _show_plan(parts_and_weights, by)
 
 
 @app.command
@@ -161,6 +153,14 @@ def check(
         for cover in covers:
             _show(cover)
     return 0 if all(cover.is_exact for cover in covers) else 1
+
+
+def _show_plan(parts: list[tuple[KeyHashRanges, float]], by: str) -> None:
+    total = sum(weight for _, weight in parts)
+    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
+    for part, weight in parts:
+        table.add_row(str(part), f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
+    Console().print(table)
 
 
 def _facts(cover: KeyCover) -> dict[str, object]:

@@ -53,7 +53,7 @@ def run(
 
     Args:
         scenarios: which ones; all by default.
-        url: a broker that is there, instead of one started for the run.
+        url: a broker that already runs, instead of one started for the run.
         admin_url: its admin REST API; by default the same host's usual port.
         token: a superuser's token for that broker, best given by the environment.
         backend: what the broker runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.
@@ -72,12 +72,7 @@ def run(
         _refuse("--admin-url goes with --url", when=admin_url is not None and url is None)
         _refuse("--backend and --url exclude each other", when=backend is not None and url is not None)
         old = None if update is None else _markdown(update)
-        if url is None:
-            site = own_brokers(backend, _once(notes))
-        else:
-            notes.print(f"on the broker at {url}", style="dim", markup=False)
-            site = existing_broker(url, admin_url or derive_admin_url(url), token)
-        rows = _run(chosen, site, notes)
+        rows = _run(chosen, _site(url, admin_url, token, backend, notes), notes)
     except (BrokerStartError, InvalidUse, AdminError) as error:
         notes.print(f"pulsar-ext: {error}", markup=False)
         return _NOT_RUN
@@ -88,6 +83,14 @@ def run(
     if update is not None and old is not None:
         update.write_text(update_markdown(old, rows), encoding="utf-8")
     return _LOSS if any(row.verdict is Verdict.BROKEN for row in rows) else 0
+
+
+def _site(url: str | None, admin_url: str | None, token: str | None, backend: str | None, notes: Console) -> Site:
+    """Choose between brokers of our own and one that is running already."""
+    if url is None:
+        return own_brokers(backend, _print_once(notes))
+    notes.print(f"on the broker at {url}", style="dim", markup=False)
+    return existing_broker(url, admin_url or derive_admin_url(url), token)
 
 
 def _refuse(reason: str, *, when: bool) -> None:
@@ -108,13 +111,13 @@ def _run(chosen: list[Scenario], site: Site, notes: Console) -> list[Row]:
     return rows
 
 
-def _once(notes: Console) -> Callable[[str], None]:
-    """Print each line once: every profile's broker tells anew which back end was chosen and why."""
-    told: set[str] = set()
+def _print_once(notes: Console) -> Callable[[str], None]:
+    """Print each line once: the broker of every profile reports again which back end was chosen and why."""
+    printed: set[str] = set()
 
     def report(line: str) -> None:
-        if line not in told:
-            told.add(line)
+        if line not in printed:
+            printed.add(line)
             notes.print(line, style="dim", markup=False)
 
     return report

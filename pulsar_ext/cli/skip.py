@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from dataclasses import asdict
@@ -14,6 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext import Client, PulsarAdmin
     from pulsar_ext.skip.backlog import Backlog
     from pulsar_ext.skip.skipper import SkipResult
 
@@ -51,14 +55,28 @@ def skip(
         service_url: for what has to be read; by default PULSAR_EXT_URL, else the admin URL's host with port 6650.
         token: by default PULSAR_EXT_TOKEN.
     """
+    from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
+
+    with _connected(admin_url, service_url, token) as (client, admin):
+        # Before the skip, after which the broker may delete the ledgers it is about.
+        internal = admin.internal_stats(topic)
+        result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
+    if as_json:
+        positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
+        print(json.dumps(asdict(result) | positions))  # noqa: T201  # it is the result
+    else:
+        Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
+    return 0
+
+
+@contextlib.contextmanager
+def _connected(
+    admin_url: str | None, service_url: str | None, token: str | None
+) -> Iterator[tuple[Client, PulsarAdmin]]:
+    """Open a client and its admin API; what is not given comes from the environment."""
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
-    from pulsar_ext import (  # noqa: PLC0415  # likewise
-        AuthenticationToken,
-        Client,
-        PulsarAdmin,
-    )
-    from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # likewise
+    from pulsar_ext import AuthenticationToken, Client, PulsarAdmin  # noqa: PLC0415  # likewise
 
     admin_url = admin_url or os.environ.get("PULSAR_ADMIN_URL") or "http://localhost:8080"
     service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
@@ -66,20 +84,8 @@ def skip(
     options: dict[str, Any] = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
     if token:
         options["authentication"] = AuthenticationToken(token)
-    with PulsarAdmin(admin_url, token=token) as admin:
-        client = Client(service_url, admin=admin, **options)
-        try:
-            # Before the skip, after which the broker may delete the ledgers it is about.
-            internal = admin.internal_stats(topic)
-            result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
-        finally:
-            client.close()
-    if as_json:
-        positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
-        print(json.dumps(asdict(result) | positions))  # noqa: T201  # it is the result
-    else:
-        Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
-    return 0
+    with PulsarAdmin(admin_url, token=token) as admin, Client(service_url, admin=admin, **options) as client:
+        yield client, admin
 
 
 def _service_of(admin_url: str) -> str:

@@ -1,4 +1,4 @@
-"""Steps in a process of their own, with a time limit: what hangs or crashes there is told, and stops nothing else."""
+"""Steps in a process of their own, with a time limit: a hang or a crash is reported and stops nothing else."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Apart:
                 start_new_session=leader,
             )
         assert self._process.stdin is not None  # noqa: S101  # it is a pipe
-        # A child that is dead already is told by its exit code.
+        # A child that is dead already is recognised by its exit code.
         with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
             pipe.write(json.dumps(order).encode())
 

@@ -16,7 +16,7 @@ __all__ = ["send_numbers"]
 
 
 def send_numbers(pulsar: ModuleType, env: Env, topic: str, numbers: Iterable[int], *, batched: bool) -> list[Any]:
-    """Send numbers with themselves as sequence ids, as a program does that resumes; give the results it was told."""
+    """Send numbers with themselves as sequence ids, as a program does that resumes; give the results of the sends."""
     more: dict[str, Any] = {} if pulsar is official else {"deduplication": True}
     if batched:
         more |= {"batching_enabled": True, "batching_max_publish_delay_ms": 1000}

@@ -1,6 +1,6 @@
 """What the steps of a scenario find around them: the broker, topics of their own, and the ways to count.
 
-The only thing here that depends on the client is that `pulsar_ext` is told where the admin API is.
+The only thing here that depends on the client: `pulsar_ext` is given the URL of the admin API.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["END", "Env", "label", "labels", "rebuilt", "unacknowledged"]
 
 END = "end"
-"""The label of the message that is sent last, so that whoever receives it knows that nothing comes any more."""
+"""The label of the message that is sent last, so that its receiver knows that nothing more comes."""
 
 _RECEIVE_MILLIS = 20_000
 
@@ -47,7 +47,7 @@ class Env:
         self.admin.close()
 
     def topic(self) -> str:
-        """Name a topic that nobody else has."""
+        """Name a topic that is not in use."""
         return f"persistent://{self._place.namespace}/{uuid.uuid4().hex}"
 
     @property

@@ -6,7 +6,7 @@ import json
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext._version import __version__
+from pulsar_ext import __version__
 from pulsar_ext.errors import InvalidUse
 
 from ._scenario import Verdict
@@ -96,5 +96,5 @@ def update_markdown(text: str, rows: Sequence[Row]) -> str:
     before, begin, rest = text.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not (begin and end):
-        raise InvalidUse(f"there is no place for the table: the text needs the lines {_BEGIN} and {_END}")
+        raise InvalidUse(f"the text has no place for the table: it needs the lines {_BEGIN} and {_END}")
     return f"{before}{begin}\n{to_markdown(rows)}\n{end}{after}"

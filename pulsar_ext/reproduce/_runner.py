@@ -54,7 +54,7 @@ def reproduce(
     Args:
         scenarios: in the order of the rows.
         site: `own_brokers()` or `existing_broker()`.
-        started: is told of each scenario before it runs.
+        started: called with each scenario before it runs.
 
     Raises:
         BrokerStartError: a broker could not be started, or does not answer.
@@ -82,7 +82,7 @@ def own_brokers(backend: str | None = None, report: Callable[[str], None] = lamb
 
     Args:
         backend: what it runs in, as `start_broker` takes it.
-        report: is told in short lines which back end was chosen, why, and what takes long.
+        report: called with short lines: which back end was chosen, why, and what takes long.
     """
 
     @contextmanager
@@ -100,7 +100,7 @@ def own_brokers(backend: str | None = None, report: Callable[[str], None] = lamb
 
 
 def existing_broker(service_url: str, admin_url: str, token: str | None = None) -> Site:
-    """Use a broker that is there, whatever its profile; chunks are as large as its `maxMessageSize`.
+    """Use a broker that already runs, whatever its profile; chunks are as large as its `maxMessageSize`.
 
     Args:
         service_url: where clients connect.
@@ -149,6 +149,6 @@ def _round_trip(_pulsar: ModuleType, env: Env) -> Any:
 
 
 def _counts(outcome: Outcome) -> Counts:
-    """Read the counts of a process; how it ended itself is more than what it told of its own processes."""
+    """Read the counts of a process; its own end counts for more than what it reported of its child processes."""
     counts = Counts(**(outcome.value or {}))
     return replace(counts, ended=outcome.ended or counts.ended)

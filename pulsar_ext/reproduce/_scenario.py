@@ -25,7 +25,7 @@ class Counts:
         delivered: how many of them arrived.
         lost: how many did not.
         duplicated: how many arrivals were one too many.
-        stuck: how many stay in the subscription's backlog for good.
+        stuck: how many stay in the subscription's backlog for ever.
         note: what else was seen, in a few words.
         ended: how a process came to an end that was not a good one: `hung`, `crashed (SIGSEGV)`, `error: …`; empty
             after a good one.

@@ -86,10 +86,10 @@ SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
 
 
 def select(names: Iterable[str]) -> list[Scenario]:
-    """Give the scenarios of these names in the order of the table; all of them if there are no names.
+    """Give the scenarios of these names in the order of the table; all of them without names.
 
     Raises:
-        InvalidUse: a name is none of a scenario; the message lists those that are.
+        InvalidUse: a name is unknown; the message lists the scenarios.
     """
     wanted = list(names)
     unknown = [name for name in wanted if name not in SCENARIOS]

@@ -1,4 +1,4 @@
-"""A program that acknowledged everything is killed, and gets those messages again: nothing tells what had arrived."""
+"""A program that acknowledged all is killed and gets messages again: it cannot know which acknowledgements arrived."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+from ._programs import run_programs
 from ._scenario import Counts, Scenario
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIO"]
 
 _MESSAGES = 20
-_PROGRAMS = [f"program-{number}" for number in range(5)]
-"""One program may be lucky: acknowledgements are sent every 100 ms, and it may just have been time."""
-
+_PROGRAMS = 5
 _SECONDS = 20.0
 _RECEIVE_MILLIS = 20_000
 
@@ -35,19 +34,9 @@ def acknowledge_and_die(pulsar: ModuleType, env: Env, topic: str, subscription: 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
     """Let programs end like that, and count what the broker's cursors will have delivered again."""
-    topic, client = env.topic(), env.client(pulsar)
-    for name in _PROGRAMS:
-        env.admin.create_subscription(topic, name, "earliest")
-    try:
-        producer = client.create_producer(topic)
-        for number in range(_MESSAGES):
-            producer.send(f"message {number}".encode())
-    finally:
-        client.close()
-    for name in _PROGRAMS:
-        env.apart(pulsar, acknowledge_and_die, topic, name, seconds=_SECONDS)
-    sent = _MESSAGES * len(_PROGRAMS)
-    return Counts(sent, sent, duplicated=sum(env.left_over(topic, name)[0] for name in _PROGRAMS))
+    _, again = run_programs(pulsar, env, acknowledge_and_die, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS)
+    sent = _MESSAGES * _PROGRAMS
+    return Counts(sent, sent, duplicated=again)
 
 
 SCENARIO = Scenario(

@@ -1,4 +1,4 @@
-"""Taking apart a batch payload that is damaged, or is none, crashes the process."""
+"""Parsing a damaged batch payload, or bytes that are not a batch, crashes the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 15.0
 
 
 def parse(pulsar: ModuleType, _env: Env, text: str) -> int:
-    """Parse bytes that are no batch; the program is prepared for an error."""
+    """Parse bytes that are not a batch; the program is prepared for an error."""
     try:
         return len(pulsar.MessageBatch().with_message_id(pulsar.MessageId(-1, 1, 1)).parse_from(text.encode(), 3))
     except official.PulsarException:

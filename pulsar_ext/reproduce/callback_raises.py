@@ -42,14 +42,15 @@ def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str], reports: s
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
-    """Send in a process of its own, which may hang or crash, and count the results that the program was told."""
+    """Send in a process of its own, which may hang or crash, and count the results that the callbacks got."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as directory:
         reports = Path(directory, "reports")
         reports.touch()
         outcome = env.apart(pulsar, send, topic, sent, str(reports), seconds=_SECONDS)
-        told = reports.read_text().splitlines()
-    return Counts.of(sent, told, ended=outcome.ended, note="" if len(told) == len(sent) else "results never told")
+        reported = reports.read_text().splitlines()
+    note = "" if len(reported) == len(sent) else "results never reported"
+    return Counts.of(sent, reported, ended=outcome.ended, note=note)
 
 
 SCENARIO = Scenario(

@@ -1,4 +1,4 @@
-"""Seed of the project: a seek to a chunked message whose id was stored as numbers loses that message."""
+"""A seek to a chunked message whose id was stored as numbers loses that message."""
 
 from __future__ import annotations
 

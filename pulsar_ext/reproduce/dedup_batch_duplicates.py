@@ -1,4 +1,4 @@
-"""The broker remembers a batch by its first message's id, so the rest of it is stored again by who resumes."""
+"""The broker remembers a batch by its first message's id, so a producer that resumes stores the rest again."""
 
 from __future__ import annotations
 

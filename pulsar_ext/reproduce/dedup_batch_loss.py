@@ -22,7 +22,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     results = send_numbers(pulsar, env, topic, range(1, 14), batched=True)
     expected, stored = [str(number) for number in range(1, 14)], env.stored(topic)
     ok = sum(result == pulsar.Result.Ok for result in results)
-    return Counts.of(expected, stored, note="all told Ok" if ok == len(expected) else "")
+    return Counts.of(expected, stored, note="all reported Ok" if ok == len(expected) else "")
 
 
 SCENARIO = Scenario(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ._programs import run_programs
 from ._scenario import Counts, Scenario
 
 if TYPE_CHECKING:
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["SCENARIO"]
 
 _MESSAGES = 10
-_PROGRAMS = [f"program-{number}" for number in range(10)]
-"""One program may be lucky: acknowledgements are sent every 100 ms, and it may just have been time."""
-
+_PROGRAMS = 10
 _SECONDS = 15.0
 _RECEIVE_MILLIS = 20_000
 _open: list[object] = []
@@ -36,18 +35,10 @@ def acknowledge_and_leave(pulsar: ModuleType, env: Env, topic: str, subscription
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
     """Let programs end like that, and count what the broker's cursors will have delivered again."""
-    topic, client = env.topic(), env.client(pulsar)
-    for name in _PROGRAMS:
-        env.admin.create_subscription(topic, name, "earliest")
-    try:
-        producer = client.create_producer(topic)
-        for number in range(_MESSAGES):
-            producer.send(f"message {number}".encode())
-    finally:
-        client.close()
-    outcomes = [env.apart(pulsar, acknowledge_and_leave, topic, name, seconds=_SECONDS) for name in _PROGRAMS]
-    sent, delivered = _MESSAGES * len(_PROGRAMS), sum(outcome.value or 0 for outcome in outcomes)
-    again = sum(env.left_over(topic, name)[0] for name in _PROGRAMS)
+    outcomes, again = run_programs(
+        pulsar, env, acknowledge_and_leave, programs=_PROGRAMS, messages=_MESSAGES, seconds=_SECONDS
+    )
+    sent, delivered = _MESSAGES * _PROGRAMS, sum(outcome.value or 0 for outcome in outcomes)
     ended = next((outcome.ended for outcome in outcomes if outcome.ended), "")
     return Counts(sent, delivered, lost=sent - delivered, duplicated=again, ended=ended)
 

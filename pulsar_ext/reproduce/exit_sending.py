@@ -22,14 +22,14 @@ _open: list[object] = []
 
 
 def send_and_end(pulsar: ModuleType, env: Env, topic: str) -> None:
-    """Come to the end of the program in the midst of what a daemon thread sends."""
+    """Come to the end of the program while a daemon thread is sending."""
     client = env.client(pulsar)
     producer = client.create_producer(topic)
     _open.extend((client, producer))
     sent = threading.Semaphore(0)
 
     def send(producer: Any) -> None:
-        with contextlib.suppress(Exception):  # a program would tell; how it ends is all that counts here
+        with contextlib.suppress(Exception):  # how the program ends is all that counts here
             while True:
                 producer.send(b"heartbeat")
                 sent.release()

@@ -26,7 +26,7 @@ _OWN = KeyHashRange(0, 19_999)
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
-    """Read the messages of some slots while nobody has the others."""
+    """Read the messages of some slots while the others have no consumer."""
     topic, client = env.topic(), env.client(pulsar)
     keys = [f"key-{number}" for number in range(_COUNT)]
     own = [key for key in keys if key_slot(key) in _OWN]
@@ -37,14 +37,14 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
             found = list(labels(lambda millis: _received(consumer, millis), millis=_QUIET_MILLIS))
             note = "and no word about it"
         else:
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 client.new_consumer().topic(topic).subscription_name("s").key_shared_policy(
                     pulsar.KeySharedPolicy.sticky_hash_range().ranges(_OWN)
                 ).subscribe()
             _fill(client, topic, keys)
             found = [label(message) for message in _reader(pulsar, client, topic)]
-            note = f"by a reader of these slots; the consumer: {told[0].category.__name__}"
+            note = f"by a reader of these slots; the consumer: {caught[0].category.__name__}"
     finally:
         client.close()
     return Counts(len(own), len(found), stuck=len(own) - len(found), duplicated=len(found) - len(set(found)), note=note)

@@ -27,7 +27,7 @@ def _listen(pulsar: ModuleType, env: Env, topic: str, heard: list[str]) -> None:
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
-    """Send after the next garbage collection, and count what the listener was told."""
+    """Send after the next garbage collection, and count what the listener was called with."""
     topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
     heard: list[str] = []
     _listen(pulsar, env, topic, heard)

@@ -1,4 +1,4 @@
-"""Sequence id 0 is taken for none, so the message that has it is stored again when it is sent again."""
+"""Sequence id 0 is taken for a missing one, so the message that has it is stored again when it is sent again."""
 
 from __future__ import annotations
 

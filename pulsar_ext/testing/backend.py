@@ -1,6 +1,6 @@
 """Choose what a broker runs in: a Docker container or a child process.
 
-The choice is made from what the machine has, and is always told with its reason and with how to get the other.
+The choice is made from what the machine has, and is always reported with its reason and with how to get the other.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def choose_backend(backend: str | None = None, report: Callable[[str], None] = l
 
     Args:
         backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
-        report: is told in short lines when an image has to be pulled or built.
+        report: called with short lines of progress when an image has to be pulled or built.
 
     Raises:
-        InvalidUse: there is no such back end.
+        InvalidUse: the back end is unknown.
         BrokerStartError: the one that is named, or both, cannot be used here; the message says what to install.
     """
     asked = backend or os.environ.get(_VARIABLE) or "auto"
@@ -93,7 +93,7 @@ def start_broker(
         broker_port: where clients connect; a free port by default.
         admin_port: where the admin REST API listens; a free port by default.
         data_dir: keeps data across runs; by default data goes with the broker. Only a process can keep it.
-        report: is told in short lines which back end was chosen, why, and what takes long.
+        report: called with short lines: which back end was chosen, why, and what takes long.
 
     Raises:
         InvalidUse: no such back end or profile.

@@ -54,7 +54,7 @@ class PulsarContainer(Broker):
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
         heap: the Java heap, and the same again for direct memory, as in `512m`.
         start_timeout: seconds from launch to ready before the start counts as failed.
-        report: is told in short lines what goes on when an image has to be pulled or built.
+        report: called with short lines of progress when an image has to be pulled or built.
     """
 
     back_end: ClassVar[str] = "docker"
@@ -157,7 +157,7 @@ class PulsarContainer(Broker):
 
     def _describe_container(self, image: str, command: str | None) -> DockerContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
-        # Watched by its name from before it exists, so that there is no moment at which it could be left behind.
+        # Watched by its name from before it exists, so that it can never be left behind.
         self._guard = subprocess.Popen(
             [sys.executable, "-P", container_guard.__file__, str(os.getpid()), self._name],
             stdin=subprocess.DEVNULL,

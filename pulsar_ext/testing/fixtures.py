@@ -63,7 +63,7 @@ class TopicFactory(Protocol):
     """What the fixture `pulsar_topic_factory` is."""
 
     def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
-        """Return a topic name that nobody else has."""
+        """Return a topic name that is not in use."""
         ...
 
 
@@ -198,7 +198,7 @@ def pulsar_namespace(pulsar_namespace_factory: NamespaceFactory) -> str:
 def pulsar_topic_factory(
     pulsar_broker_factory: BrokerFactory, pulsar_namespace_factory: NamespaceFactory
 ) -> TopicFactory:
-    """Give a topic name that nobody else has, `pulsar_topic_factory("orders", partitions=3, broker=…)`.
+    """Give a topic name that is not in use, `pulsar_topic_factory("orders", partitions=3, broker=…)`.
 
     A partitioned topic is created; any other one comes into being with its first producer or consumer.
     """

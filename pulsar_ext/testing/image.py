@@ -77,11 +77,11 @@ def _check_socket(address: str) -> None:
 
 
 def choose_image(image: str | None = None, *, report: Callable[[str], None] = lambda _: None) -> str:
-    """Return the name of the image to run, which the engine has, or can pull if it was asked for by name.
+    """Return the name of the image to run: one that the engine has, or can pull if it was asked for by name.
 
     Args:
         image: this one; by default that of `PULSAR_EXT_IMAGE`, else the official one, else one that is built here.
-        report: is told in short lines what goes on when it takes longer.
+        report: called with short lines of progress when it takes longer.
 
     Raises:
         BrokerStartError: no engine answers, or no image can be had; the message says what to do.
@@ -98,7 +98,7 @@ def choose_image(image: str | None = None, *, report: Callable[[str], None] = la
 
 
 def image_problem() -> str | None:
-    """Say why there is no image to run and what to do about it, or return None if one is there or can be had.
+    """Say why no image can be run and what to do about it; None if one is present or can be pulled or built.
 
     Raises:
         BrokerStartError: no engine answers.
@@ -119,7 +119,7 @@ def start_command(image: str, *, report: Callable[[str], None] = lambda _: None)
 
     Args:
         image: pulled first where the engine does not have it.
-        report: is told when it is pulled.
+        report: called with one line when it is pulled.
 
     Raises:
         BrokerStartError: no engine answers, or it has no such image and cannot pull it.

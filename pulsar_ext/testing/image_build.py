@@ -68,7 +68,7 @@ def build_image(
     Args:
         engine: the Docker engine.
         base_image: any Linux with bash and Java 17 or newer on the path; by default one is made with debootstrap.
-        report: is told in short lines what goes on.
+        report: called with short lines of progress.
 
     Raises:
         BrokerStartError: something to build with is missing, or the build failed; the message says what to do.

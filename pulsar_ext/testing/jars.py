@@ -1,7 +1,7 @@
 """Java and the broker's jars: found, fetched with Maven once, and checked before each use.
 
 The jars live in a cache outside any checkout, with a manifest of what must be there. A cache that is half filled or
-damaged is noticed in a fraction of a second and filled again; what cannot be helped is said with what to do about it.
+damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def find_java() -> Path:
     """Return the `java` to run: that of `JAVA_HOME`, else the one on the path.
 
     Raises:
-        BrokerStartError: there is none, it does not run, or it is too old.
+        BrokerStartError: no Java is found, it does not run, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin") if home else None)
@@ -82,7 +82,7 @@ def find_java() -> Path:
         raise BrokerStartError(f"{found} does not run ({error}): {advice}") from error
     version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
     if version is None:
-        raise BrokerStartError(f"{found} does not tell its version: {advice}")
+        raise BrokerStartError(f"{found} does not print its version: {advice}")
     if int(version[1]) < _OLDEST_JAVA:
         raise BrokerStartError(f"{found} is Java {version[1]}, too old for Pulsar {PULSAR_VERSION}: {advice}")
     return Path(found)
@@ -94,7 +94,7 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None) -> Path:
     Several processes may call this at once: one fetches, the others wait for it.
 
     Args:
-        report: is told in short lines what goes on when it takes longer.
+        report: called with short lines of progress when it takes longer.
 
     Raises:
         BrokerStartError: the jars are not there and cannot be fetched; the message says what to do.
@@ -106,7 +106,7 @@ def ensure_jars(report: Callable[[str], None] = lambda _: None) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{directory.name}.lock"):
-            # Whoever held the lock before may have done the work.
+            # The process that held the lock before may have done the work.
             damage = find_damage(directory)
             if damage is not None:
                 report(f"{directory}: {damage}; fetching the jars of Pulsar {PULSAR_VERSION} with Maven")

@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist where to ask for brokers: they belong to the controller, which outlives the workers."""
+    """Give an xdist worker the address that gives brokers: they are the controller's, which outlives the workers."""
     node.workerinput[TICKET] = node.config.stash[RUN].ticket()
 
 

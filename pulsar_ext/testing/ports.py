@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["free_port", "is_free"]
 
 # Below the range that systems take for outgoing connections: there, a client that reconnects to a broker that is down
-# can connect to itself, and then holds the port for good.
+# can connect to itself, and then holds the port for ever.
 _PORTS: Final = range(15_000, 32_000)
 
 
@@ -22,7 +22,7 @@ def free_port(taken: Container[int] = ()) -> int:
     """Return a port that nothing uses now and that is not among the taken ones.
 
     Raises:
-        BrokerStartError: there is none.
+        BrokerStartError: no port is free.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
         if port not in taken and is_free(port):

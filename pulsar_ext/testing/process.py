@@ -22,8 +22,8 @@ from filelock import FileLock, Timeout
 from pulsar_ext.errors import BrokerStartError
 
 from . import guard
-from .archive import find_archive
 from .broker import Broker
+from .class_archive import find_archive
 from .jars import ensure_jars, find_java
 from .ports import free_port, is_free
 from .profiles import PULSAR_VERSION, Profile, TokenSecret, broker_settings, standalone_conf
@@ -82,7 +82,7 @@ class PulsarProcess(Broker):
         heap: the Java heap, and the same again for direct memory, as in `512m`.
         java_options: more options for the Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before the start counts as failed.
-        report: is told in short lines what goes on when the jars have to be fetched.
+        report: called with short lines of progress when the jars have to be fetched.
     """
 
     back_end: ClassVar[str] = "process"
@@ -234,7 +234,7 @@ class PulsarProcess(Broker):
         self._process = None
 
     def _discard(self) -> None:
-        if self._lock is not None and self._data_dir is not None:  # nobody else has the data directory
+        if self._lock is not None and self._data_dir is not None:  # no other broker has the data directory
             shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
             self._lock.release()
             self._lock = None

@@ -68,7 +68,7 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
         # Test namespaces are deleted with whatever is still connected to them.
         "forceDeleteNamespaceAllowed": "true",
         "forceDeleteTenantAllowed": "true",
-        # A topic that nobody reads for a minute must still be there in the next step of a test.
+        # A topic that is not read for a minute must still be there in the next step of a test.
         "brokerDeleteInactiveTopicsEnabled": "false",
     }
 )

@@ -28,7 +28,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class FaultProxy:
-    """Forward connections from a free port on the loopback to a broker, and break them when told to.
+    """Forward connections from a free port on the loopback to a broker, and break them on demand.
 
     Args:
         target_host: the broker's host.

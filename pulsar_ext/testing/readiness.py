@@ -1,4 +1,4 @@
-"""The two questions that tell whether a broker is ready, each answered within a bounded time.
+"""The two checks that show whether a broker is ready, each answered within a bounded time.
 
 The round trip runs in a process of its own, because a client that hangs in its C++ core can be stopped in no other way.
 This file is also that process's program: it is run by its path, so that nothing but the official client is imported.
@@ -51,7 +51,7 @@ def round_trip(service_url: str, token: str | None = None, *, timeout: float) ->
 
 
 def _send_and_receive(service_url: str, token: str | None, timeout: float) -> None:
-    import pulsar  # noqa: PLC0415  # whoever asks the questions need not load the client
+    import pulsar  # noqa: PLC0415  # the first check does not need the client
 
     client = pulsar.Client(
         service_url,

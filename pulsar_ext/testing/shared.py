@@ -59,7 +59,7 @@ class Pool:
 
     Args:
         backend: `auto`, `docker` or `process`, or None for the environment's choice.
-        report: is told in short lines what is started where, and why there.
+        report: called with short lines: what is started where, and why there.
     """
 
     def __init__(self, backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> None:

@@ -64,7 +64,7 @@ class Tenancy:
         self._call("PUT", f"{topic.replace('://', '/')}/partitions", json=partitions)
 
     def delete_namespace(self, namespace: str) -> str | None:
-        """Delete a namespace with all that is in it, whoever is connected; return what went wrong, if anything."""
+        """Delete a namespace with its content, even while clients are connected; return what went wrong, or None."""
         return self._delete(f"namespaces/{namespace}", namespace)
 
     def delete_tenant(self, tenant: str) -> str | None:

@@ -50,7 +50,7 @@ class Outcome:
 
 
 def quiet() -> Any:
-    """Give a logger for nobody: reconnections are what happens here."""
+    """Give a logger that discards: reconnections are what happens here."""
     return official.FileLogger(official.LoggerLevel.Error, os.devnull)
 
 

@@ -56,7 +56,7 @@ class Task:
 
 
 class _FailedError(Exception):
-    """A message was told anything but that it is persisted."""
+    """A send ended otherwise than with its message persisted."""
 
 
 def write(task: Task) -> None:

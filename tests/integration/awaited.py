@@ -132,7 +132,7 @@ class AwaitedProducer(Awaited):
         return self._loop.run(send)
 
     def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        """Begin an awaited send, and tell the callback how it ends; what is refused at once raises."""
+        """Begin an awaited send, and report its outcome to the callback; what is refused at once raises."""
 
         async def send() -> None:
             sent = pulsar_ext.MessageId()
@@ -250,7 +250,7 @@ class Loop:
             asyncio.run_coroutine_threadsafe(create(), self._loop).result()
 
     def settled(self) -> bool:
-        """Wait a little for everything that has begun; tell whether it has ended."""
+        """Wait a little for everything that has begun; give whether it has ended."""
 
         async def wait() -> bool:
             self._begun -= {task for task in self._begun if task.done()}

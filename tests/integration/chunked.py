@@ -1,4 +1,4 @@
-"""Steps that the tests of chunked messages share."""
+"""Steps that the tests share: messages that show their index, draining, waiting, and what a cursor holds."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ FORMS: dict[str, Callable[[MessageId], MessageId]] = {
 
 
 def payload(index: int, size: int = THREE_CHUNKS) -> bytes:
-    """Make a message's content that tells its index and every truncation."""
+    """Make a message's content that shows its index and every truncation."""
     text = b"%d." % index
     return (text * (size // len(text) + 1))[:size]
 
 
 def index_of(message: Any) -> int:
-    """Tell which payload it is, and that it is whole."""
+    """Give the index of its payload, after checking that it is whole."""
     data = message.data()
     index = int(data.split(b".", 1)[0])
     assert data == payload(index, len(data))

@@ -22,7 +22,7 @@ def broker(pulsar_broker_factory):
 
 
 def pytest_configure(config):
-    """Make the mark known."""
+    """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
     config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_AWAITED=all runs it awaited as well")
 
@@ -121,7 +121,7 @@ def admin(client):
 
 @pytest.fixture(scope="session")
 def spark():
-    """A worker's one Spark session: two cores of this machine, and nothing that is heard from outside."""
+    """A worker's one Spark session: two cores of this machine, and no port that is open to others."""
     pytest.importorskip("pyspark")
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # not everybody has Spark
 

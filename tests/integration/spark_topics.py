@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session for the run, topics of every kind of message, and how rows are told."""
+"""What the tests of Spark share: one session for the run, topics of every kind of message, and numbers of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 def keep_everything(admin, topic):
-    """Let the topic's namespace keep what nobody subscribes to."""
+    """Let the topic's namespace keep messages without a subscription."""
     admin.set_retention("/".join(topic.removeprefix("persistent://").split("/")[:2]), Retention(-1, -1))
 
 

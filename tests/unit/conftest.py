@@ -1,4 +1,4 @@
-"""What the unit tests share: hypothesis asserts no time, for a busy machine is not a fault."""
+"""What the unit tests share: hypothesis sets no deadlines, for a busy machine is not a fault."""
 
 from hypothesis import settings
 

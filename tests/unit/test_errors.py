@@ -1,4 +1,4 @@
-"""The error tree: one root, official, picklable, told in its own docstring."""
+"""The error tree: one root, official, picklable, drawn in its own docstring."""
 
 from __future__ import annotations
 

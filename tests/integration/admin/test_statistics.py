@@ -44,7 +44,7 @@ def test_stats_show_ledgers_and_cursors(admin, client, topic):
 
 @pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")  # all its keys are the same one
 def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic):
-    """Headers tell a batch and its size, each chunk and its place, keys, properties, null values and the index."""
+    """Headers show a batch and its size, each chunk and its place, keys, properties, null values and the index."""
     batched = client.create_producer(
         topic, "batched", batching_enabled=True, batching_max_publish_delay_ms=5000, batching_max_messages=100
     )
@@ -100,7 +100,7 @@ def test_entries_that_do_not_exist_are_not_found(admin, client, topic):
 
 
 def test_positions_by_index_and_time(admin, client, topic):
-    """An index gives its entry across ledgers, a time the first entry at or after it; past the end it is said so."""
+    """An index gives its entry across ledgers, a time the first entry at or after it; past the end is an error."""
     assert admin.message_id_by_time(topic, 1).entry_id == 0
     positions = send_entries(client, topic)
     assert [admin.message_id_by_index(topic, index) for index in (0, 9, 10, 24)] == [

@@ -152,7 +152,7 @@ def test_namespace_policies_are_set_read_and_removed(admin, namespace):
 
 
 def test_tenants_namespaces_and_clusters(admin, broker):
-    """Creating, listing and deleting, with the errors on the way; the broker tells its settings, version and health."""
+    """Creating, listing and deleting, with the errors on the way; the broker gives its settings, version and health."""
     tenant = f"tenant-{os.urandom(4).hex()}"
     admin.create_tenant(tenant)
     try:

@@ -87,7 +87,7 @@ def test_nobody_listens(caplog):
 
 
 def test_no_answer_in_time(silent_port):
-    """The deadline bounds all attempts together; a changing call that may have arrived is said to."""
+    """The deadline bounds all attempts together; the error of a changing call says that it may have been applied."""
     with PulsarAdmin(f"http://127.0.0.1:{silent_port}", timeout_seconds=0.4, deadline_seconds=1.0) as admin:
         start = time.monotonic()
         with pytest.raises(AdminUnavailable):
@@ -99,7 +99,7 @@ def test_no_answer_in_time(silent_port):
 
 
 def test_not_a_web_service(broker):
-    """The binary port in place of the web service's is found out and said."""
+    """The binary port in place of the web service's is recognised, and the error says so."""
     url = broker.service_url.replace("pulsar://", "http://")
     with PulsarAdmin(url, max_attempts=1) as admin, pytest.raises(AdminUnavailable, match="webServicePort"):
         admin.clusters()

@@ -111,7 +111,7 @@ def test_timeouts(run, topic):
 
 
 def test_closing_ends_what_waits(run, topic):
-    """Whoever waits for a message when the consumer is closed is told so, and an iteration ends; twice is an error."""
+    """A caller that waits when the consumer is closed gets AlreadyClosed, and an iteration ends; twice is an error."""
 
     async def steps(client):
         consumer = await client.subscribe(topic, "s")

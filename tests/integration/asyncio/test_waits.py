@@ -64,7 +64,7 @@ def test_batches_lose_nothing_to_others(run, topic):
 
 
 def test_a_closed_client_refuses_and_closes_again(broker, topic):
-    """Closing again does nothing, whatever else is asked for is told AlreadyClosed, and what was opened too."""
+    """Closing again does nothing; any other call, also on what the client opened, raises AlreadyClosed."""
 
     async def steps():
         client = pulsar_ext.asyncio.Client(broker.service_url)

@@ -173,7 +173,7 @@ def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
 
 @pytest.mark.parametrize("target", [True, False, "5:7:-1", None, 1.5])
 def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
-    """seek(True) is no publish time and text is no id: a ValueError, and nothing moves."""
+    """True is not a publish time and text is not an id: seek raises ValueError, and nothing moves."""
     consumer = client.subscribe(topic, "s")
     with pytest.raises(ValueError, match=r"id|time"):
         consumer.seek(target)
@@ -220,7 +220,7 @@ class TestWithoutAnAdminApi:
 
     @pytest.mark.filterwarnings("ignore::pulsar_ext.UnresolvedMessageIdWarning")
     def test_a_chunk_id_that_cannot_be_completed_is_not_acknowledged_in_part(self, blind, admin, topic, sent):
-        """A made-up id, whose message nobody can read, raises, and the cursor has not moved."""
+        """A made-up id, whose message cannot be read, raises, and the cursor has not moved."""
         consumer = blind.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
         made_up = ChunkMessageId(sent[2].first_chunk_message_id(), sent[3])
         with pytest.raises(pulsar.MessageIdUnresolved, match="Nothing was acknowledged"):

@@ -193,7 +193,7 @@ class TestSeveralTopics:
         assert [index_of(message) for message in drain(consumer.receive, 1)] == [0]
 
     def test_an_id_without_its_topic_is_refused_not_ignored(self, client, subscribed):
-        """A partition's number tells the topic; elsewhere ack and nack alike raise TopicRequired."""
+        """A partition's number identifies the topic; elsewhere ack and nack alike raise TopicRequired."""
         what, topics = subscribed
         consumer = client.subscribe(what, "s", pulsar.ConsumerType.Shared, **EARLIEST)
         messages = {index_of(message): message for message in drain(consumer.receive, 4)}

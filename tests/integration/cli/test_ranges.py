@@ -26,7 +26,7 @@ def ranges(*arguments, broker=None, cwd=None):
 
 
 def test_slot():
-    """The slot of each key is printed, of bytes given as base64 too; what is no base64 is told in one line."""
+    """The slot of each key is printed, of bytes given as base64 too; invalid base64 gives an error of one line."""
     assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
     assert ranges("slot", "中文", "--json")[1] == '[{"key": "中文", "slot": 29079}]\n'
     assert ranges("slot", "--base64", "//4AAQI=")[1] == "50950 //4AAQI=\n"
@@ -68,7 +68,7 @@ def test_plan_of_nothing(broker, topic):
 
 
 def test_check(client, broker, topic):
-    """Covered and uncovered slots are told, and the exit status says whether all is well."""
+    """Covered and uncovered slots are printed, and the exit status says whether all is well."""
     builder = client.new_consumer().topic(topic).subscription_name("s")
     with pytest.warns(UncoveredSlotsWarning):
         builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99")).subscribe()
@@ -83,7 +83,7 @@ def test_check(client, broker, topic):
 
 
 def test_check_of_what_shares_no_slots(client, broker, topic):
-    """A subscription of another type, or none, is told in one line."""
+    """A subscription of another type, or a missing one, gives an error of one line."""
     client.subscribe(topic, "plain", consumer_type=pulsar.ConsumerType.Shared)
     for name, words in (("plain", "Key_Shared"), ("none", "no subscription")):
         status, _, told = ranges("check", topic, name, broker=broker)

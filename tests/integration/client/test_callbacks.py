@@ -1,4 +1,4 @@
-"""Callbacks and listeners that raise, wait, or outlive their client harm nobody."""
+"""Callbacks and listeners that raise, wait, or outlive their client do no harm."""
 
 from __future__ import annotations
 

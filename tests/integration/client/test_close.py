@@ -88,7 +88,7 @@ def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, to
 
 
 def close_among_senders(client, topic):
-    """Close a client that three threads send with; give those, what was sent without waiting, and what was told."""
+    """Close a client that three threads send with; give those, what was sent without waiting, and the outcomes."""
     producer = client.create_producer(topic, block_if_queue_full=True)
     ended, sent, told = threading.Event(), [], []
 
@@ -123,7 +123,7 @@ def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
 
 
 def test_closing_again_does_nothing(client, topic):
-    """A second close of a producer, consumer, reader or client is no error; use after close is, and says so."""
+    """A second close of a producer, consumer, reader or client is allowed; use after close raises AlreadyClosed."""
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     for opened in (producer, consumer, reader):
@@ -150,7 +150,7 @@ def test_close_sends_an_open_batch(client, topic):
 
 @pytest.mark.parametrize("how", ["close", "exit"])
 def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
-    """With a batch open and the link frozen, close() and the program's end come, and the callback is told."""
+    """With a batch open and the link frozen, close() and the program's end come, and the callback is called."""
     done = program(
         f"""
         from pulsar_ext.testing import FaultProxy
@@ -175,7 +175,7 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
 
 
 def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):
-    """Threads that wait for room in the window of chunks return when another thread closes the producer."""
+    """Threads that wait for room at the limit of pending chunks return when another thread closes the producer."""
     producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=True, max_pending_messages=1)
 
     def send():

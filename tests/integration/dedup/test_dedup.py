@@ -39,7 +39,7 @@ def count(admin, topic):
 
 @pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
 def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
-    """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and what was there is told as a duplicate."""
+    """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated are duplicates."""
     told = []
     for first, last in ((1, 7), (1, 14), (4, 21)):
         producer = opened(client, topic, **settings)
@@ -124,7 +124,7 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
 
 
 def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
-    """The same id again, while its message is on its way, is told DuplicateMessage and not sent."""
+    """The same id again, while its message is on its way, is reported as DuplicateMessage and not sent."""
     told = []
     producer = opened(client, topic)
     for _ in range(20):
@@ -184,7 +184,7 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
 def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
     broker, admin, topic, client_factory, pulsar_fault_proxy
 ):
-    """After the send timeout all that is pending is told Timeout, nothing more is taken, and a new one goes on."""
+    """After the send timeout everything pending ends with Timeout, nothing more is taken, and a new one goes on."""
     proxy = pulsar_fault_proxy(broker)
     client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=5)
     producer = opened(client, topic, send_timeout_millis=700, **BATCHED)
@@ -230,7 +230,7 @@ def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_
 
 @pytest.mark.twin_on_demand
 def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_broker, client_factory):
-    """The topic is unloaded behind each of them; officially, a message half written by then is lost and told Ok."""
+    """The topic is unloaded behind each of them; officially, a message half written by then is lost, with result Ok."""
     with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
         client, topic = client_factory(broker), "persistent://public/default/moving"
         admin = client.context.admin_api()

@@ -98,7 +98,7 @@ def test_the_brokers_consumer_of_each_slot_is_ours(client, topic):
 
 
 def test_a_mixed_batch_is_delivered_with_a_warning(client, topic):
-    """By default messages of other slots are delivered, counted, and told once."""
+    """By default messages of other slots are delivered, counted, and warned of once."""
     one, two = two_halves(client, topic)
     keys = fill(client, topic, "default", 300)
     with pytest.warns(MisroutedMessageWarning, match="KeyBased") as told:
@@ -153,7 +153,7 @@ def test_a_mixed_batch_raises(client, topic, batched):
 
 
 def test_listeners(client, topic):
-    """A listener hears its own messages, the function the others; a listener that should raise is refused."""
+    """A listener gets its own messages, the function the others; a listener that should raise is refused."""
     own, strangers, all_in = [], [], threading.Event()
 
     def count():
@@ -279,7 +279,7 @@ def test_auto_split(client, admin, topic):
 
 
 def test_the_policy_is_both_official_ones():
-    """Our policy passes for the official wrapper and for the C++ policy, and tells what was set."""
+    """Our policy passes for the official wrapper and for the C++ policy, and gives what was set."""
     policy = KeySharedPolicy.sticky_hash_range().ranges("5-9", (1, 2))
     assert isinstance(policy, official.ConsumerKeySharedPolicy)
     assert isinstance(policy, official.KeySharedPolicy)

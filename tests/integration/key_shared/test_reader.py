@@ -169,7 +169,7 @@ def test_the_latest_start_and_a_seek_by_time(client, topic):
 
 
 def test_the_builder_is_the_seeds(client, topic):
-    """The call of the seed gives the reader of both ranges; the start id inclusive as well."""
+    """The builder gives a reader of both ranges; the start id inclusive as well."""
     keys = fill(client, topic, "default", 200)
     ranges = KeyHashRanges([KeyHashRange(0, 10000), KeyHashRange(20001, 30000)])
     builder = client.new_reader().topic(topic).start_message_id(MessageId.earliest)
@@ -249,7 +249,7 @@ def test_schema_and_queue_of_zero(client, topic):
 
 
 def test_without_an_admin_api_it_says_what_it_takes_for_granted(client_factory, broker, client, topic):
-    """Where no admin API answers, one warning tells that doubtful keys are taken for text; plain keys need none."""
+    """Where no admin API answers, one warning says that doubtful keys are taken for text; plain keys do not warn."""
     fill(client, topic, "unbatched", 20)
     client.create_producer(topic).send(b"20", partition_key="AAAA")
     alone = client_factory(broker, admin="http://localhost:9")

@@ -40,7 +40,7 @@ def read_all(group, expected=0, quiet_millis=1000):
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
-    """Of every kind of batch, each message is read once, by its reader, in order per key, and the choice is told."""
+    """Of every kind of batch, each message is read once, by its reader, in order per key, and the choice is known."""
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
     keys = fill(client, topic, kind, 60 if kind == "chunked" else 600)
     with client.create_reader_group(topic, MessageId.earliest, 4) as group:

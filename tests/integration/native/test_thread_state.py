@@ -73,7 +73,7 @@ def test_only_so_many_are_kept_and_others_are_told_as_well(client, topic, monkey
 
 
 def test_a_thread_of_pythons_own_takes_no_place(client, topic, monkeypatch):
-    """A callback that tells a refusal on the sender's own thread leaves the places to the client's threads."""
+    """A callback that reports a refusal on the sender's own thread leaves the places to the client's threads."""
     monkeypatch.setattr(native_threads, "_places", iter(range(1)))
     told = []
     producer = client.create_producer(topic)

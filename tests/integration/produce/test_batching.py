@@ -1,4 +1,4 @@
-"""Producers that make their own batches: the official limits, outcomes told one by one, and nothing in the way."""
+"""Producers that make their own batches: the official limits, an outcome for each message, and nothing in the way."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_batches_end_where_the_official_client_ends_them(client, admin, broker, 
 
 
 def test_each_callback_gets_the_id_of_its_own_message(client, topic):
-    """A hundred messages in batches: told in order, with the ids under which a reader finds them, to the byte."""
+    """A hundred messages in batches: outcomes in order, with the ids under which a reader finds them, to the byte."""
     told = []
     producer = client.create_producer(topic, **SLOW, batching_max_messages=30)
     for number in range(100):
@@ -198,7 +198,7 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
 
 
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
-    """Without blocking, one message more is told; with it, a queue smaller than a batch goes on."""
+    """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
     told = []
     producer = client.create_producer(topic, **SLOW, max_pending_messages=10)
     for _ in range(11):
@@ -276,10 +276,11 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
     producer = client.create_producer(topic, batching_enabled=True)
     producer.send(b"x")
     admin.update_partitions(topic, 3)
+    sender = blocking_of(producer).sender
     for _ in range(100):
-        blocking_of(producer)._next_look = 0
+        sender._next_look = 0
         producer.send(b"x")
-        if len(blocking_of(producer).parts) == 3:
+        if len(sender.parts) == 3:
             break
         time.sleep(0.1)
     assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}

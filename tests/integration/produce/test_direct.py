@@ -16,7 +16,7 @@ BOTH_CLIENTS = True
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, topic, blocks):
-    """With a queue of 4, 60 chunked messages: blocking all are stored; else the refused are told, and 4 more fit."""
+    """With a queue of 4, 60 chunked messages: blocking, all are stored; otherwise some are refused, and 4 more fit."""
     producer = client.create_producer(topic, chunking_enabled=True, block_if_queue_full=blocks, max_pending_messages=4)
     results = []
     for index in range(60):

@@ -62,7 +62,7 @@ class TestRedelivery:
         assert eventually(lambda: not admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries)
 
     def test_dead_letters_need_no_receive(self, client, topic):
-        """Messages that come once more than allowed go to the dead letter topic while nobody receives."""
+        """Messages that come once more than allowed go to the dead letter topic, even without a call to receive."""
         policy = pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead")
         consumer = client.subscribe(topic, "s", SHARED, dead_letter_policy=policy)
         dead = client.subscribe(topic + "-dead", "letters")

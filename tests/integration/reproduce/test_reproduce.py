@@ -42,7 +42,7 @@ def _reproduce(broker, *arguments):
 
 
 def test_the_command_prints_json(pulsar_broker_factory):
-    """On an existing broker the command runs what it is asked for, tells it as JSON and leaves no namespace behind."""
+    """On an existing broker the command runs what it is asked for, prints JSON and leaves no namespace behind."""
     broker = pulsar_broker_factory("small-chunks")
     done = _reproduce(broker, "chunk-seek", "--json")
     assert done.returncode == 0, done.stderr

@@ -241,7 +241,7 @@ def test_unfinished_chunks(spark, broker, client, admin, topic):
 
 
 def test_options_are_checked_at_load(spark):
-    """What is wrong with the options is told by `load()`, or with a schema at the plan; it needs no broker."""
+    """Wrong options raise in `load()`, or with a schema at the plan; that needs no broker."""
     with pytest.raises(InvalidUse, match=r"service\.url"):
         pulsar_ext.spark.PulsarDataSource({})
     given = {"service.url": "pulsar://localhost:1", "topic": "t"}

@@ -111,7 +111,7 @@ def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
 
 
 def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
-    """A send that fails fails the job; rows that are no messages, and promises that cannot be kept, are refused."""
+    """A send that fails fails the job; rows that cannot be messages, and promises that cannot be kept, are refused."""
     rows = spark.range(3).selectExpr("cast(id as string) value")
 
     def told(job, *words):

@@ -154,7 +154,7 @@ def test_existing_broker(project, monkeypatch, pulsar_own_broker):
 
 
 def test_existing_broker_unreachable(project):
-    """An address where no broker answers is told as such, without a stack trace."""
+    """An address where no broker answers gives an error that says so, without a stack trace."""
     project.makepyfile("def test_there(pulsar_client): pass")
     result = project.runpytest_subprocess("--pulsar-url=pulsar://localhost:1", "--pulsar-admin-url=http://localhost:1")
     result.assert_outcomes(errors=1)

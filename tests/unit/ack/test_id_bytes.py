@@ -89,7 +89,7 @@ class _Queue:
     st.data(),
 )
 def test_numbered_ids_acknowledge_what_was_acknowledged(sizes, threads, data):
-    """Whoever received them, and in whatever order and groups they are acknowledged: nothing more, and nothing less."""
+    """Whichever thread received them, in any order and groups: what was acknowledged, nothing more, nothing less."""
     queue = _Queue(sizes, threads)
     acknowledged = list(queue.received)
     how = data.draw(st.sampled_from(["all", "some", "shuffled"]))

@@ -19,13 +19,13 @@ MESSAGES = [(entry, index) for entry, size in TOPIC.items() for index in (range(
 
 @dataclass
 class Broker:
-    """What a cursor does with what it is told, as plainly as can be."""
+    """What a cursor does with acknowledgements, as plainly as can be."""
 
     keeps_indexes: bool
     acknowledged: set[tuple[tuple[int, int], int]] = field(default_factory=set)
 
     def told(self, leaving: Leaving) -> None:
-        """Take it as the broker does: whole entries, and parts of batches only where it keeps them."""
+        """Apply an acknowledgement as the broker does: whole entries, and parts of batches only where it keeps them."""
         for entry in ENTRIES:
             if (leaving.cumulative is not None and entry <= leaving.cumulative) or entry in leaving.whole:
                 self.acknowledged |= {message for message in MESSAGES if message[0] == entry}
@@ -103,7 +103,7 @@ class Tracked(RuleBasedStateMachine):
 
     @rule()
     def look(self):
-        """The cursor tells where it is."""
+        """The cursor's position is read."""
         mark = self.broker.mark_delete
         after = next((entry for entry in ENTRIES if entry > mark), None)
         self.tracker.looked(mark, after, [e for e in ENTRIES if e > mark and self.broker.whole(e)])
@@ -121,7 +121,7 @@ class Tracked(RuleBasedStateMachine):
 
     @invariant()
     def never_more(self):
-        """The broker never has what the application did not acknowledge, and duplicates are none it has not seen."""
+        """The broker never has what the application did not acknowledge, and has seen everything called a duplicate."""
         assert self.broker.acknowledged <= self.application
         for entry, index in MESSAGES:
             if self.tracker.is_duplicate(entry, index):
@@ -133,7 +133,7 @@ TestTracked.settings = settings(max_examples=300, stateful_step_count=30)
 
 
 def test_a_run_leaves_as_one_position_and_holes_stay_single():
-    """Without a look nothing is concluded; with one, the run from the cursor on is one position, across ledgers too."""
+    """Only when the cursor was looked at is the run from it on one position, across ledgers too."""
     tracker = AckTracker(runs=True)
     for entry in [(5, 0), (5, 2)]:
         tracker.add(entry)
@@ -198,7 +198,7 @@ def test_rows_of_single_messages_leave_as_what_they_are(runs, mark, groups):
 
 
 def test_positions_that_go_back_are_ignored_and_cover_single_ones():
-    """A cumulative acknowledgement below an earlier one is none; single ones below it do not leave."""
+    """A cumulative acknowledgement below an earlier one has no effect; single ones below it do not leave."""
     tracker = AckTracker()
     tracker.add((5, 1))
     assert tracker.add_cumulative((5, 4))

@@ -51,7 +51,7 @@ def test_admin_url_from_service_url(service_url, admin_url):
 
 @pytest.mark.parametrize("service_url", ["", "h:6650", "kafka://h", "pulsar://", "pulsar://h:port", "pulsar://a b"])
 def test_no_admin_url_from_nonsense(service_url):
-    """What is no service URL is refused, not guessed from."""
+    """An invalid service URL is refused, and nothing is guessed from it."""
     with pytest.raises(InvalidUse):
         derive_admin_url(service_url, {})
 
@@ -141,7 +141,7 @@ def test_subscription_survives_two_decodings(name):
 
 @pytest.mark.parametrize("name", ["", None, 3, "\ud800"])
 def test_bad_subscription_names(name):
-    """What is no name is refused before anything is sent."""
+    """An invalid name is refused before anything is sent."""
     with pytest.raises(InvalidUse):
         subscription_path(_TOPIC, name)
 
@@ -279,7 +279,7 @@ def test_entry_headers_of_a_chunk():
 
 
 def test_entry_without_headers_is_no_entry():
-    """An answer of something that is no broker is not taken for an entry."""
+    """The answer of something other than a broker is not taken for an entry."""
     with pytest.raises(ValueError):
         EntryMetadata.from_headers({"server": "nginx"})
 
@@ -314,7 +314,7 @@ def test_query_is_written_as_java_reads_it():
     ],
 )
 def test_bad_arguments_send_nothing(call):
-    """Bad arguments raise InvalidUse on an admin whose port nobody listens on, so nothing was sent."""
+    """Bad arguments raise InvalidUse on an admin whose port nothing listens on, so nothing was sent."""
     with PulsarAdmin("http://127.0.0.1:1", max_attempts=1) as admin, pytest.raises(InvalidUse):
         call(admin)
 

@@ -96,7 +96,7 @@ def test_first_come_first_served():
 
 
 def test_an_end_reaches_everybody():
-    """Closing tells every waiting caller, and what has come before can still be taken."""
+    """Closing ends every wait, and what has come before can still be taken."""
 
     async def drive():
         source = Source()

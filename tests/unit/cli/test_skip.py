@@ -57,7 +57,7 @@ def test_picture_of_a_long_topic():
 
 
 def test_inexact_inside_a_batch():
-    """What is less than asked for, ends inside a batch, or comes again is said."""
+    """A skip of less than asked for, an end inside a batch, and messages that come again are reported."""
     backlog = Backlog(Ledgers([(3, 2)]), Position(3, -1))
     result = _result(
         Position(3, -1), Position(3, 0), exact=False, skipped_entries=1, batch_index=2, redelivered_entries=4

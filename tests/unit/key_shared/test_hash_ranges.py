@@ -136,7 +136,7 @@ def test_ranges_that_cannot_be(start, end, words):
 
 @pytest.mark.parametrize("text", ["", "5", "0..7", "0-65536", "9-3", "a-b", None, "1-2-3"])
 def test_texts_that_are_no_range(text):
-    """A text that is no valid range is refused."""
+    """An invalid text is refused."""
     with pytest.raises(InvalidKeyHashRange):
         KeyHashRange.parse(text)
 
@@ -163,7 +163,7 @@ def test_a_range_is_read_as_it_is_written(a, b):
     ],
 )
 def test_sets_that_cannot_be(ranges, words):
-    """No range, overlapping ranges, duplicates and what is no range are refused."""
+    """No range at all, overlapping ranges, duplicates and other types are refused."""
     with pytest.raises(InvalidKeyHashRange, match=words):
         KeyHashRanges(ranges)
 
@@ -230,7 +230,7 @@ def test_a_split_is_even_and_loses_nothing(one, n):
 
 @pytest.mark.parametrize("n", [0, -1, SLOTS + 1, True, 1.0])
 def test_parts_that_cannot_be(n):
-    """A number of parts that is none, or more than there are slots, is refused."""
+    """A number of parts below one, or above the number of slots, is refused."""
     with pytest.raises(InvalidUse, match="into"):
         KeyHashRanges.full().split(n)
     with pytest.raises(InvalidUse, match="into"):
@@ -288,7 +288,7 @@ def test_a_plan_of_a_sequence_and_of_nothing():
 
 @pytest.mark.parametrize("histogram", [{SLOTS: 1}, {-1: 1}, {5: -1}, {5: float("nan")}, [1, 2], {"a": 1}])
 def test_histograms_that_cannot_be(histogram):
-    """A slot that does not exist, a weight that is none and a sequence of the wrong length are refused."""
+    """A slot that does not exist, an invalid weight and a sequence of the wrong length are refused."""
     with pytest.raises(InvalidUse):
         plan_key_hash_ranges(histogram, 2)
 

@@ -22,7 +22,7 @@ from pulsar_ext.receive.source import NativeSource
 
 
 class Wanted:
-    """Wants even numbers, and raises once for each number it was told to."""
+    """Wants even numbers, and raises once for each number in `faults`."""
 
     def __init__(self, faults=()):
         self.faults = deque(faults)
@@ -111,7 +111,7 @@ def test_an_error_that_carries_its_message_does_not_keep_it():
 
 
 def test_a_flood_of_others_does_not_outlast_the_wait():
-    """With endless messages that nobody wants, each way to receive comes to an end."""
+    """With endless unwanted messages, each way to receive comes to an end."""
     endless = FilteredSource(NativeSource(lambda _: 1), Wanted())
     with pytest.raises(_pulsar.Timeout):
         next(endless)
@@ -130,7 +130,7 @@ def test_bytes_of_base64(data):
 
 @pytest.mark.parametrize("text", ["", "key1=", "a", "ab", "é===", "AAB=", "order-01"])
 def test_texts_that_are_no_bytes(text):
-    """A text that is no base64, or not the one that Java writes, can only be a text."""
+    """A text that is not base64, or not the base64 that Java writes, can only be a text."""
     assert bytes_of_base64(text) is None
 
 
@@ -158,7 +158,7 @@ def test_the_keys_of_a_batch():
 
 @given(st.binary(max_size=80), st.integers(0, 6))
 def test_garbage_is_no_batch(data, size):
-    """What is no batch of that size gives nothing instead of a guess, and never crashes."""
+    """Anything but a batch of that size gives nothing instead of a guess, and never crashes."""
     whole = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(whole[:-1], len(BATCH)) is None
     assert batch_forms(whole, len(BATCH) - 1) is None
@@ -182,7 +182,7 @@ class Inner:
 
 
 class Asked:
-    """An admin API that answers what it is told to and counts."""
+    """An admin API that gives prepared answers and counts the questions."""
 
     def __init__(self, *answers):
         self.answers = deque(answers)

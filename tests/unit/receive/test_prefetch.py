@@ -95,7 +95,7 @@ def _take_all(ahead, turns):
 
 @contextmanager
 def _ctrl_c(at):
-    """Interrupt the code of `ahead.py` at the n-th place where Python looks for signals; yields how many it passed."""
+    """Interrupt the code of `prefetch.py` at the n-th place where Python looks for signals; give how many it passed."""
     passed, looks = [0], {}
 
     def on_opcode(frame, event, _):

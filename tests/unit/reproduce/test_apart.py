@@ -1,4 +1,4 @@
-"""Steps in a process of their own: how each way to end is told."""
+"""Steps in a process of their own: how each way to end is reported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_silent_end_is_an_error():
 
 
 def test_a_hanging_process_is_ended_with_its_children(tmp_path):
-    """A process beyond its time is told as hung, and neither it nor what it forked stays."""
+    """A process beyond its time is reported as hung, and neither it nor what it forked stays."""
     pid_file = tmp_path / "pid"
     assert _outcome(hang, str(pid_file), seconds=5.0) == Outcome("hung")
     deadline = time.monotonic() + _PATIENCE

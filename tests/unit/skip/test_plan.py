@@ -165,7 +165,7 @@ def test_unfinished_message():
 
 @pytest.mark.parametrize(("idle", "strategy", "exact"), [(True, "subscription", True), (False, "headers", False)])
 def test_hidden_acknowledgements(idle, strategy, exact):
-    """What may be acknowledged inside batches is looked at through the subscription, or the result says inexact."""
+    """Acknowledgements inside batches are looked up through the subscription, or the result is called inexact."""
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
     plan = topic.run(plan_skip(topic.situation(may_hide_acks=True, idle=idle), 4, "message"))
     assert (plan.strategy.value, plan.exact) == (strategy, exact)

@@ -17,7 +17,7 @@ def _entries(sizes):
 
 
 def _model(sizes, start, count):
-    """The seed's rule in one line: of the entries behind the start, the count-th, or the last there is."""
+    """The rule in one line: of the entries behind the start, the count-th, or the last there is."""
     behind = [entry for entry in _entries(sizes) if entry > start]
     return start if count == 0 or not behind else behind[min(count, len(behind)) - 1]
 
@@ -75,6 +75,6 @@ def test_full_ledger_before_the_next_opens():
 
 @pytest.mark.parametrize("count", [-1, True, 1.0, None, "1"])
 def test_what_is_no_count(count):
-    """What is no count is refused, bool included, instead of being taken for a number."""
+    """Anything but a count is refused, bool included, instead of being taken for a number."""
     with pytest.raises(InvalidUse, match="count"):
         position_after([(1, 5)], Position(1, 0), count)

@@ -79,7 +79,7 @@ def feed(account, *ids, sizes=None):
 
 
 def test_end_is_reached_by_whatever_lies_beyond():
-    """An end on an entry that nobody delivers is passed, not hit."""
+    """An end on an entry that is never delivered is passed, not hit."""
     account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
     assert feed(account, (1, 0, -1), (1, 3, -1)) is None
     assert not account.reached

@@ -33,7 +33,7 @@ def test_numbers_are_those_of_each_id(ids):
 
 
 def test_foreign_bytes_are_refused():
-    """What is no id of the C++ client is not read as one."""
+    """Anything but an id of the C++ client is not read as one."""
     for data in (b"\x10\x01\x08\x01", b"\x08\x01"):
         with pytest.raises(ValueError, match="message id"):
             id_columns([data])

@@ -1,4 +1,4 @@
-"""What the texts of messages tell, as the C++ client writes them."""
+"""What is read from the texts of messages, as the C++ client writes them."""
 
 import numpy as np
 import pytest

@@ -126,7 +126,7 @@ def test_foreign_checkpoint_is_refused(bad):
 
 @pytest.mark.parametrize("bad", ["x", 5, {"ledger": True, "entry": 1}, {"ledger": 1, "entry": -2}, {"a": 1}])
 def test_bad_ids_are_refused(bad):
-    """What is no id raises."""
+    """Anything but an id raises."""
     with pytest.raises(InvalidMessageId):
         Offset.of_message(bad)
 

@@ -26,7 +26,7 @@ def program(directory: Path, name: str, text: str) -> None:
 
 @pytest.fixture
 def bin_dir(tmp_path, monkeypatch):
-    """Give a directory that is, with /bin, the whole path; the cache is empty and nobody's."""
+    """Give a directory that is, with /bin, the whole path; the cache is empty and the test's own."""
     directory = tmp_path / "bin"
     directory.mkdir()
     tools = tmp_path / "tools"

@@ -1,0 +1,36 @@
+"""Making the class archive of the broker, once, by running a broker."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from .class_archive import archive_path
+from .jars import find_java
+from .process import PulsarProcess
+
+__all__ = ["make_archive"]
+
+
+def make_archive() -> Path | None:
+    """Return the archive for the Java that would be used, made now if it is missing; None if this Java cannot make one.
+
+    Raises:
+        BrokerStartError: no Java is found, or the broker that it is made with did not start.
+    """
+    path = archive_path(find_java())
+    if path.is_file():
+        return path
+    with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
+        fresh = Path(scratch, "classes.jsa")
+        # A data directory of its own, because only such a broker is ended in good order, and Java writes at its end.
+        broker = PulsarProcess(data_dir=Path(scratch, "data"), java_options=[f"-XX:ArchiveClassesAtExit={fresh}"])
+        broker.start().stop()
+        if not fresh.is_file():
+            return None
+        # Copied beside its place and renamed: the scratch may be on another file system.
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(fresh.read_bytes())
+        part.replace(path)
+    return path
