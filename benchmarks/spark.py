@@ -94,10 +94,8 @@ class Bench:
 
     def task(self, topic: str) -> Cost:
         """Read the same as a task does, in this process and with no Spark around it."""
-        from pulsar_ext.spark.options import (  # noqa: PLC0415  # what Spark would do
-            READ,
-            parse_options,
-        )
+        from pulsar_ext.spark.option_table import READ  # noqa: PLC0415  # what Spark would do
+        from pulsar_ext.spark.options import parse_options  # noqa: PLC0415
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
 

@@ -111,11 +111,7 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> Any:
-        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id.
-
-        Behind a message with a sequence id, one without any gets the next number: the C++ client's own would be lower,
-        and a broker that deduplicates would drop it.
-        """
+        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id."""
         if sequence_id is not None or self._following is not None:
             sequence_id = self._numbered(sequence_id)
         if (
@@ -153,7 +149,10 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
         )
 
     def _numbered(self, sequence_id: int | None) -> int | None:
-        """Give a message's sequence id: its own, or the one behind the highest that was given."""
+        """Give a message's sequence id: its own, or the one behind the highest that was given.
+
+        The C++ client's own would be lower than that, and a broker that deduplicates would drop the message.
+        """
         if sequence_id is None:
             return None if self._following is None else next(self._following)
         if type(sequence_id) is int and sequence_id > self._highest:

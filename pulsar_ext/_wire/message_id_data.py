@@ -10,17 +10,24 @@ Fields it does not know are kept and written back, so an id of a newer broker su
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pulsar_ext.errors import InvalidMessageId
 
 from .protobuf import broken, bytes_field, fields, number_field, packed, signed
 
-__all__ = ["MessageIdData", "decode", "encode"]
+__all__ = ["FIRST_CHUNK_TAG", "MessageIdData", "decode", "encode", "has_first_chunk", "is_plain"]
 
 _MAX_BYTES = 64 * 1024
 """More than any id needs: an acknowledgement set of a batch of 100,000 messages is 13 KB."""
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
+FIRST_CHUNK_TAG = ord(":")
+"""Only bytes with this octet may have a first chunk; looking for it is fast."""
+_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
+_PLAIN = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
+"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +112,18 @@ def encode(data: MessageIdData) -> bytes:
     if data.first_chunk is not None:
         out += bytes_field(_FIRST_CHUNK, encode(data.first_chunk))
     return out + data.unknown
+
+
+def has_first_chunk(data: bytes) -> bool:
+    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
+    at = data.find(b":", 2) if FIRST_CHUNK_TAG in data else -1
+    while at >= 0:
+        if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
+            return decode(data).first_chunk is not None
+        at = data.find(b":", at + 1)
+    return False
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether bytes are just what the C++ client would write of a plain id, or one of a batch."""
+    return _PLAIN.fullmatch(data) is not None

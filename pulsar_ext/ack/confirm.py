@@ -84,7 +84,9 @@ class _Check:
     def done(self, *, sent: bool) -> bool:
         """Look at the cursors; what they show needs no confirmation any more."""
         self._missing, self._why = [], ""
-        for topic in self._acks.topics():
+        with self._acks.lock:
+            topics = list(self._acks.collector.by_topic)
+        for topic in topics:
             self._look(topic, sent=sent)
         return not self._missing and not self._acks.pending
 

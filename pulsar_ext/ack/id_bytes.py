@@ -148,7 +148,7 @@ def gather_numbered(
     *,
     mixed: bool = False,
 ) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read the ids of numbered messages, and of a batch only its ends where the numbers tell what is between them.
+    """Read the ids of numbered messages, and of a batch only its ends where the numbers say what is between them.
 
     Messages with consecutive numbers were received one after the other by one thread, from a queue where a batch stands
     in its order. If the last of them is as far behind the first in their batch as its number is, they are that part of
@@ -157,7 +157,7 @@ def gather_numbered(
     Args:
         numbers: the number of each message in the order of the acknowledgements, 0 for none.
         read: gives the serialized ids of the messages from one place up to another.
-        own: other numbers tell nothing.
+        own: other numbers say nothing.
         mixed: whether several partitions share the queue.
 
     Yields:
@@ -182,13 +182,8 @@ def gather_numbered(
                     and read(stop - 1, stop)[0] == match[1] + _tails(size)[index + length - 1]
                 ):
                     partition = -1 if match[4] is None else _number(match[4])
-                    yield (
-                        partition,
-                        (_number(match[2]), _number(match[3])),
-                        size,
-                        ((1 << length) - 1) << index,
-                        stop - 1,
-                    )
+                    entry = (_number(match[2]), _number(match[3]))
+                    yield partition, entry, size, ((1 << length) - 1) << index, stop - 1
                     at = stop
                     continue
         if stop <= at:

@@ -12,8 +12,8 @@ import pulsar
 
 from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.scope import ScopeCore
-from pulsar_ext.ids.message_id import is_chunked
 
 from ._blocking_receiver import BlockingReceiver
 from ._receiving import AsyncSeeking
@@ -132,7 +132,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
 
     async def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by any id of it."""
-        if isinstance(message, MessageDoor) and not is_chunked(message.inner.message_id().serialize()):
+        if isinstance(message, MessageDoor) and not has_first_chunk(message.inner.message_id().serialize()):
             with translating():
                 self.blocking.negative_acknowledge(message)
         else:

@@ -63,7 +63,7 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         Its listener is called in the loop.
         """
         builder, listener = self.without("message_listener")  # the C++ client would call it on a thread of its own
-        self.refuse_without_receiver(listens=listener is not None)
+        self.refuse_raising_to_listener(listens=listener is not None)
         consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer)
         if listener is not None:
             consumer.start_listener(listener)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext._wire.message_id_data import MessageIdData
 from pulsar_ext.errors import InvalidMessageId
 
+from .origin import Origin
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["bare", "check_numbers", "dict_of", "fields_of"]
+__all__ = ["bare", "check_fields", "check_numbers", "dict_of", "fields_of", "origin_of"]
 
 
 _MAX_POSITION = (1 << 63) - 1
@@ -57,6 +59,18 @@ def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdDa
         raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error!r}.") from None
 
 
+def origin_of(fields: Mapping[str, Any]) -> Origin:
+    """Read an id's origin, as `MessageId.to_dict()` writes it.
+
+    Raises:
+        InvalidMessageId: it is not an origin.
+    """
+    try:
+        return Origin(fields.get("origin", Origin.NUMBERS.value))
+    except ValueError as error:
+        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
+
+
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{value!r} is not an integer")
@@ -80,3 +94,16 @@ def check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: in
         f"partition {partition}, ledger {ledger_id}, entry {entry_id}, batch index {batch_index}: each must be -1 or "
         "more, and fit into 64 bits (ledger and entry) or 32 bits."
     )
+
+
+def check_fields(fields: MessageIdData) -> None:
+    """Refuse a serialized id with numbers that no id can have.
+
+    Raises:
+        InvalidMessageId: as `check_numbers`, also for its first chunk, or the size of its batch is negative.
+    """
+    for one in (fields, fields.first_chunk):
+        if one is not None:
+            check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+    if fields.batch_size < 0:
+        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")

@@ -11,10 +11,7 @@ OrderKey = tuple[int, int, int, int]
 
 
 class JavaOrder:
-    """What compares by `order_key()` with its like, and with ids of the official client and of C++.
-
-    The two comparisons that sorting, sets and dictionaries make, `==` and `<`, are left to the class itself.
-    """
+    """What compares by `order_key()`: with its like, and with ids of the official client and of C++."""
 
     __slots__ = ()
 
@@ -22,9 +19,17 @@ class JavaOrder:
         """Give ledger, entry, partition and batch index."""
         raise NotImplementedError
 
+    def __eq__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() == key
+
     def __ne__(self, other: object) -> bool:
         equal = self.__eq__(other)
         return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: object) -> bool:
+        key = order_key_of(other)
+        return NotImplemented if key is None else self.order_key() < key
 
     def __le__(self, other: object) -> bool:
         key = order_key_of(other)
@@ -37,6 +42,9 @@ class JavaOrder:
     def __ge__(self, other: object) -> bool:
         key = order_key_of(other)
         return NotImplemented if key is None else self.order_key() >= key
+
+    def __hash__(self) -> int:
+        return hash(self.order_key())
 
 
 def order_key_of(other: object) -> OrderKey | None:

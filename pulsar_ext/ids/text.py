@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidMessageId
 
-__all__ = ["read_text"]
+if TYPE_CHECKING:
+    from .order import OrderKey
+
+__all__ = ["read_text", "text_of"]
 
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
@@ -14,7 +18,7 @@ _SHOWN = 60
 """So much of a text that cannot be read is enough to recognise it."""
 
 
-def read_text(text: str) -> list[tuple[int, int, int, int]]:
+def read_text(text: str) -> list[OrderKey]:
     """Read the text of an id, or of the first and the last chunk's with a semicolon between.
 
     Readable are Java's `ledger:entry[:partition[:batch_index]]`, of which a position is the beginning, and the official
@@ -37,3 +41,10 @@ def read_text(text: str) -> list[tuple[int, int, int, int]]:
             "'ledger:entry:partition:batch_index' and, for a chunked message, 'first;last'."
         )
     return [(int(ledger), int(entry), int(partition), int(batch)) for ledger, entry, partition, batch in found]
+
+
+def text_of(key: OrderKey) -> str:
+    """Write Java's text of an id that is not chunked."""
+    ledger, entry, partition, batch = key
+    text = f"{ledger}:{entry}:{partition}"
+    return text if batch == -1 else f"{text}:{batch}"

@@ -81,7 +81,7 @@ class ReaderBuilder(_Builder):
         """Read only the messages whose key slots are in these ranges, each by its own key.
 
         Raises:
-            InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+            InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
         """
         found: KeyHashRanges = as_ranges(ranges)
         return self.load_conf(key_hash_ranges=found)
@@ -221,8 +221,8 @@ class ConsumerBuilder(_Builder):
             raise
         return consumer
 
-    def refuse_without_receiver(self, *, listens: bool) -> None:
-        """Refuse `on_misrouted("raise")` where a listener receives the messages of ranges: it has nobody to raise to.
+    def refuse_raising_to_listener(self, *, listens: bool) -> None:
+        """Refuse `on_misrouted("raise")` where a listener receives the messages of ranges: it has no caller.
 
         Raises:
             InvalidUse: it was chosen, and `listens`.

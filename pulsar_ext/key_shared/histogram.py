@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_histogram", "read_histogram", "weights_of"]
 
 _BINS = 256
-_TOLD_EVERY = 10_000
+_REPORT_EVERY = 10_000
 
 
 def read_histogram(
@@ -44,7 +44,7 @@ def read_histogram(
         topic: must exist.
         by: what a slot's weight is: messages, or bytes of payload.
         key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-        progress: told now and then how many messages have been read.
+        progress: called now and then with how many messages have been read.
 
     Raises:
         NoSuchTopic: there is no such topic.
@@ -60,7 +60,7 @@ def read_histogram(
             inner = message.inner
             weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
             count += 1
-            if progress is not None and not count % _TOLD_EVERY:
+            if progress is not None and not count % _REPORT_EVERY:
                 progress(count)
     return weights
 

@@ -20,7 +20,7 @@ from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .batch_probe import look_at_batches
+from .batch_probe import probe_batches
 from .consumer import RangeConsumer, open_range_consumer
 from .coverage import demand_cover
 from .hash_ranges import KeyHashRanges, as_ranges
@@ -28,7 +28,7 @@ from .policy import KeySharedPolicy
 from .reader import RangeReader, refuse_missing_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
@@ -91,7 +91,7 @@ class GroupReader:
             return False
         entry = (message_id.partition(), message_id.ledger_id(), message_id.entry_id())
         index = message_id.batch_index()
-        # Within a batch, messages come in order, so the last index tells which ones came before.
+        # Within a batch, messages come in order, so the last index says which ones came before.
         last = self._seen.get(entry)
         if last is not None and index <= last:
             return False
@@ -171,37 +171,62 @@ def open_group(
             start = _make_subscription(context, topic, subscription, start_message_id)
             stack.callback(_delete_subscription, context, topic, subscription)
         if filtering == "auto":
-            allowed, reason = look_at_batches(admin, topic, subscription, parts)
+            allowed, reason = probe_batches(admin, topic, subscription, parts)
             filtering = "broker" if allowed else "client"
         _log.info("%s is read by %d readers, filtered by the %s: %s", topic, len(parts), filtering, reason)
-        readers: list[Any] = []
+        shared: dict[str, Any] = {"receiver_queue_size": receiver_queue_size, "key_forms": key_forms}
+        open_part: Callable[[KeyHashRanges], GroupReader | RangeReader]
         if filtering == "client":
             stack.close()  # the subscription is of no use, and its backlog would only grow
+            open_part = _reader_opener(context, topic, start_message_id, inclusive=inclusive, **shared)
+        else:
+            open_part = _consumer_opener(context, topic, subscription, start, inclusive=inclusive, **shared)
+        readers: list[GroupReader | RangeReader] = []
         for part in parts:
-            if filtering == "client":
-                reader: Any = context.opener.create_reader(
-                    topic,
-                    start_message_id,
-                    start_message_id_inclusive=inclusive,
-                    receiver_queue_size=receiver_queue_size,
-                    key_hash_ranges=part,
-                    key_forms=key_forms,
-                )
-            else:
-                options = {
-                    "topic": topic,
-                    "subscription_name": subscription,
-                    "consumer_type": pulsar.ConsumerType.KeyShared,
-                    "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
-                    "receiver_queue_size": receiver_queue_size,
-                }
-                consumer: Any = open_range_consumer(context, options, part, "raise", key_forms)
-                reader = GroupReader(consumer, start, inclusive=inclusive)
-            stack.callback(reader.close)
-            readers.append(reader)
+            readers.append(open_part(part))
+            stack.callback(readers[-1].close)
         if filtering == "broker":
             demand_cover(admin, [topic], subscription, _COVER_SECONDS)
         return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
+
+
+def _reader_opener(
+    context: ClientContext, topic: str, start_message_id: Any, *, inclusive: bool, **options: Any
+) -> Callable[[KeyHashRanges], RangeReader]:
+    """Give what opens the reader of a part that reads everything and keeps its part."""
+
+    def open_part(part: KeyHashRanges) -> RangeReader:
+        reader: RangeReader = context.opener.create_reader(
+            topic, start_message_id, start_message_id_inclusive=inclusive, key_hash_ranges=part, **options
+        )
+        return reader
+
+    return open_part
+
+
+def _consumer_opener(
+    context: ClientContext,
+    topic: str,
+    subscription: str,
+    start: MessageId | None,
+    *,
+    inclusive: bool,
+    receiver_queue_size: int,
+    key_forms: KeyFormsMode,
+) -> Callable[[KeyHashRanges], GroupReader]:
+    """Give what opens the reader of a part that the broker filters for."""
+
+    def open_part(part: KeyHashRanges) -> GroupReader:
+        options = {
+            "topic": topic,
+            "subscription_name": subscription,
+            "consumer_type": pulsar.ConsumerType.KeyShared,
+            "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
+            "receiver_queue_size": receiver_queue_size,
+        }
+        return GroupReader(open_range_consumer(context, options, part, "raise", key_forms), start, inclusive=inclusive)
+
+    return open_part
 
 
 def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:

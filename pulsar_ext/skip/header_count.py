@@ -8,9 +8,9 @@ halved until it does, or until the search has asked for too much: then the topic
 topic of batches, sequence ids show where to look, and the broker counts the messages up to there: as many by both, and
 there is neither a chunk nor another producer among them.
 
-Two things it takes for granted: nobody gives explicit sequence ids whose leaps make up for chunks, and a message of
-which only one chunk was ever stored, between other messages of its producer, counts as a message: one too few is
-skipped then. Where the broker reports chunks on the topic, no proof is tried.
+Two things it takes for granted: no application gives explicit sequence ids whose leaps make up for chunks, and a
+message of which only one chunk was ever stored, between other messages of its producer, counts as a message: one too
+few is skipped then. Where the broker reports chunks on the topic, no proof is tried.
 """
 
 from __future__ import annotations

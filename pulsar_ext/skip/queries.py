@@ -59,7 +59,7 @@ class Strategy(Enum):
     ARITHMETIC = "arithmetic"
     """By the entries in each ledger, every entry being one message: a handful of requests, whatever the count."""
     ANALYSIS = "analysis"
-    """By the broker, which reads the entries and tells how many messages they hold."""
+    """By the broker, which reads the entries and says how many messages they hold."""
     HEADERS = "headers"
     """By the headers of every entry up to the boundary."""
     READER = "reader"

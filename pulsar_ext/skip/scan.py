@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.results import Timeout, polling
-from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.errors import AdminNotFound
-from pulsar_ext.ids.message_id import MessageId, Origin
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 
 from .boundaries import Chunk, EntryRun, PartialBatch, entry_after, item_of
@@ -45,7 +46,6 @@ _QUEUE_BYTES = 256 * 1024 * 1024
 """A long queue keeps a reader busy; so much of the topic may wait in it."""
 
 _MAX_PENDING_CHUNKED = 1_000
-_FIRST_CHUNK_TAG = 0x3A
 
 
 class Scan:
@@ -205,7 +205,7 @@ class Scan:
             return
         if part is not None:
             yield part
-        elif self._unfinished and inner.batch_index() < 0 and _is_chunked(inner):
+        elif self._unfinished and inner.batch_index() < 0 and has_first_chunk(inner.serialize()):
             yield from self._by_headers(here, here)
         else:
             run.begin(here, size)
@@ -266,8 +266,3 @@ def _indexes(messages: Iterator[Any], first: Any, size: int) -> tuple[tuple[int,
                 return tuple(sorted(found)), inner
             found.add(inner.batch_index())
     return tuple(sorted(found)), None
-
-
-def _is_chunked(inner: Any) -> bool:
-    data = inner.serialize()
-    return _FIRST_CHUNK_TAG in data and decode(data).first_chunk is not None

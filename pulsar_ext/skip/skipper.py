@@ -80,7 +80,7 @@ class Skipper:
         progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
 
     Raises:
-        InvalidUse: a name is no name.
+        InvalidUse: a name is not valid.
     """
 
     def __init__(self, context: ClientContext, topic: str, subscription: str, *, progress: bool = False) -> None:
@@ -94,10 +94,10 @@ class Skipper:
         """Plan, and unless `dry_run` carry out.
 
         Raises:
-            InvalidUse: the count or the unit is none.
+            InvalidUse: the count or the unit is not valid.
             SkipInsideMessage: the skip would end inside a message; it says which counts are possible.
             CursorMoved: somebody moved the cursor in between.
-            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
             AdminNotFound: no such topic or subscription.
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer.
@@ -139,7 +139,7 @@ class Skipper:
         untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
         # What will be needed is asked for at once: each round to the broker takes as long as one request.
         with ThreadPoolExecutor(2) as pool:
-            # After the internal statistics: a message that comes between the two disproves `single`, never proves it.
+            # After the internal statistics: a message in between disproves `unbatched`, never proves it.
             asking = pool.submit(self._admin.stats, self._topic)
             keeping = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
             first = backlog.entry(1)
@@ -177,7 +177,7 @@ class Skipper:
             self._expire(plan, boundary.position)
         else:
             batch = backlog.ledgers.next(boundary.position)
-            assert batch is not None  # noqa: S101  # the cut is inside it
+            assert batch is not None  # noqa: S101  # the boundary is inside it
             if not plan.situation.idle:
                 self._reset(batch, boundary.batch_index)
                 return
@@ -196,7 +196,7 @@ class Skipper:
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
-                f"{_describe(expected)} and is at {'no place any more' if found is None else _describe(found)}. "
+                f"{_describe(expected)} and {'is gone' if found is None else f'is at {_describe(found)}'}. "
                 "Nothing was skipped. Repeat the skip, or pause what acknowledges.",
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
@@ -243,7 +243,7 @@ class Skipper:
             self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
 
     def _watch(self, last: Position, before: Backlog) -> Backlog:
-        """Wait a while until the cursor moves; the broker works in the background and tells nobody if that fails."""
+        """Wait a while until the cursor moves; the broker works in the background, and does not say if that fails."""
         deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
             time.sleep(pause)

@@ -184,7 +184,7 @@ def test_an_error_is_raised_once_in_its_place():
 
 @pytest.mark.parametrize("transition", Transition)
 def test_what_came_is_dropped_if_it_comes_again(transition):
-    """A seek, a redelivery and a cursor reset drop what arrived; a close and an unsubscription, which may fail, do not."""
+    """A seek, a redelivery and a cursor reset drop what arrived; what ends the consumer, and may fail, does not."""
     messages = ReceiveQueue(Source().receive_async)
     messages.put([1])
     messages.before(transition)
