@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -56,11 +57,9 @@ class _Builder:
         self._options = {**self._options, **options}  # not changed in place: a copy of the builder has its own
         return self
 
-    def take(self, name: str) -> Any:
-        """Take an option away again, and give it; None if it was not set."""
-        taken = self._options.get(name)
-        self._options = {other: value for other, value in self._options.items() if other != name}
-        return taken
+    def without(self, name: str) -> tuple[Self, Any]:
+        """Give a copy of this builder whose option of that name is None, and the value it has here; None if not set."""
+        return copy(self).load_conf(**{name: None}), self._options.get(name)
 
 
 class ReaderBuilder(_Builder):
