@@ -167,7 +167,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
                     timeout_millis -= POLL_MILLIS
         else:
             self._order.claim(get_ident())
-        return self._receive(timeout_millis)
+        return self.receive_next(timeout_millis)
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.

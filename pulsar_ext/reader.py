@@ -59,7 +59,7 @@ class Reader(Receiving, ReaderDoor):
         refuse_after_fork(self)
         return self
 
-    read_next = Receiving._receive  # noqa: SLF001  # pyright: ignore[reportAssignmentType]  # untyped officially
+    read_next = Receiving.receive_next  # pyright: ignore[reportAssignmentType]  # untyped officially
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""

@@ -22,11 +22,11 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
         self.failure: Exception | None = None
         """What the supplier of the token raised last: the C++ client says no more than that it failed."""
         super().__init__(self._supply if callable(token) else token)
-        self._token: Any = token
+        self.supplied: Any = token
 
     def _supply(self) -> Any:
         try:
-            token = self._token()
+            token = self.supplied()
         except Exception as error:
             self.failure = error
             raise
@@ -42,7 +42,7 @@ def admin_at(url: str, arguments: dict[str, Any]) -> PulsarAdmin:
     authentication = arguments["authentication"]
     return PulsarAdmin(
         url,
-        token=authentication._token if isinstance(authentication, AuthenticationToken) else None,  # noqa: SLF001
+        token=authentication.supplied if isinstance(authentication, AuthenticationToken) else None,
         tls_trust_certs_file_path=arguments["tls_trust_certs_file_path"],
         tls_allow_insecure_connection=arguments["tls_allow_insecure_connection"],
         timeout_seconds=_ADMIN_SECONDS,

@@ -89,7 +89,7 @@ class RangeReader(Reader):
         unfiltered, verdict_of, ready, unseen, new = self._fast
         # The source is another one where nothing is filtered, and in a child process that must not touch this reader.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
-            return self._receive(timeout_millis)
+            return self.receive_next(timeout_millis)
         # What `_receive` does with the filter's source, without a call for each message whose key is known.
         message: Message = new()
         try:
@@ -107,7 +107,7 @@ class RangeReader(Reader):
                     raise
         except pulsar.Timeout:
             pass
-        return self._receive(None)
+        return self.receive_next(None)
 
     def has_message_available(self) -> bool:
         """Whether a message of these ranges can be read without waiting for one to be published.

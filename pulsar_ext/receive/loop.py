@@ -80,7 +80,7 @@ class Receiving:
         """Have a part that keeps messages hear of seeks, redeliveries and the like."""
         self._order.take_part(part)
 
-    def _receive(self, timeout_millis: int | None = None) -> Message:
+    def receive_next(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
