@@ -325,6 +325,7 @@ class Acknowledger(Part):
             if leaving:
                 with logging_refusals(topic, len(leaving)):
                     topic.hand_over(self.inner, leaving, now)
+                topic.tracker.left()
             if force and (leaving or topic.sent):
                 topic.sender.flush(self.inner)
             if leaving:

@@ -73,9 +73,10 @@ class TopicAcks:
 
     def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
         """Give what leaves to the C++ consumer, and keep it for a while."""
-        live, self.live = self.live, {}  # all that waits leaves
+        live = self.live
         self.sent.add(leaving, now, live)
         self.sender.send(inner, leaving, live)
+        self.live = {}  # all that waits has left
         unconfirmed = self.unconfirmed()
         if leaving.cumulative is not None:
             self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)

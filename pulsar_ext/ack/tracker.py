@@ -107,6 +107,7 @@ class AckTracker:
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._whole: dict[Entry, None] = {}
         self._row: Singles | None = None
+        self._leaving = NOTHING
         self._partial: dict[Entry, tuple[int, int]] = {}
         self._changed: set[Entry] = set()
         self._beyond: set[Entry] = set()
@@ -119,7 +120,7 @@ class AckTracker:
         """How many entries, or parts of entries, have not left yet."""
         changed = len(self._changed) if self._keeps_indexes else 0
         row = len(self._row) if self._row is not None else 0
-        return row + len(self._whole) + changed + (self._cumulative is not None)
+        return row + len(self._whole) + changed + (self._cumulative is not None) + len(self._leaving)
 
     @property
     def wants_base(self) -> bool:
@@ -132,11 +133,14 @@ class AckTracker:
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""
         self._spread()
+        return self._put_whole(entry)
+
+    def _put_whole(self, entry: Entry) -> bool:
         if entry in self._whole or self._is_covered(entry):
             return False
+        self._whole[entry] = None
         if self._partial:
             self._drop_partial(entry)
-        self._whole[entry] = None
         return True
 
     def add_singles(self, singles: Singles) -> None:
@@ -155,7 +159,7 @@ class AckTracker:
     def _add_wholes(self, entries: list[Entry]) -> None:
         if self._partial or self._cumulative is not None:
             for entry in entries:
-                self.add_whole(entry)
+                self._put_whole(entry)
         else:
             self._whole.update(dict.fromkeys(entries))
 
@@ -237,13 +241,14 @@ class AckTracker:
         self._beyond.update(entry for entry in acknowledged if entry > mark_delete)
 
     def leave(self) -> Leaving:
-        """Decide what is sent to the broker, and forget it: it is on its way."""
+        """Decide what is sent to the broker; it counts as pending until `left()`.
+
+        What interrupts a sender in between, such as a Ctrl-C, has it sent once more, never not at all.
+        """
         if (reached := self._row_from_base()) is not None:
             self._row, self._cumulative = None, reached
         self._spread()
-        whole = list(self._whole)
-        self._whole.clear()
-        cumulative, self._cumulative = self._cumulative, None
+        whole, cumulative = list(self._whole), self._cumulative
         if self._runs:
             whole.sort()
             reached = self._run(whole)
@@ -253,12 +258,20 @@ class AckTracker:
         indexes: tuple[tuple[Entry, int, int], ...] = ()
         if self._keeps_indexes:
             indexes = tuple((entry, *self._partial[entry]) for entry in sorted(self._changed) if entry in self._partial)
+        leaving = Leaving(cumulative, tuple(whole), indexes)
+        self._leaving = self._leaving.merged(leaving) if self._leaving else leaving
+        self._whole.clear()
+        self._cumulative = None
         self._changed.clear()
-        return Leaving(cumulative, tuple(whole), indexes)
+        return self._leaving
+
+    def left(self) -> None:
+        """Forget what leaves: it is on its way."""
+        self._leaving = NOTHING
 
     def clear(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""
-        self._row = None
+        self._row, self._leaving = None, NOTHING
         self._whole.clear()
         self._partial.clear()
         self._changed.clear()
@@ -283,8 +296,8 @@ class AckTracker:
     def _spread(self) -> None:
         """Have the entries of the row wait one by one."""
         if self._row is not None:
-            row, self._row = self._row, None
-            self._add_wholes(row.entries)
+            self._add_wholes(self._row.entries)
+            self._row = None  # behind it: what is interrupted is done again
 
     def _run(self, whole: list[Entry]) -> Entry | None:
         """Go from the base along what is acknowledged; give how far, None if nowhere."""

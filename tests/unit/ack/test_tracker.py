@@ -49,6 +49,13 @@ class Broker:
         return all(message in self.acknowledged for message in MESSAGES if message[0] == entry)
 
 
+def leave(tracker):
+    """Have everything leave that waits."""
+    leaving = tracker.leave()
+    tracker.left()
+    return leaving
+
+
 def acknowledge(tracker, entry, index=-1, size=0):
     """Acknowledge an entry, or one message of a batch; whether anything was new."""
     return tracker.add_bits(entry, size, 1 << index) if index >= 0 else tracker.add_whole(entry)
@@ -116,13 +123,13 @@ class Tracked(RuleBasedStateMachine):
     @rule()
     def flush(self):
         """Everything leaves; the cursor has exactly what was acknowledged, as far as it can hold it."""
-        self.broker.told(self.tracker.leave())
+        self.broker.told(leave(self.tracker))
         assert self.tracker.pending == 0
         for entry, size in TOPIC.items():
             mine = {message for message in self.application if message[0] == entry}
             if self.keeps or len(mine) == max(size, 1):
                 assert mine <= self.broker.acknowledged
-        assert self.tracker.leave() == NOTHING
+        assert leave(self.tracker) == NOTHING
 
     @invariant()
     def never_more(self):
@@ -142,14 +149,14 @@ def test_a_run_leaves_as_one_position_and_holes_stay_single():
     tracker = AckTracker(runs=True)
     for entry in [(5, 0), (5, 2)]:
         acknowledge(tracker, entry)
-    assert tracker.leave() == Leaving(None, ((5, 0), (5, 2)))
+    assert leave(tracker) == Leaving(None, ((5, 0), (5, 2)))
     tracker.looked((5, 0), (5, 1))
     acknowledge(tracker, (5, 1))
     acknowledge(tracker, (5, 4))
-    assert tracker.leave() == Leaving((5, 2), ((5, 4),))
+    assert leave(tracker) == Leaving((5, 2), ((5, 4),))
     tracker.looked((5, 4), (7, 0))
     acknowledge(tracker, (7, 0))
-    assert tracker.leave() == Leaving((7, 0))
+    assert leave(tracker) == Leaving((7, 0))
 
 
 def test_a_row_of_single_messages_waits_as_one_and_leaves_as_one_position():
@@ -159,12 +166,12 @@ def test_a_row_of_single_messages_waits_as_one_and_leaves_as_one_position():
     tracker.add_singles(Singles(-1, 5, range(10, 300)))
     tracker.add_singles(Singles(-1, 5, range(300, 310)))
     assert tracker.pending == 300
-    assert tracker.leave() == Leaving((5, 309))
+    assert leave(tracker) == Leaving((5, 309))
     tracker.add_singles(Singles(-1, 5, range(310, 320)))
     assert tracker.is_duplicate((5, 319))
     tracker.add_singles(Singles(-1, 5, range(330, 332)))
     assert tracker.pending == 12
-    assert tracker.leave() == Leaving((5, 319), ((5, 330), (5, 331)))
+    assert leave(tracker) == Leaving((5, 319), ((5, 330), (5, 331)))
 
 
 _LEDGER_5 = 6
@@ -195,7 +202,7 @@ def test_rows_of_single_messages_leave_as_what_they_are(runs, mark, groups):
         acknowledged.update((ledger, entry) for entry in entry_ids)
         assert not any(tracker.is_duplicate(entry) for entry in topic if entry not in acknowledged)
         if flushed:
-            leaving = tracker.leave()
+            leaving = leave(tracker)
             cursor.update(leaving.whole)
             cursor.update(entry for entry in topic if leaving.cumulative is not None and entry <= leaving.cumulative)
             assert cursor == acknowledged
@@ -210,7 +217,7 @@ def test_positions_that_go_back_are_ignored_and_cover_single_ones():
     assert not tracker.add_cumulative((5, 2))
     assert not acknowledge(tracker, (5, 3))
     acknowledge(tracker, (5, 6))
-    assert tracker.leave() == Leaving((5, 4), ((5, 6),))
+    assert leave(tracker) == Leaving((5, 4), ((5, 6),))
 
 
 def test_what_was_acknowledged_again_is_told_again():
@@ -219,7 +226,7 @@ def test_what_was_acknowledged_again_is_told_again():
     tracker.looked((5, 4), (5, 5))
     acknowledge(tracker, (5, 3))
     acknowledge(tracker, (5, 5))
-    assert tracker.leave() == Leaving(None, ((5, 3), (5, 5)))
+    assert leave(tracker) == Leaving(None, ((5, 3), (5, 5)))
     assert tracker._base is None
 
 
@@ -228,12 +235,12 @@ def test_a_batch_counts_when_all_of_it_was_acknowledged():
     tracker = AckTracker()
     for index in (2, 0, 2):
         acknowledge(tracker, (5, 1), index, 3)
-    assert (tracker.pending, tracker.leave(), tracker.partly()) == (0, NOTHING, {(5, 1): (3, 0b101)})
+    assert (tracker.pending, leave(tracker), tracker.partly()) == (0, NOTHING, {(5, 1): (3, 0b101)})
     tracker.take_back((5, 1), 0)
     acknowledge(tracker, (5, 1), 1, 3)
-    assert tracker.leave() == NOTHING
+    assert leave(tracker) == NOTHING
     acknowledge(tracker, (5, 1), 0, 3)
-    assert tracker.leave() == Leaving(whole=((5, 1),))
+    assert leave(tracker) == Leaving(whole=((5, 1),))
     keeping = AckTracker(keeps_indexes=True)
     acknowledge(keeping, (5, 1), 2, 3)
-    assert keeping.leave() == Leaving(indexes=(((5, 1), 3, 0b100),))
+    assert leave(keeping) == Leaving(indexes=(((5, 1), 3, 0b100),))
