@@ -14,19 +14,15 @@ of its own; needs the extras `spark` and `testing`, Java, and 2 GB of memory bes
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
 import os
 import re
 import statistics
 import sys
-import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import pulsar
 
 from pulsar_ext.admin import PulsarAdmin, Retention
@@ -35,8 +31,10 @@ from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark import spark_session
 from pulsar_ext.testing import PulsarProcess
 
+from .processes import Cost, Watch, own, processes
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _RESULTS: Final = Path(__file__).with_name("RESULTS-spark.md")
 _PAYLOAD: Final = 100
@@ -54,15 +52,6 @@ Python workers share the machine. µs are processor time a row, in microseconds:
 side, and of the whole process of a plain client. A ratio is the median over pairs of runs, turn by turn, of sessions
 that have read before; a session's first read takes some seconds more, in which Python processes start.
 """
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a run took, in seconds: by the clock, of its Python workers and of Spark's Java side."""
-
-    clock: float
-    python: float
-    java: float = 0.0
 
 
 class Bench:
@@ -94,10 +83,8 @@ class Bench:
 
     def task(self, topic: str) -> Cost:
         """Read the same as a task does, in this process and with no Spark around it."""
-        from pulsar_ext.spark.options import (  # noqa: PLC0415  # what Spark would do
-            READ,
-            parse_options,
-        )
+        from pulsar_ext.spark.option_table import READ  # noqa: PLC0415  # what Spark would do
+        from pulsar_ext.spark.options import parse_options  # noqa: PLC0415
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
 
@@ -109,7 +96,7 @@ class Bench:
                 for _ in reader.read(partition):
                     pass
 
-        return _own(run)
+        return own(run)
 
     def raw(self, topic: str) -> Cost:
         """Read as many messages by the official reader, and touch what the standard columns are made of."""
@@ -132,7 +119,7 @@ class Bench:
                 key_slot(key)
             reader.close()
 
-        return _own(run)
+        return own(run)
 
     def write(self, rows: int, topic: str, **options: str) -> Cost:
         """Write generated rows by Spark, in one task."""
@@ -155,7 +142,7 @@ class Bench:
             producer.flush()
             producer.close()
 
-        return _own(run)
+        return own(run)
 
     def close(self) -> None:
         """Disconnect and end the session."""
@@ -166,66 +153,13 @@ class Bench:
     @staticmethod
     def _spent(work: Callable[[], object]) -> Cost:
         """Run a job of Spark, and give what it cost."""
-        before, began = _processes(), time.perf_counter()
+        before, began = processes(), time.perf_counter()
         work()
-        clock, after = time.perf_counter() - began, _processes()
+        clock, after = time.perf_counter() - began, processes()
         spent = {"java": 0.0, "python": 0.0}
         for key, seconds in after.items():
             spent[key[1]] += seconds - before.get(key, 0.0)
         return Cost(clock, **spent)
-
-
-def _own(work: Callable[[], None]) -> Cost:
-    """Run something in this process, and give what it cost."""
-    began, spent = time.perf_counter(), time.process_time()
-    work()
-    return Cost(time.perf_counter() - began, time.process_time() - spent)
-
-
-def _processes() -> dict[tuple[int, str], float]:
-    """Give the processor time of Spark's processes so far."""
-    found = {}
-    for child in _spark_processes():
-        with contextlib.suppress(psutil.Error):
-            times = child.cpu_times()
-            found[child.pid, "java" if child.name() == "java" else "python"] = times.user + times.system
-    return found
-
-
-def _spark_processes() -> Iterator[psutil.Process]:
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if "spark" in " ".join(child.cmdline()).replace("benchmarks.spark", ""):
-                yield child
-
-
-class Watch:
-    """Looks at the Python workers' memory while something runs."""
-
-    def __init__(self) -> None:
-        self.most = 0
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def mib(self) -> str:
-        """The most that one of them held."""
-        return f"{self.most / (1 << 20):,.0f} MiB"
-
-    def _look(self) -> None:
-        while not self._ended.wait(0.1):
-            for child in _spark_processes():
-                with contextlib.suppress(psutil.Error):
-                    if child.name() != "java":
-                        self.most = max(self.most, child.memory_info().rss)
 
 
 def _ratios(rows: int, rounds: int, one: Callable[[], Cost], other: Callable[[], Cost]) -> tuple[str, str, str]:

@@ -21,7 +21,8 @@ from ._native.results import POLL_MILLIS, Timeout
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
 from .chunks.resolver import as_message_id
-from .ids.message_id import MessageId, Origin, from_inner
+from .ids.message_id import MessageId, from_inner
+from .ids.origin import Origin
 from .message import Message
 from .receive.filter import ScreenedSource
 from .receive.loop import native_source

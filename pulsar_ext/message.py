@@ -14,7 +14,7 @@ from pulsar.schema import BytesSchema
 
 from ._native.handles import MessageDoor
 from ._native.messages import inner_message_of, wrap_batch
-from ._wire.batch_payload import check_batch_payload
+from ._wire.batch_payload import read_batch
 from .ids.message_id import MessageId, id_of
 
 __all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class", "received"]
@@ -83,5 +83,5 @@ class MessageBatch(pulsar.MessageBatch):  # type: ignore[misc]  # the official c
         Raises:
             InvalidUse: if `data` is not the payload of a batch of `size` messages.
         """
-        check_batch_payload(data, size)
+        read_batch(data, size)
         return [received(inner) for inner in wrap_batch(self, data, size)]

@@ -45,31 +45,34 @@ def closed(kind: str) -> Refusing:
     return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
 
 
-_inherited: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+_inherited: weakref.WeakKeyDictionary[Inheritable, str] = weakref.WeakKeyDictionary()
+"""What refuses in a child process, and what errors call it."""
 
 
 class Inheritable(Protocol):
     """A handle that a fork may take into a child process."""
 
-    inner: Any
+    @property
+    def inner(self) -> Any:
+        """What must never be destroyed in the child: the C++ object."""
+        ...
 
     def after_fork(self, refusal: Refusing) -> None:
         """Put `refusal` wherever the handle would enter the C++ client; a lock may have been held at the fork."""
 
 
-def refuse_after_fork(handle: Inheritable) -> None:
-    """Make `handle` refuse every use in a child process that inherits it by a fork.
+def refuse_after_fork(handle: Inheritable, kind: str | None = None) -> None:
+    """Make `handle`, called by its class if not by `kind`, refuse every use in a child process that inherits it.
 
     The official client's threads do not exist in the child: there it hangs in send, create and close, and loses
     acknowledgements without a word.
     """
-    _inherited.add(handle)
+    _inherited[handle] = type(handle).__name__ if kind is None else kind
 
 
 def _in_child() -> None:
     parent = os.getppid()
-    for handle in list(_inherited):
-        kind = type(handle).__name__
+    for handle, kind in list(_inherited.items()):
         # Its destructor would wait for threads that do not exist here: never let it run.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle.inner))
         refusal = Refusing(

@@ -2,8 +2,8 @@
 
 The official Python layer keeps its C++ objects in private attributes. Every class of ours that stands on one keeps that
 object in a slot called `inner`, and the slot goes by the official attribute's name as well, so that inherited methods
-find it at no cost. When a release of the official client moves an attribute, this file changes and nothing else does;
-`PRIVATE_ATTRIBUTES` names each of them for the unit test that watches over it.
+find it at no cost; a producer keeps its sender there. When a release of the official client moves an attribute, this
+file changes and nothing else does; `PRIVATE_ATTRIBUTES` names each of them for the unit test that watches over it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "MessageDoor",
     "MessageIdDoor",
     "ProducerDoor",
+    "ProducerHandle",
     "ReaderDoor",
     "TableViewDoor",
     "adopt",
@@ -44,7 +45,6 @@ __all__ = [
     "consumers_of",
     "inner_producer_of",
     "reader_heard",
-    "standing_for",
     "unlimited_producer",
 ]
 
@@ -77,23 +77,26 @@ class MessageDoor(pulsar.Message):  # type: ignore[misc]
         self.inner = never_opened("Message", "receive(), read_next() or a listener")
 
 
-class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
-    """`pulsar.Producer` with its C++ producer in `inner`."""
+class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official client ships no types
+    """`pulsar.Producer` with its C++ producer in `inner`: what a sender sends with.
 
-    __slots__ = ("inner",)
-    inner: Any
-    _highest = -1
-    """The highest sequence id that a message was given."""
-    _following: Iterator[int] | None = None
-    """The numbers behind it."""
+    Args:
+        official: the official producer, which is not used any more.
+    """
 
-    def __init__(self) -> None:
-        self.inner = never_opened("Producer", "Client.create_producer()")
-        self._schema = self.inner  # type: ignore[misc]  # lives in the official class's dict
+    __slots__ = ("_following", "_highest", "inner", "schema")
 
-    def after_fork(self, refusal: Refusing) -> None:
-        """Refuse every use in this child process."""
-        self.inner = refusal
+    def __init__(self, official: pulsar.Producer) -> None:
+        self.inner: Any = inner_producer_of(official)
+        self.schema: Any = official._schema
+        self._highest = -1
+        """The highest sequence id that a message was given."""
+        self._following: Iterator[int] | None = None
+        """The numbers behind it."""
+
+    def replace(self, official: pulsar.Producer) -> None:
+        """Take the C++ producer of another official one, of the same topic and schema."""
+        self.inner = inner_producer_of(official)
 
     def build(
         self,
@@ -108,17 +111,9 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> Any:
-        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id.
-
-        Behind a message with a sequence id, one without any gets the next number: the C++ client's own would be lower,
-        and a broker that deduplicates would drop it.
-        """
-        if sequence_id is not None:
-            if type(sequence_id) is int and sequence_id > self._highest:
-                self._highest = sequence_id  # type: ignore[misc]  # lives in the official class's dict
-                self._following = itertools.count(sequence_id + 1)  # type: ignore[misc]
-        elif self._following is not None:
-            sequence_id = next(self._following)
+        """Make the C++ message; unlike officially, an empty key is a key and sequence id 0 is a sequence id."""
+        if sequence_id is not None or self._following is not None:
+            sequence_id = self._numbered(sequence_id)
         if (
             properties is None
             and ordering_key is None
@@ -130,7 +125,7 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
             and (partition_key is None or type(partition_key) is str)
             and (sequence_id is None or type(sequence_id) is int)
             and content is not None
-            and type(data := self._schema.encode(content)) is bytes
+            and type(data := self.schema.encode(content)) is bytes
         ):
             # What nearly every message is: nothing for the official checks to find.
             builder = _pulsar.MessageBuilder()
@@ -152,6 +147,34 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]
             deliver_at,
             deliver_after,
         )
+
+    def _numbered(self, sequence_id: int | None) -> int | None:
+        """Give a message's sequence id: its own, or the one behind the highest that was given.
+
+        The C++ client's own would be lower than that, and a broker that deduplicates would drop the message.
+        """
+        if sequence_id is None:
+            return None if self._following is None else next(self._following)
+        if type(sequence_id) is int and sequence_id > self._highest:
+            self._highest = sequence_id
+            self._following = itertools.count(sequence_id + 1)
+        return sequence_id
+
+
+class ProducerDoor(pulsar.Producer):  # type: ignore[misc]  # the official client ships no types
+    """`pulsar.Producer` with its sender where its C++ producer would be, so that inherited methods ask the sender."""
+
+    __slots__ = ("sender",)
+    sender: Any
+
+    def __init__(self) -> None:
+        self.open(never_opened("Producer", "Client.create_producer()"), None, None)
+
+    def open(self, sender: Any, schema: Any, client: Any) -> None:
+        """Take what sends, and what the official client keeps beside it."""
+        self.sender = sender
+        self._schema = schema  # type: ignore[misc]  # lives in the official class's dict, as the next one
+        self._client = client  # type: ignore[misc]
 
 
 class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
@@ -200,7 +223,7 @@ class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
     """`pulsar.asyncio.Producer` over one of ours."""
 
     def __init__(self, blocking: Any) -> None:
-        super().__init__(blocking.inner, blocking._schema)
+        super().__init__(blocking.sender, blocking._schema)
 
 
 class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
@@ -235,17 +258,19 @@ class ClientDoor(pulsar.Client):  # type: ignore[misc]
         self.inner = refusal
 
 
-# A slot's descriptor works under any name: inherited methods read the official one, ours read `inner`.
-for _door, _private in (
-    (MessageIdDoor, "_msg_id"),
-    (MessageDoor, "_message"),
-    (ProducerDoor, "_producer"),
-    (ConsumerDoor, "_consumer"),
-    (ReaderDoor, "_reader"),
-    (ClientDoor, "_client"),
-    (TableViewDoor, "_table_view"),
+# A slot's descriptor works under any name: inherited methods read the official one.
+for _door, _private, _own in (
+    (MessageIdDoor, "_msg_id", "inner"),
+    (MessageDoor, "_message", "inner"),
+    (ProducerHandle, "_producer", "inner"),
+    (ProducerHandle, "_schema", "schema"),
+    (ProducerDoor, "_producer", "sender"),
+    (ConsumerDoor, "_consumer", "inner"),
+    (ReaderDoor, "_reader", "inner"),
+    (ClientDoor, "_client", "inner"),
+    (TableViewDoor, "_table_view", "inner"),
 ):
-    setattr(_door, _private, _door.__dict__["inner"])
+    setattr(_door, _private, _door.__dict__[_own])
 
 
 def inner_producer_of(official: Any) -> Any:
@@ -258,19 +283,11 @@ def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
     return _plain.build(data, **options)
 
 
-def standing_for(inner: Any, schema: Any) -> pulsar.Producer:
-    """Give an official producer that has `inner` where its C++ producer would be."""
-    official: Any = pulsar.Producer()
-    official._producer = inner
-    official._schema = schema
-    return official
-
-
-_HANDLES = {"Producer": "_producer", "Consumer": "_consumer", "Reader": "_reader"}
+_HANDLES = {"Consumer": "_consumer", "Reader": "_reader"}
 
 
 def adopt(ours: Any, official: Any, client: Any) -> None:
-    """Move the C++ object out of an official Producer, Consumer or Reader into `ours`."""
+    """Move the C++ object out of an official Consumer or Reader into `ours`."""
     for kind, private in _HANDLES.items():
         if isinstance(official, getattr(pulsar, kind)):
             ours.inner = getattr(official, private)
@@ -285,8 +302,9 @@ def consumers_of(client: pulsar.Client) -> list[Any]:
     return consumers
 
 
-_plain: Any = ProducerDoor()
-_plain._schema = pulsar.schema.BytesSchema()
+_plain_producer: Any = pulsar.Producer()
+_plain_producer._producer, _plain_producer._schema = None, pulsar.schema.BytesSchema()
+_plain = ProducerHandle(_plain_producer)
 
 
 def unlimited_producer(client: pulsar.Client, topic: str, schema: Any) -> Any:

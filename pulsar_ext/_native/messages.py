@@ -81,7 +81,7 @@ def batch_message(payload: bytes, messages: int) -> Any:
 
 
 def inner_id_of(message_id: Any) -> Any:
-    """Give the C++ id inside any id: ours, the official wrapper, or the C++ id itself; None if it is no id."""
+    """Give the C++ id inside any id: ours, the official wrapper, or the C++ id itself; None if it is not an id."""
     if isinstance(message_id, _pulsar.MessageId):
         return message_id
     return message_id._msg_id if isinstance(message_id, pulsar.MessageId) else None

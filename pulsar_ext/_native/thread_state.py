@@ -5,7 +5,7 @@ away behind it, and CPython maps memory for the first frame that such a state ru
 ten times as long as the callback. A thread state with one `PyGILState_Ensure()` more than `PyGILState_Release()` stays,
 as that of a thread of Python's own does.
 
-Nobody tells when a C++ thread has ended, so that its thread state, 17 KB, is left behind until the interpreter ends.
+Python cannot know when a C++ thread has ended, so its thread state, 17 KB, is left behind until the interpreter ends.
 Therefore only so many are kept, and callbacks on later threads are called as officially.
 """
 
@@ -35,7 +35,7 @@ _ensure = ctypes.pythonapi.PyGILState_Ensure
 def keep_thread_state() -> None:
     """Keep the thread state of the C++ thread that runs the callback that calls this.
 
-    It does nothing on a thread of Python's own, where the C++ client tells at once that it refuses a message.
+    It does nothing on a thread of Python's own, where the C++ client refuses a message at once.
     """
     if _here.kept:
         return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext.chunks.resolver import Resolver
 
 from .callbacks import CallbackGuard
-from .scheduler import AckKeeper
+from .scheduler import ClientScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,22 @@ class MessageOpener(Protocol):
         ...
 
 
+class Ending(Protocol):
+    """What sends, and ends with its client."""
+
+    def finish(self, deadline: float) -> None:
+        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        ...
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client was shut down."""
+        ...
+
+    def bar(self) -> None:
+        """Let no thread enter the C++ client any more: the program ends."""
+        ...
+
+
 class ClientContext:
     """The shared means of one client.
 
@@ -69,8 +86,10 @@ class ClientContext:
         self.opener = opener
         self.open_reader = open_reader
         self.operation_timeout_seconds = operation_timeout_seconds
-        self.scheduler = AckKeeper()
-        self.callbacks = CallbackGuard(opener)
+        self.scheduler = ClientScheduler()
+        self.callbacks = CallbackGuard()
+        self.senders: weakref.WeakSet[Ending] = weakref.WeakSet()
+        """What may have messages pending; each adds itself."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin

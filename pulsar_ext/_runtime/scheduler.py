@@ -1,7 +1,9 @@
-"""One thread of this process that closes batches when their delay is over, and runs what must not run on C++ threads.
+"""Threads that call back what waits for a time: open batches, groups of acknowledgements, redeliveries.
 
-A callback of a message that failed is run here: the C++ client tells failures while it holds the producer's lock, and
-a callback that sent another message would wait for that lock for ever.
+`batch_scheduler` is one for the process. It closes batches when their delay is over, and runs what must not run on C++
+threads: the C++ client reports failures while it holds the producer's lock, and a callback that sent another message
+would wait for that lock for ever. Each client has a `ClientScheduler` for its acknowledgements and redeliveries, which
+may wait for the broker and must not hold up batches.
 """
 
 from __future__ import annotations
@@ -12,156 +14,181 @@ import threading
 import time
 import weakref
 from collections import deque
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pulsar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["AckKeeper", "Ticked", "Ticker", "ticker"]
+__all__ = ["ClientScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
 
-_log = logging.getLogger("pulsar_ext")
+_RETRY_SECONDS = 1.0
+_IDLE_SECONDS = 10.0
+"""How long the thread of a client stays when it has nothing to do, so that the next group needs no new one."""
 
 
-class Ticked(Protocol):
-    """What is watched."""
+class Scheduled(Protocol):
+    """What a scheduler watches."""
 
     def tick(self, now: float) -> float | None:
-        """Do what is due at a monotonic time in seconds; give when something is due next, None for never."""
+        """Do what is due at a monotonic time in seconds; give after how many seconds to look again, None for never."""
 
 
-class Ticker:
-    """Watches producers; its thread starts with the first one."""
+class Closable(Scheduled, Protocol):
+    """What the scheduler of a client watches."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._due: dict[Ticked, float] = {}
+    def close(self) -> None:
+        """End: the client is closing."""
+
+
+class Scheduler:
+    """Calls `tick` of what it watches, weakly, when that is due; its thread begins with the first.
+
+    Every method may be called from a signal's handler that interrupts another one.
+
+    Args:
+        thread_name: of its thread.
+        log: where it says what a tick or a job raised.
+        trouble: what it says then.
+        lasting: whether the thread stays when it has nothing to do: a program that ends can start no more threads.
+    """
+
+    def __init__(self, thread_name: str, log: logging.Logger, trouble: str, *, lasting: bool) -> None:
+        self._thread_name = thread_name
+        self._lasting = lasting
+        self._log = log
+        self._trouble = trouble
+        self._begin()
+        _schedulers.add(self)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()  # re-entrant
+        self._due: weakref.WeakKeyDictionary[Scheduled, float] = weakref.WeakKeyDictionary()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
         self._thread: threading.Thread | None = None
 
-    def watch(self, ticked: Ticked, due: float) -> None:
-        """Have `ticked.tick()` called at that monotonic time, or sooner."""
+    def watch(self, one: Scheduled, after: float = 0.0) -> None:
+        """Have `one.tick()` called in so many seconds, or sooner."""
+        due = time.monotonic() + after
         with self._changed:
-            known = self._due.get(ticked)
-            if known is not None and known <= due:
-                return
-            self._due[ticked] = due
-            self._start()
-            if due < self._wakes:
-                self._wakes = due
-                self._changed.notify()
+            known = self._due.get(one)
+            if known is None or due < known:
+                self._due[one] = due
+                self._wake(due)
 
     def run(self, job: Callable[[], object]) -> None:
         """Call `job` on the thread, soon."""
         with self._changed:
             self._jobs.append(job)
-            self._start()
-            self._wakes = 0.0
+            self._wake(0.0)
+
+    def after_fork(self) -> None:
+        """Begin anew in a child process: none of its parent's threads are there, and a lock may be held for good."""
+        self._begin()
+
+    def _wake(self, due: float) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
+            thread.start()
+            self._thread = thread
+        if due < self._wakes:
+            self._wakes = due
             self._changed.notify()
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="pulsar_ext-batches", daemon=True)
-            self._thread.start()
-
     def _work(self) -> None:
-        while True:
-            with self._changed:
+        while self._await_work():
+            self._do_work()  # apart, so that nothing is kept alive by a local variable while the thread waits
+
+    def _await_work(self) -> bool:
+        """Wait until something is due; False if the thread ends, because nothing was for long."""
+        with self._changed:
+            now = time.monotonic()
+            self._wakes = min(self._due.values(), default=now + _IDLE_SECONDS)
+            while not self._jobs and self._wakes > now:
+                self._changed.wait(self._wakes - now)
                 now = time.monotonic()
-                self._wakes = min(self._due.values(), default=now + 3600.0)
-                while not self._jobs and self._wakes > now:
-                    self._changed.wait(self._wakes - now)
-                    now = time.monotonic()
-                jobs, self._jobs = self._jobs, deque()
-                ticked = [one for one, due in self._due.items() if due <= now]
-                for one in ticked:
-                    del self._due[one]
-            for job in jobs:
-                self._safely(job)
+            if not (self._lasting or self._jobs or self._due):
+                self._thread = None
+                return False
+            return True
+
+    def _do_work(self) -> None:
+        with self._changed:
+            now = time.monotonic()
+            jobs, self._jobs = self._jobs, deque()
+            ticked = [one for one, due in self._due.items() if due <= now]
             for one in ticked:
-                self._safely(partial(self._tick, one, now))
+                del self._due[one]
+        for job in jobs:
+            self._safely(job)
+        for one in ticked:
+            self._tick(one, now)
 
-    def _tick(self, ticked: Ticked, now: float) -> None:
-        due = ticked.tick(now)
-        if due is not None:
-            self.watch(ticked, due)
+    def _tick(self, one: Scheduled, now: float) -> None:
+        wait: float | None = _RETRY_SECONDS
 
-    @staticmethod
-    def _safely(job: Callable[[], object]) -> None:
+        def tick() -> None:
+            nonlocal wait
+            try:
+                wait = one.tick(now)
+            except pulsar.AlreadyClosed:  # by unsubscribe(), or with its client
+                wait = None
+
+        self._safely(tick)
+        if wait is not None:
+            self.watch(one, wait)
+
+    def _safely(self, job: Callable[[], object]) -> None:
         try:
             job()
-        except BaseException:  # noqa: BLE001  # the thread serves every producer
-            _log.exception("A batch could not be closed in time")
+        except BaseException:  # noqa: BLE001  # the thread has to go on, for others too
+            self._log.exception(self._trouble)
 
 
-_tickers: dict[int, Ticker] = {}
-
-
-def ticker() -> Ticker:
-    """Give this process's ticker: a forked child has none of its parent's threads."""
-    pid = os.getpid()
-    found = _tickers.get(pid)
-    return found if found is not None else _tickers.setdefault(pid, Ticker())
-
-
-_log = logging.getLogger("pulsar_ext.acks")
-_RETRY_SECONDS = 1.0
-
-
-class AckKeeper:
-    """Calls `tick(now)` of whatever it watches, as often as that asks for."""
+class ClientScheduler(Scheduler):
+    """The scheduler of one client, which closes with it."""
 
     def __init__(self) -> None:
-        self._watched: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._all: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._condition = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._stopped = False
+        super().__init__(
+            "pulsar-ext-acks",
+            logging.getLogger("pulsar_ext.acks"),
+            "Acknowledgements could not be sent; they are kept",
+            lasting=False,
+        )
+        self._known: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._closed = False
 
-    def watch(self, one: Any) -> None:
-        """Call `one.tick(now)` from now on, until it answers None."""
-        with self._condition:
-            self._watched.add(one)
-            self._all.add(one)
-            if self._stopped:
-                return
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pulsar-ext-acks", daemon=True)
-                self._thread.start()
-            self._condition.notify()
+    def watch(self, one: Closable, after: float = 0.0) -> None:  # type: ignore[override]  # closes what it watches
+        """Have `one.tick()` called in so many seconds, or sooner, unless the client is closed."""
+        with self._changed:
+            self._known.add(one)
+            if not self._closed:
+                super().watch(one, after)
 
     def close(self) -> None:
-        """Let everything that waits leave, and watch nothing any more."""
-        with self._condition:
-            self._stopped = True
-            every = list(self._all)
-            self._condition.notify()
+        """Close what was watched, and watch nothing any more."""
+        with self._changed:
+            self._closed = True
+            every = list(self._known)
+            self._due.clear()
+            self._wakes = 0.0
+            self._changed.notify()
         for one in every:
             one.close()
 
-    def _run(self) -> None:
-        while True:
-            waits = [self._tick(one) for one in list(self._watched)]
-            with self._condition:
-                if self._stopped or not self._watched:
-                    self._thread = None
-                    return
-                self._condition.wait(min((wait for wait in waits if wait is not None), default=0))
 
-    def _tick(self, one: Any) -> float | None:
-        with self._condition:
-            self._watched.discard(one)
-        try:
-            wait: float | None = one.tick(time.monotonic())
-        except pulsar.AlreadyClosed:  # by unsubscribe(), or with its client
-            wait = None
-        except Exception:  # noqa: BLE001  # the thread has to go on, for others too
-            _log.exception("Acknowledgements could not be sent; they are kept")
-            wait = _RETRY_SECONDS
-        if wait is not None:
-            with self._condition:
-                self._watched.add(one)
-        return wait
+_schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
+
+batch_scheduler = Scheduler(
+    "pulsar_ext-batches", logging.getLogger("pulsar_ext"), "A batch could not be closed in time", lasting=True
+)
+
+
+def _in_child() -> None:
+    for scheduler in list(_schedulers):
+        scheduler.after_fork()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,7 +1,6 @@
-"""The payload of a batch, written in Python (pure): what the C++ client writes when it makes a batch of messages.
+"""The payload of a batch, written and read in Python (pure): what the C++ client makes of a batch of messages.
 
-Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length and the message's payload. Its
-fields: 1 properties, 2 partition_key, 3 payload_size, 5 event_time, 7 ordering_key, 8 sequence_id, 9 null_value.
+Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length and the message's payload.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
-from .protobuf import fields
+from .protobuf import bytes_field, fields, number_field, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,17 +20,24 @@ if TYPE_CHECKING:
 __all__ = [
     "IS_BASE64",
     "NULL_VALUE",
+    "ORDERING_KEY",
     "PARTITION_KEY",
+    "SEQUENCE_ID",
     "batch_metadata",
     "batch_parts",
-    "check_batch_payload",
     "key_fields",
     "option_fields",
+    "read_batch",
     "whole_batch",
 ]
 
+_PROPERTIES, PARTITION_KEY, _PAYLOAD_SIZE, _EVENT_TIME, IS_BASE64, ORDERING_KEY, SEQUENCE_ID = 1, 2, 3, 5, 6, 7, 8
+"""The fields of a `SingleMessageMetadata`."""
+
 NULL_VALUE = b"\x48\x01"
-"""The field of a message without a value."""
+"""The field, number 9, of a message without a value."""
+
+_MAX_PAYLOAD = (1 << 31) - 1
 
 _BYTES = [bytes((number,)) for number in range(256)]
 _LENGTHS = [number.to_bytes(4, "big") for number in range(256)]
@@ -39,23 +45,10 @@ _EMPTY = b"\x00\x00\x00\x02\x18\x00"
 """A message of no bytes, as it stands in a batch."""
 
 
-def _varint(number: int) -> bytes:
-    octets = bytearray()
-    while number > 0x7F:  # noqa: PLR2004  # seven bits a byte
-        octets.append(number & 0x7F | 0x80)
-        number >>= 7
-    octets.append(number)
-    return bytes(octets)
-
-
 @lru_cache(4096)
 def _size_field(size: int) -> bytes:
     """Give the field of the payload's size, and the tag of the sequence id behind it."""
-    return b"\x18" + _varint(size) + b"\x40"
-
-
-def _bytes_field(tag: bytes, value: bytes) -> bytes:
-    return tag + _varint(len(value)) + value
+    return b"\x18" + varint(size) + b"\x40"
 
 
 def key_fields(options: Mapping[str, Any]) -> bytes:
@@ -63,9 +56,9 @@ def key_fields(options: Mapping[str, Any]) -> bytes:
     written = b""
     key, ordering = options.get("partition_key"), options.get("ordering_key")
     if key is not None:
-        written = _bytes_field(b"\x12", key.encode())
+        written = bytes_field(PARTITION_KEY, key.encode())
     if ordering is not None:
-        written += _bytes_field(b"\x3a", ordering.encode())
+        written += bytes_field(ORDERING_KEY, ordering.encode())
     return written
 
 
@@ -80,11 +73,11 @@ def option_fields(options: Mapping[str, Any]) -> bytes:
     properties = options.get("properties")
     if properties:
         written += b"".join(
-            _bytes_field(b"\x0a", _bytes_field(b"\x0a", name.encode()) + _bytes_field(b"\x12", value.encode()))
+            bytes_field(_PROPERTIES, bytes_field(1, name.encode()) + bytes_field(2, value.encode()))
             for name, value in properties.items()
         )
     if event_timestamp := options.get("event_timestamp"):
-        written += b"\x28" + _varint(event_timestamp)
+        written += number_field(_EVENT_TIME, event_timestamp)
     return written
 
 
@@ -105,7 +98,7 @@ def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[
     for content, number, more in zip(contents, ids, repeat(b"") if fields is None else fields, strict=False):
         if number >> 7 != upper:  # rarely: ids go up
             upper = number >> 7
-            tail = _varint(upper)
+            tail = varint(upper)
         written = more + _size_field(len(content)) + (_BYTES[number & 0x7F | 0x80] + tail if upper else _BYTES[number])
         length = len(written)
         add((_LENGTHS[length] if length < 256 else length.to_bytes(4, "big")) + written)  # noqa: PLR2004  # the table
@@ -123,64 +116,55 @@ def whole_batch(parts: Sequence[bytes], messages: int, sequence_id: int, keys: b
         keys: what `key_fields` wrote for its first message: an entry goes by them.
     """
     batch = b"".join(parts)
-    metadata = keys + _size_field(len(batch)) + _varint(sequence_id)
+    metadata = keys + _size_field(len(batch)) + varint(sequence_id)
     return b"".join((len(metadata).to_bytes(4, "big"), metadata, batch, _EMPTY * (messages - 1)))
 
 
-PARTITION_KEY, _PAYLOAD_SIZE, IS_BASE64 = 2, 3, 6
+def read_batch(payload: bytes, size: int) -> tuple[list[dict[int, int | bytes]], int]:
+    """Read a batch as the official parser would, which reads past its end when the lengths lie.
 
+    Args:
+        payload: a batch, neither compressed nor encrypted.
+        size: how many messages it has.
 
-def batch_metadata(payload: bytes, size: int) -> list[dict[int, int | bytes]] | None:
-    """Read the fields of each message's metadata in a batch; None if this is no batch of that size.
+    Returns:
+        The fields of each message's `SingleMessageMetadata` by number, and how many bytes of the payload that were.
 
-    Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length (field 2: key, 3: payload size,
-    6: whether the key is base64, 7: ordering key, 8: sequence id) and the payload.
+    Raises:
+        InvalidUse: a message does not fit into the payload, or its metadata is not well-formed.
     """
     found = []
     at = 0
-    try:
-        for _ in range(size):
-            length = int.from_bytes(payload[at : at + 4], "big")
-            metadata = payload[at + 4 : at + 4 + length]
-            if len(metadata) != length:
-                return None
-            found.append({field: value for field, value, _ in fields(metadata)})
-            body = found[-1].get(_PAYLOAD_SIZE, 0)
-            at += 4 + length + (body if isinstance(body, int) else 0)
-    except InvalidMessageId:
-        return None
-    return found if at == len(payload) else None
-
-
-_PROPERTY, _PAYLOAD_SIZE = 1, 3
-_MAX_PAYLOAD = (1 << 31) - 1
-
-
-def check_batch_payload(data: bytes, size: int) -> None:
-    """Walk a batch payload as the official parser would, which reads past its end when the lengths lie.
-
-    Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that length (field 3: payload size),
-    and the payload.
-    """
-    at = 0
     for index in range(size):
-        length = int.from_bytes(data[at : at + 4], "big")
-        metadata = data[at + 4 : at + 4 + length]
-        payload = _payload_size(metadata) if len(metadata) == length and at + 4 <= len(data) else None
-        if payload is None or at + 4 + length + payload > len(data):
-            raise InvalidUse(f"{len(data)} bytes are not a batch of {size} messages: message {index} does not fit.")
-        at += 4 + length + payload
+        start = at + 4
+        body = start + int.from_bytes(payload[at:start], "big")
+        metadata = _metadata(payload[start:body]) if body <= len(payload) else None
+        if metadata is not None:
+            found.append(metadata)
+            at = body + metadata.get(_PAYLOAD_SIZE, 0)  # type: ignore[operator]  # _metadata refuses bytes
+        if metadata is None or at > len(payload):
+            raise InvalidUse(f"{len(payload)} bytes are not a batch of {size} messages: message {index} does not fit.")
+    return found, at
 
 
-def _payload_size(metadata: bytes) -> int | None:
-    size = 0
+def batch_metadata(payload: bytes, size: int) -> list[dict[int, int | bytes]] | None:
+    """Read the fields of each message's metadata, as `read_batch`; None if this is not a batch of just that size."""
     try:
-        for field, value, _ in fields(metadata, range(_PROPERTY, _PAYLOAD_SIZE + 1)):
-            if field == _PROPERTY and isinstance(value, bytes):
+        found, end = read_batch(payload, size)
+    except InvalidUse:
+        return None
+    return found if end == len(payload) else None
+
+
+def _metadata(octets: bytes) -> dict[int, int | bytes] | None:
+    found: dict[int, int | bytes] = {}
+    try:
+        for field, value, _ in fields(octets, range(_PROPERTIES, _PAYLOAD_SIZE + 1)):
+            if field == _PROPERTIES and isinstance(value, bytes):
                 for _ in fields(value):
                     pass
-            elif field == _PAYLOAD_SIZE and isinstance(value, int):
-                size = value
+            found[field] = value
     except InvalidMessageId:
         return None
-    return size if size <= _MAX_PAYLOAD else None
+    size = found.get(_PAYLOAD_SIZE, 0)
+    return found if isinstance(size, int) and size <= _MAX_PAYLOAD else None

@@ -10,17 +10,24 @@ Fields it does not know are kept and written back, so an id of a newer broker su
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from pulsar_ext.errors import InvalidMessageId
 
-from .protobuf import BYTES, broken, fields, packed, put, put_varint, signed
+from .protobuf import broken, bytes_field, fields, number_field, packed, signed
 
-__all__ = ["MessageIdData", "decode", "encode"]
+__all__ = ["FIRST_CHUNK_TAG", "MessageIdData", "decode", "encode", "has_first_chunk", "is_plain"]
 
 _MAX_BYTES = 64 * 1024
 """More than any id needs: an acknowledgement set of a batch of 100,000 messages is 13 KB."""
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _ACK_SET, _BATCH_SIZE, _FIRST_CHUNK = range(1, 8)
+FIRST_CHUNK_TAG = ord(":")
+"""Only bytes with this octet may have a first chunk; looking for it is fast."""
+_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
+_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
+_PLAIN = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
+"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +100,30 @@ def _decode(data: bytes, *, nested: bool) -> MessageIdData:
 
 def encode(data: MessageIdData) -> bytes:
     """Write an id as the official client does: defaults (-1, an empty batch) are left out."""
-    out = bytearray()
-    put(out, _LEDGER, data.ledger_id)
-    put(out, _ENTRY, data.entry_id)
+    out = number_field(_LEDGER, data.ledger_id) + number_field(_ENTRY, data.entry_id)
     if data.partition != -1:
-        put(out, _PARTITION, data.partition)
+        out += number_field(_PARTITION, data.partition)
     if data.batch_index != -1:
-        put(out, _BATCH_INDEX, data.batch_index)
+        out += number_field(_BATCH_INDEX, data.batch_index)
     for word in data.ack_set:
-        put(out, _ACK_SET, word)
+        out += number_field(_ACK_SET, word)
     if data.batch_size:
-        put(out, _BATCH_SIZE, data.batch_size)
+        out += number_field(_BATCH_SIZE, data.batch_size)
     if data.first_chunk is not None:
-        nested = encode(data.first_chunk)
-        put_varint(out, _FIRST_CHUNK << 3 | BYTES)
-        put_varint(out, len(nested))
-        out += nested
-    return bytes(out + data.unknown)
+        out += bytes_field(_FIRST_CHUNK, encode(data.first_chunk))
+    return out + data.unknown
+
+
+def has_first_chunk(data: bytes) -> bool:
+    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
+    at = data.find(b":", 2) if FIRST_CHUNK_TAG in data else -1
+    while at >= 0:
+        if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
+            return decode(data).first_chunk is not None
+        at = data.find(b":", at + 1)
+    return False
+
+
+def is_plain(data: bytes) -> bool:
+    """Whether bytes are just what the C++ client would write of a plain id, or one of a batch."""
+    return _PLAIN.fullmatch(data) is not None

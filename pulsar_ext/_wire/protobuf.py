@@ -9,12 +9,12 @@ from pulsar_ext.errors import InvalidMessageId
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BYTES", "broken", "fields", "packed", "put", "put_varint", "signed"]
+__all__ = ["broken", "bytes_field", "fields", "number_field", "packed", "signed", "varint"]
 
-
-_VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_TAG, _TAG_BYTES = (1 << 32) - 1, 5
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_TAG, _TAG__BYTES = (1 << 32) - 1, 5
 _MASK64 = (1 << 64) - 1
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
 def fields(data: bytes, known: range = range(0)) -> Iterator[tuple[int, int | bytes, bytes]]:
@@ -34,7 +34,7 @@ def fields(data: bytes, known: range = range(0)) -> Iterator[tuple[int, int | by
     while at < len(data):
         start = at
         tag, at = _read_varint(data, at)
-        if not 8 <= tag <= _MAX_TAG or at - start > _TAG_BYTES:  # noqa: PLR2004  # field 1
+        if not 8 <= tag <= _MAX_TAG or at - start > _TAG__BYTES:  # noqa: PLR2004  # field 1
             raise broken(data, "a field's number is out of range")
         payload, at = _read_payload(data, at, tag & 7)
         if tag & 7 in (_FIXED64, _FIXED32) and tag >> 3 in known:
@@ -43,6 +43,7 @@ def fields(data: bytes, known: range = range(0)) -> Iterator[tuple[int, int | by
 
 
 def broken(data: bytes, why: str) -> InvalidMessageId:
+    """Make the error about bytes that cannot be read."""
     return InvalidMessageId(f"{len(data)} bytes ({data[:24].hex()}…) are not a message id: {why}.")
 
 
@@ -66,7 +67,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 def _read_payload(data: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
     if kind == _VARINT:
         return _read_varint(data, at)
-    if kind == BYTES:
+    if kind == _BYTES:
         length, at = _read_varint(data, at)
     elif kind in (_FIXED64, _FIXED32):
         length = 8 if kind == _FIXED64 else 4
@@ -78,6 +79,7 @@ def _read_payload(data: bytes, at: int, kind: int) -> tuple[int | bytes, int]:
 
 
 def packed(data: bytes) -> list[int]:
+    """Read a packed field of 64-bit numbers."""
     words = []
     at = 0
     while at < len(data):
@@ -87,17 +89,29 @@ def packed(data: bytes) -> list[int]:
 
 
 def signed(value: int, bits: int) -> int:
+    """Read a number as the two's complement of so many bits."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-def put(out: bytearray, field: int, value: int) -> None:
-    put_varint(out, field << 3 | _VARINT)
-    put_varint(out, value & _MASK64)
-
-
-def put_varint(out: bytearray, value: int) -> None:
-    while value >= 0x80:  # noqa: PLR2004  # the continuation bit
-        out.append(value & 0x7F | 0x80)
+def varint(value: int) -> bytes:
+    """Write a number; a negative one as the 64 bits of its two's complement, as protobuf does."""
+    if 0 <= value < 0x80:  # noqa: PLR2004  # seven bits a byte
+        return _ONE_BYTE[value]
+    value &= _MASK64
+    octets = bytearray()
+    while value >= 0x80:  # noqa: PLR2004  # likewise
+        octets.append(value & 0x7F | 0x80)
         value >>= 7
-    out.append(value)
+    octets.append(value)
+    return bytes(octets)
+
+
+def number_field(number: int, value: int) -> bytes:
+    """Write a field, number 1 to 15, that is a number."""
+    return _ONE_BYTE[number << 3 | _VARINT] + varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """Write a field, number 1 to 15, of bytes, text or a nested message."""
+    return _ONE_BYTE[number << 3 | _BYTES] + varint(len(value)) + value

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.errors import AdminError, InvalidUse, MessageIdUnresolved
-from pulsar_ext.ids.message_id import ChunkMessageId, Origin
+from pulsar_ext.ids.message_id import ChunkMessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pulsar
 
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import as_message_id, entry_topic
-from pulsar_ext.ids.message_id import MessageId, Origin
+from pulsar_ext.ids.origin import Origin
 
 from .by_id import acknowledged_by, acknowledged_up_to
 from .id_bytes import says_all
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .inbox import Taken

@@ -84,7 +84,9 @@ class _Check:
     def done(self, *, sent: bool) -> bool:
         """Look at the cursors; what they show needs no confirmation any more."""
         self._missing, self._why = [], ""
-        for topic in self._acks.topics():
+        with self._acks.lock:
+            topics = list(self._acks.collector.by_topic)
+        for topic in topics:
             self._look(topic, sent=sent)
         return not self._missing and not self._acks.pending
 
@@ -105,7 +107,7 @@ class _Check:
         count = len(self._missing) or self._acks.pending
         return AckNotConfirmed(
             f"{count} acknowledged entries are not on the cursor of subscription {self._acks.subscription!r} after "
-            f"{timeout_ms} ms{', for there is no connection' if not self._missing else ''}: "
+            f"{timeout_ms} ms{', because there is no connection' if not self._missing else ''}: "
             f"{', '.join(texts[:5])}{' …' if len(texts) > 5 else ''}. {self._why}"  # noqa: PLR2004  # enough to see
             "They are kept and sent again.",
             missing=texts[:_LISTED],
@@ -165,7 +167,7 @@ class _Check:
                 settings = self._context.admin_api().broker_configuration()
                 self._keeps = settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
             except (AdminUnauthorized, AdminUnavailable):
-                self._keeps = True  # it cannot be asked; the consumer was told that the broker does
+                self._keeps = True  # it cannot be asked; the application said that the broker does
         return self._keeps
 
 

@@ -30,7 +30,7 @@ _log = logging.getLogger("pulsar_ext.acks")
 
 _LOOK_SECONDS = 2.0
 _LOOK_DEADLINE_SECONDS = 1.0
-"""The keeper's thread waits for it, and has other consumers to look after."""
+"""The scheduler's thread waits for it, and has other consumers to look after."""
 _LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 0.6
 _LOOKS = 3
@@ -71,7 +71,7 @@ class CursorMonitor:
             topic.looked = now
             try:
                 stats = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS).internal_stats(topic.topic)
-            except PulsarExtError:  # none answers, or none is known: everything still leaves, one by one
+            except PulsarExtError:  # no admin API answers: everything still leaves, one by one
                 topic.looked = now + _LOOK_AGAIN_SECONDS
                 if behind:
                     self._settles = now + _LOOK_SECONDS

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .group_timer import AckGrouping
-    from .topic_acks import TopicAcks
 
 __all__ = ["Acknowledger"]
 
@@ -87,8 +86,6 @@ class Acknowledger(Part):
         with self.lock:
             self.inner = inner
 
-    # -- transitions ---------------------------------------------------------------------------------------------------
-
     def before(self, transition: Transition) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
         if transition is Transition.SEEK:
@@ -103,8 +100,6 @@ class Acknowledger(Part):
         if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
             self.forget()
 
-    # -- what the application says -------------------------------------------------------------------------------------
-
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""
         if self._watch.looked is None:  # nobody has watched the connection
@@ -115,15 +110,11 @@ class Acknowledger(Part):
 
     def add_messages(self, messages: list[Message]) -> None:
         """Acknowledge messages."""
-        self.inbox.messages.extend(messages)
-        self._kept(self.inbox.messages)
+        self.put(self.inbox.messages, *messages)
 
-    def put(self, kept: list[Any], acknowledged: Message | MessageId) -> None:
+    def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
         """Put something into a list of the inbox."""
-        kept.append(acknowledged)
-        self._kept(kept)
-
-    def _kept(self, kept: list[Any]) -> None:
+        kept.extend(acknowledged)
         if len(kept) >= self.limit:
             self.filled()
         elif not self.scheduled:
@@ -131,7 +122,7 @@ class Acknowledger(Part):
 
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
-        # Where the keeper's thread is at work, these can wait until it has done, unless they become many.
+        # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
         if self.lock.acquire(blocking=self.limit < AT_HAND or len(self.inbox) >= AT_HANDS):
             try:
                 if self.closed:
@@ -181,8 +172,6 @@ class Acknowledger(Part):
             self._absorb()
             return self.collector.pending
 
-    # -- what leaves ---------------------------------------------------------------------------------------------------
-
     def flush(self) -> bool:
         """Send everything now; False if there is no connection, and everything is kept for the next."""
         with self.lock:
@@ -206,11 +195,6 @@ class Acknowledger(Part):
         with self.lock:
             self._absorb()
             return self.collector.is_duplicate(inner)
-
-    def topics(self) -> list[TopicAcks]:
-        """Give every topic or partition that something was acknowledged on."""
-        with self.lock:
-            return list(self.collector.by_topic)
 
     @property
     def is_connected(self) -> bool:
@@ -276,7 +260,9 @@ class Acknowledger(Part):
             with self._order.passing(Transition.REDELIVERY):
                 self.inner.redeliver_unacknowledged_messages()
         if connected:
-            for topic, mark in self._monitor.look(now, self.topics()):
+            with self.lock:
+                topics = list(self.collector.by_topic)
+            for topic, mark in self._monitor.look(now, topics):
                 follow_cursor(self._order, self.inner, topic, mark, self.lock, self.subscription)
                 self.schedule()
         if not watching and not len(self.inbox):
@@ -345,8 +331,6 @@ class Acknowledger(Part):
                 self._left = now
         self._timer.left()
         self.collector.count = 0
-
-    # -- after a disconnection -----------------------------------------------------------------------------------------
 
     def _look_at_connection(self, now: float, *, connected: bool) -> bool:
         """Send again what a disconnection may have lost; True if half received chunked messages have to be asked for.

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.errors import InvalidMessageId
 
 from .tracker import Singles
@@ -81,7 +82,7 @@ def _are_neighbours(ids: Sequence[bytes], first: int, head: bytes, tail: bytes) 
         if not (above := (first + at) >> 7):
             lows, rest = _LAST_OCTETS, tail
         else:
-            lows, rest = _OCTETS, _varint(above) + tail
+            lows, rest = _OCTETS, varint(above) + tail
         some, between = ids[at:stop], rest + head
         # All of that size: then the bytes are the same one by one if they are in a row, which is faster to compare.
         if set(map(len, some)) != {len(between) + 1}:
@@ -99,8 +100,8 @@ def gather(ids: Sequence[bytes]) -> Iterator[tuple[int, Entry, int, int, int]]:
         ids: what `serialize()` of C++ ids gave, in the order of the acknowledgements.
 
     Yields:
-        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 if it is no batch and -1 if the
-        id does not tell; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
+        partition, -1 if none; ledger and entry; the number of the batch's messages, 0 without a batch and -1 if the id
+        does not say; the bit set of the acknowledged ones; and the place in `ids` of the last of them. For a
         chunked message the number is -2 and the entry that of its last chunk.
 
     Raises:
@@ -147,7 +148,7 @@ def gather_numbered(
     *,
     mixed: bool = False,
 ) -> Iterator[tuple[int, Entry, int, int, int]]:
-    """Read the ids of numbered messages, and of a batch only its ends where the numbers tell what is between them.
+    """Read the ids of numbered messages, and of a batch only its ends where the numbers say what is between them.
 
     Messages with consecutive numbers were received one after the other by one thread, from a queue where a batch stands
     in its order. If the last of them is as far behind the first in their batch as its number is, they are that part of
@@ -156,7 +157,7 @@ def gather_numbered(
     Args:
         numbers: the number of each message in the order of the acknowledgements, 0 for none.
         read: gives the serialized ids of the messages from one place up to another.
-        own: other numbers tell nothing.
+        own: other numbers say nothing.
         mixed: whether several partitions share the queue.
 
     Yields:
@@ -181,30 +182,14 @@ def gather_numbered(
                     and read(stop - 1, stop)[0] == match[1] + _tails(size)[index + length - 1]
                 ):
                     partition = -1 if match[4] is None else _number(match[4])
-                    yield (
-                        partition,
-                        (_number(match[2]), _number(match[3])),
-                        size,
-                        ((1 << length) - 1) << index,
-                        stop - 1,
-                    )
+                    entry = (_number(match[2]), _number(match[3]))
+                    yield partition, entry, size, ((1 << length) - 1) << index, stop - 1
                     at = stop
                     continue
         if stop <= at:
             stop = count  # an index behind its batch's end: not ours to judge
         yield from ((*found[:4], at + found[4]) for found in gather(read(at, stop)))
         at = stop
-
-
-def _varint(value: int) -> bytes:
-    """Write a number as protobuf does."""
-    out = bytearray()
-    value &= (1 << 64) - 1
-    while value > 0x7F:  # noqa: PLR2004  # seven bits a byte
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _number(octets: bytes) -> int:
@@ -217,7 +202,7 @@ def _number(octets: bytes) -> int:
 @lru_cache(maxsize=64)
 def _tails(size: int) -> tuple[bytes, ...]:
     """Give how the ids of a batch of `size` end."""
-    return tuple(b"\x20" + _varint(index) + b"\x30" + _varint(size) for index in range(size))
+    return tuple(b"\x20" + varint(index) + b"\x30" + varint(size) for index in range(size))
 
 
 @lru_cache(maxsize=64)

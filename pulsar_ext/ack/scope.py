@@ -5,65 +5,77 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["AckScope", "ScopeCore", "ScopedConsumer"]
 
 
-__all__ = ["AckScope"]
-
-
-class Scoped(Protocol):
-    """What a scope needs of a consumer."""
+class ScopedConsumer(Protocol):
+    """What a scope needs of a consumer; the last three return something to await if the consumer is an awaited one."""
 
     def record(self) -> list[Any]:
-        """Note what is received from now on."""
+        """Note what is received from now on in the list that is returned."""
         ...
 
     def end_record(self, noted: list[Any]) -> list[Any]:
-        """Note nothing any more, and give what was noted as messages."""
+        """Stop noting in a list that `record()` returned, and give what is in it as messages."""
         ...
 
-    def negative_acknowledge(self, message: Any) -> None:
+    def negative_acknowledge(self, message: Any) -> Any:
         """Have a message redelivered."""
         ...
 
-    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+    def acknowledge_many(self, messages: Iterable[Any]) -> Any:
         """Acknowledge messages."""
         ...
 
-    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> None:
+    def flush_acks(self, confirm: bool = ..., timeout_ms: int = ...) -> Any:
         """Send what was acknowledged."""
         ...
 
 
-class AckScope:
-    """A block that acknowledges its messages at its end, and has them redelivered if it raises.
+class ScopeCore:
+    """What the blocking and the awaited scope share: which messages they cover, and the calls at their end.
 
     Args:
         consumer: receives and acknowledges them.
         messages: which; None for what it receives inside the block.
         confirm: whether the cursor has to show them at the end.
-        timeout_ms: for how long.
+        timeout_ms: how long that may take, in milliseconds.
     """
 
-    def __init__(self, consumer: Scoped, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int) -> None:
+    def __init__(
+        self, consumer: ScopedConsumer, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int
+    ) -> None:
         self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
         self._given = None if messages is None else list(messages)
         self._noted: list[Any] = []
 
-    def __enter__(self) -> Self | list[Any]:
+    def begin(self) -> Self | list[Any]:
+        """Enter the block; give what `as` binds."""
         if self._given is not None:
             return self._given
         self._noted = self._consumer.record()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        messages: list[Any] = self._consumer.end_record(self._noted) if self._given is None else self._given
-        if kind is not None:
+    def finish(self, *, failed: bool) -> Iterator[Any]:
+        """Leave the block: make the calls one by one, and give what each returned before the next is made."""
+        consumer = self._consumer
+        messages = consumer.end_record(self._noted) if self._given is None else self._given
+        if failed:
             for message in messages:
-                self._consumer.negative_acknowledge(message)
+                yield consumer.negative_acknowledge(message)
             return
-        self._consumer.acknowledge_many(messages)
-        self._consumer.flush_acks(confirm=self._confirm, timeout_ms=self._timeout_ms)
+        yield consumer.acknowledge_many(messages)
+        yield consumer.flush_acks(confirm=self._confirm, timeout_ms=self._timeout_ms)
+
+
+class AckScope(ScopeCore):
+    """A block that acknowledges its messages at its end, and has them redelivered if it raises."""
+
+    def __enter__(self) -> Self | list[Any]:
+        return self.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for _returned in self.finish(failed=kind is not None):
+            pass

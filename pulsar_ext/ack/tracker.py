@@ -1,8 +1,8 @@
-"""What the application acknowledged, and what of it leaves for the broker, in which form (pure; seed 003).
+"""What the application acknowledged, and what of it leaves for the broker, in which form (pure).
 
 Mirrors Java's `PersistentAcknowledgmentsGroupingTracker` and its batch bit sets, without a socket and without a clock.
 One `AckTracker` stands for one cursor: a subscription on one topic or one partition. The application says what it has
-acknowledged; `leave()` decides how that is told to the broker:
+acknowledged; `leave()` decides what is sent to the broker:
 
 - a whole entry: an unbatched message, a chunk, or a batch all of whose messages were acknowledged;
 - some messages of a batch, where the broker keeps acknowledgements inside batches;
@@ -32,7 +32,7 @@ _MAX_BEYOND = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """What is told to the broker, cumulative first.
+    """What is sent to the broker, cumulative first.
 
     Args:
         cumulative: everything up to this entry.
@@ -51,7 +51,7 @@ class Leaving:
         return (self.cumulative is not None) + len(self.whole) + len(self.indexes)
 
     def merged(self, later: Leaving) -> Leaving:
-        """Give both as one: what a cumulative position covers is not told again."""
+        """Give both as one: what a cumulative position covers is not sent again."""
         cumulative = max((one for one in (self.cumulative, later.cumulative) if one is not None), default=None)
         whole = dict.fromkeys((*self.whole, *later.whole))
         indexes: dict[Entry, tuple[int, int]] = {}
@@ -122,30 +122,12 @@ class AckTracker:
         return row + len(self._whole) + changed + (self._cumulative is not None)
 
     @property
-    def base(self) -> Entry | None:
-        """The entry up to which everything is known to be acknowledged."""
-        return self._base
-
-    @property
     def wants_base(self) -> bool:
         """Whether a look at the cursor could turn single entries into a run."""
         return self._runs and bool(self._beyond)
 
-    # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are told one
+    # Where messages are single, most are acknowledged as they come: they wait as one row of entries, and are listed one
     # by one only when something else comes in between.
-
-    def add(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
-        """Acknowledge an entry, or one message of a batch.
-
-        Args:
-            entry: ledger and entry.
-            index: which message of the batch, -1 for the whole entry.
-            size: how many messages the batch has.
-
-        Returns:
-            Whether anything was new.
-        """
-        return self.add_bits(entry, size, 1 << index) if index >= 0 else self.add_whole(entry)
 
     def add_whole(self, entry: Entry) -> bool:
         """Acknowledge a whole entry."""
@@ -255,7 +237,7 @@ class AckTracker:
         self._beyond.update(entry for entry in acknowledged if entry > mark_delete)
 
     def leave(self) -> Leaving:
-        """Decide what is told to the broker, and forget it: it is on its way."""
+        """Decide what is sent to the broker, and forget it: it is on its way."""
         if (reached := self._row_from_base()) is not None:
             self._row, self._cumulative = None, reached
         self._spread()
@@ -330,7 +312,7 @@ class AckTracker:
         return reached if any(entry <= reached for entry in whole) else None
 
     def _move_base(self, entry: Entry) -> None:
-        """Everything up to `entry` is acknowledged, and need not be told one by one."""
+        """Everything up to `entry` is acknowledged, and need not be sent one by one."""
         self._base, self._after_base = entry, None
         for done in [one for one in self._whole if one <= entry]:
             del self._whole[done]

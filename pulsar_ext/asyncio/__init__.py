@@ -1,9 +1,9 @@
-"""The whole library, awaited: `pulsar_ext.asyncio.Client` is a `pulsar.asyncio.Client` with everything of the other.
+"""The whole library for an event loop: `pulsar_ext.asyncio.Client` is a `pulsar.asyncio.Client` with all its features.
 
 Each class stands over its blocking counterpart, which it holds in `blocking`, so that nothing is decided twice. Sends
-and receives run on the C++ client's own threads; what would wait (opening, closing, seeking, the admin API) runs on
-threads of the client's, and what Python looks at before the application does is received on one of the consumer's.
-Errors are both worlds': `except pulsar.PulsarException` and `except pulsar.asyncio.PulsarException` catch them.
+and receives run on the C++ client's own threads. Calls that wait (opening, closing, seeking, the admin API) run on
+threads of the asyncio client's. Where Python looks at messages before the application does, the consumer receives them
+on a thread of its own. Both `except pulsar.PulsarException` and `except pulsar.asyncio.PulsarException` catch errors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Blocking receives, asked for and answered later.
+"""Blocking receives in the shape of the C++ client's `receive_async`: a callback gets the outcome later.
 
 Where Python looks at a message before the application does (dead letters, timeouts, key ranges, groups), and for whole
-batches, the blocking receive does the work. It waits on a thread of its own: none of the client's other threads are
-held up by it, however many consumers wait, and the end of the process is not either.
+batches, the blocking receive does the work. It waits on a thread of its own, so that no other thread of the client is
+held up, however many consumers wait, nor the end of the process.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from .errors import both_worlds
+from .errors import translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Asking"]
+__all__ = ["BlockingReceiver"]
 
 _LINGER_SECONDS = 1.0
-"""How long a thread without work stays for more."""
+"""How long a thread without requests waits for another one before it ends."""
 
 
-class Asking:
-    """Answers one request after the other, so that what comes keeps its order.
+class BlockingReceiver:
+    """Serves one request after the other, so that what is received keeps its order.
 
     Args:
-        receive: what waits, and gives what came or raises.
+        receive: waits, and returns what was received, or raises.
     """
 
     def __init__(self, receive: Callable[[], Any]) -> None:
@@ -37,18 +37,18 @@ class Asking:
         self._changed = threading.Condition()
         self._runs = False
 
-    def __call__(self, answer: Callable[[Any, Any], None]) -> None:
-        """Have `answer(pulsar.Result.Ok, what came)` called, or `answer(the error, None)`."""
+    def receive_async(self, callback: Callable[[Any, Any], None]) -> None:
+        """Have `callback(pulsar.Result.Ok, what was received)` called, or `callback(the error, None)`, on a thread."""
         with self._changed:
-            self._requests.append(answer)
+            self._requests.append(callback)
             self._changed.notify()
             if self._runs:
                 return
             self._runs = True
-        # A daemon: what is asked for and never comes must not hold up the end of the process.
-        threading.Thread(target=self._run, name="pulsar-ext-receive", daemon=True).start()
+        # A daemon: a message that never comes must not hold up the end of the process.
+        threading.Thread(target=self._serve, name="pulsar-ext-receive", daemon=True).start()
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 if not self._requests:
@@ -56,12 +56,12 @@ class Asking:
                 if not self._requests:
                     self._runs = False
                     return
-                answer = self._requests.popleft()
+                callback = self._requests.popleft()
             try:
-                came = self._receive()
+                received = self._receive()
             except pulsar.AlreadyClosed:
-                answer(pulsar.Result.AlreadyClosed, None)
+                callback(pulsar.Result.AlreadyClosed, None)
             except BaseException as error:  # noqa: BLE001  # it is raised where the message is awaited
-                answer(both_worlds(error), None)
+                callback(translated(error), None)
             else:
-                answer(pulsar.Result.Ok, came)
+                callback(pulsar.Result.Ok, received)

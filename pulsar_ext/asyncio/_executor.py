@@ -1,4 +1,4 @@
-"""Blocking calls of this library, awaited on threads of the client's own."""
+"""Runs the blocking calls of this library on threads of the asyncio client's own, and awaits them."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pulsar
 
-from .errors import awaited, raise_for
+from .errors import raise_for, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Threads"]
+__all__ = ["Executor"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MOST = 64
+_MAX_THREADS = 64
 
 
-class Threads:
-    """The threads of one client, which begin when they are needed."""
+class Executor:
+    """The threads of one client, each of which is started when it is needed."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_MOST, "pulsar-ext-asyncio")
-        self.ended = False
+        self._pool = ThreadPoolExecutor(_MAX_THREADS, "pulsar-ext-asyncio")
+        self.closed = False
         """Whether the client was closed."""
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call to its end; a cancelled caller does not wait for it, and it ends all the same.
+        """Run a blocking call. A caller that is cancelled stops waiting for it; the call runs to its end all the same.
 
         Raises:
             PulsarException: `AlreadyClosed`; or what the call raises.
         """
-        self._refuse_if_ended()
-        with awaited():
+        self._refuse_if_closed()
+        with translating():
             return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
 
     async def open(self, call: Callable[[], T]) -> T:
         """Run a call that opens something; if the caller is cancelled, what it opened is closed."""
-        self._refuse_if_ended()
+        self._refuse_if_closed()
         opening = self._pool.submit(call)
         try:
-            with awaited():
+            with translating():
                 return await asyncio.wrap_future(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(self._close)
+            opening.add_done_callback(self._close_opened)
             raise
 
-    def end(self) -> None:
-        """Take no more calls; those that run go on."""
-        self.ended = True
+    def close(self) -> None:
+        """Refuse new calls; those that run go on."""
+        self.closed = True
         self._pool.shutdown(wait=False)
 
-    def _refuse_if_ended(self) -> None:
-        if self.ended:
+    def _refuse_if_closed(self) -> None:
+        if self.closed:
             raise_for(pulsar.Result.AlreadyClosed)
 
-    def _close(self, opening: Any) -> None:
+    def _close_opened(self, opening: Any) -> None:
         if not opening.cancelled() and opening.exception() is None:
             with contextlib.suppress(RuntimeError):  # the client was closed meanwhile, and with it what was opened
                 self._pool.submit(opening.result().close)

@@ -1,4 +1,4 @@
-"""From the C++ client's threads into an event loop, with one wake-up for whatever has come together."""
+"""From other threads into an event loop, with one wake-up for all the calls that have gathered by then."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Mailbox", "mailbox"]
+__all__ = ["LoopBridge", "running_loop_bridge"]
 
 
-class Mailbox:
-    """Runs calls in an event loop, in the order in which threads post them.
+class LoopBridge:
+    """Runs calls in an event loop, in the order in which threads hand them over.
 
     Args:
-        loop: which.
+        loop: the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,31 +27,31 @@ class Mailbox:
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
 
-    def post(self, call: Callable[..., object], *args: Any) -> None:
-        """Have `call(*args)` run in the loop, soon; from any thread. In a loop that is closed it never runs."""
+    def call_soon(self, call: Callable[..., object], *args: Any) -> None:
+        """Have `call(*args)` run in the loop soon; from any thread. If the loop is closed it never runs."""
         self._calls.append((call, args))
         if not self._woken:
             self._woken = True
             loop = self._loop()
             if loop is not None:
                 with contextlib.suppress(RuntimeError):  # it is closed
-                    loop.call_soon_threadsafe(self._empty)
+                    loop.call_soon_threadsafe(self._run_calls)
 
-    def _empty(self) -> None:
-        self._woken = False  # before the calls are taken: one that is posted now wakes the loop again
+    def _run_calls(self) -> None:
+        self._woken = False  # before the calls are taken: one that is added now wakes the loop again
         calls = self._calls
         while calls:
             call, args = calls.popleft()
             call(*args)
 
 
-_mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
+_bridges: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge] = weakref.WeakKeyDictionary()
 
 
-def mailbox() -> Mailbox:
-    """Give the running loop's mailbox."""
+def running_loop_bridge() -> LoopBridge:
+    """Give the bridge into the running loop."""
     loop = asyncio.get_running_loop()
-    found = _mailboxes.get(loop)
-    if found is None:
-        found = _mailboxes[loop] = Mailbox(loop)
-    return found
+    bridge = _bridges.get(loop)
+    if bridge is None:
+        bridge = _bridges[loop] = LoopBridge(loop)
+    return bridge

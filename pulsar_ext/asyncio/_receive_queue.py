@@ -1,8 +1,9 @@
 """Messages on their way from a C++ consumer or reader to whoever awaits them; none is lost to a cancellation.
 
 The official `receive()` asks the C++ client for one message with a future of its own; when that is cancelled, the
-message that answers vanishes. Here an answer belongs to nobody until somebody takes it: a cancelled caller leaves it
-to the next one. What the C++ client has already, it hands over within the call, without waking any thread.
+message that answers it vanishes. Here an answer goes into a queue, and belongs to nobody until a caller takes it: what
+a cancelled caller had asked for, the next one gets. A message that the C++ client already has is handed over within
+the call, without waking any thread.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import pulsar
 
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext.receive.order import Part
+from pulsar_ext.receive.record import Records
 
-from ._loop_bridge import mailbox
+from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for
 
 if TYPE_CHECKING:
@@ -25,84 +27,89 @@ if TYPE_CHECKING:
 
     from pulsar_ext.receive.order import Transition
 
-    from ._loop_bridge import Mailbox
+    from ._loop_bridge import LoopBridge
 
-__all__ = ["Feed"]
+__all__ = ["ReceiveQueue"]
 
 _OK = pulsar.Result.Ok
-_TURNS = 64
-"""How many messages may be taken without letting the loop do something else."""
+_YIELD_EVERY = 64
+"""How many messages may be taken in a row before the loop gets to run something else."""
 
 
-class Feed(Part):
-    """Gives the messages of one consumer or reader, to any number of callers, first come first served.
+class ReceiveQueue(Part):
+    """Gives the messages of one consumer or reader to any number of callers, first come first served.
 
     Args:
-        ask: asks for one message: the C++ `receive_async` or `read_next_async`.
+        receive_async: asks for one message and has a callback called with a `pulsar.Result`, or an error, and the C++
+            message: the C++ `receive_async` or `read_next_async`, or that of a `BlockingReceiver`.
     """
 
-    def __init__(self, ask: Callable[[Callable[[Any, Any], None]], object]) -> None:
-        self._ask = ask
+    def __init__(self, receive_async: Callable[[Callable[[Any, Any], None]], object]) -> None:
+        self._receive_async = receive_async
         self._arrived: deque[Any] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._mailbox: Mailbox | None = None
+        self._bridge: LoopBridge | None = None
         self._closed = False
         self._lock = threading.Lock()
-        self._asked = self._promised = self._turns = 0
-        self.heard: list[list[Any]] = []
-        """Lists that note what is taken."""
+        self._requested = 0
+        """How many requests have no answer yet."""
+        self._reserved = 0
+        """How many of the arrived messages are for callers that were woken and have not run yet."""
+        self._taken = 0
+        self.records = Records()
+        """What notes the messages as they are taken."""
 
-    async def next(self) -> Any:
+    async def get(self) -> Any:
         """Take the next C++ message, waiting for it.
 
         Raises:
-            PulsarException: it is closed, or the C++ client gave an error, which the next call is beyond.
+            PulsarException: it is closed; or an error that arrived in place of a message, which is raised once.
         """
-        self._turns += 1
-        if not self._turns % _TURNS:
+        self._taken += 1
+        if not self._taken % _YIELD_EVERY:
             await asyncio.sleep(0)
-        inner = self.take()
+        inner = self.get_ready()
         while inner is None:
-            await self._arrival()
+            await self._wait()
             inner = self._pop()
         return inner
 
-    def take(self) -> Any:
-        """Take a C++ message that is here already; None if there is none, or an error comes before it."""
-        if len(self._arrived) <= self._promised:
+    def get_ready(self) -> Any:
+        """Take a C++ message that needs no waiting; None if there is no such message, or an error is before it."""
+        if len(self._arrived) <= self._reserved:
             if self._waiters:
                 return None
             if not self._arrived:
                 self._request(1)
-            if len(self._arrived) <= self._promised:
+            if len(self._arrived) <= self._reserved:
                 return None
         return None if isinstance(self._arrived[0], BaseException) else self._pop()
 
-    def give(self, come: Iterable[Any]) -> None:
-        """Give back C++ messages, or an error, that nobody got; on any thread."""
+    def put(self, items: Iterable[Any]) -> None:
+        """Append C++ messages, or an error, whose caller was cancelled; from any thread."""
         with self._lock:
-            self._arrived.extend(come)
-        self._tell()
+            self._arrived.extend(items)
+        self._notify()
 
     def before(self, transition: Transition) -> None:
-        """Drop what has come and was not taken, if it comes again."""
+        """Drop what has arrived and was not taken, if it comes again."""
         if transition.brings_back:
             self._arrived.clear()
 
     def close(self) -> None:
-        """End: whoever waits is told that it is closed."""
+        """Drop what has arrived; every waiting and later `get()` raises `AlreadyClosed`."""
         self._arrived.clear()
-        self._end()
+        self._close_requests()
 
     @property
-    def holds(self) -> bool:
-        """Whether a message has come that nobody was promised."""
-        return len(self._arrived) > self._promised
+    def has_ready(self) -> bool:
+        """Whether a message has arrived that is not reserved for a caller."""
+        return len(self._arrived) > self._reserved
 
     @property
-    def awaits(self) -> bool:
-        """Whether a message was asked for that has not come."""
-        return self._asked > 0
+    def has_requests(self) -> bool:
+        """Whether a message was asked for that has not arrived."""
+        return self._requested > 0
 
     def _pop(self) -> Any:
         if not self._arrived:
@@ -110,79 +117,80 @@ class Feed(Part):
         inner = self._arrived.popleft()
         if isinstance(inner, BaseException):
             raise inner
-        for noted in self.heard:
-            noted.append(inner)
+        if self.records.lists:
+            self.records.note((inner,))
         return inner
 
-    async def _arrival(self) -> None:
-        """Wait until a message has come for this caller, or an error."""
+    async def _wait(self) -> None:
+        """Wait until a message, or an error, has arrived for this caller."""
         if self._closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        future = asyncio.get_running_loop().create_future()
-        self._waiters.append(future)
-        self._mailbox = mailbox()
-        self._request(len(self._waiters) + self._promised)
-        self._wake()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._bridge = running_loop_bridge()
+        self._request(len(self._waiters) + self._reserved)
+        self._wake_waiters()
         try:
-            await future
+            await waiter
         except asyncio.CancelledError:
-            if future in self._waiters:
-                self._waiters.remove(future)
-            elif future.done() and not future.cancelled():
-                self._promised -= 1
-                self._wake()  # the message that woke this one is the next one's
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+            elif waiter.done() and not waiter.cancelled():
+                self._reserved -= 1
+                self._wake_waiters()  # the message that was reserved for this caller goes to the next one
             raise
-        self._promised -= 1
+        self._reserved -= 1
         if self._closed and not self._arrived:
             raise_for(pulsar.Result.AlreadyClosed)
 
     def _request(self, wanted: int) -> None:
-        """Have so many messages here or asked for."""
+        """Ask for messages until so many have arrived or are asked for."""
         while not self._closed:
             with self._lock:
-                if self._asked + len(self._arrived) >= wanted:
+                if self._requested + len(self._arrived) >= wanted:
                     return
-                self._asked += 1
+                self._requested += 1
             try:
-                self._ask(self._answer)
+                self._receive_async(self._on_answer)
             except BaseException:
                 with self._lock:
-                    self._asked -= 1
+                    self._requested -= 1
                 raise
 
-    def _answer(self, result: Any, inner: Any) -> None:
-        """Hear the answer, which is a `pulsar.Result` or an error; on any thread."""
+    def _on_answer(self, result: Any, inner: Any) -> None:
+        """Add what a request was answered with, a message or an error; on any thread."""
         keep_thread_state()
         if result == _OK:
             with self._lock:
-                self._asked -= 1
+                self._requested -= 1
                 self._arrived.append(inner)
-            self._tell()
+            self._notify()
             return
         closed = result == pulsar.Result.AlreadyClosed
         with self._lock:
-            self._asked -= 1
+            self._requested -= 1
             if not closed:
                 self._arrived.append(result if isinstance(result, BaseException) else error_of(result))
         if closed:
-            self._end()
+            self._close_requests()
         else:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
-        """Wake whom something has come for; on any thread."""
-        if self._waiters and self._mailbox is not None:
-            self._mailbox.post(self._wake)
+    def _notify(self) -> None:
+        """Wake the callers for whom something has arrived; from any thread."""
+        if self._waiters and self._bridge is not None:
+            self._bridge.call_soon(self._wake_waiters)
 
-    def _end(self) -> None:
+    def _close_requests(self) -> None:
+        """Ask for nothing more, and wake all callers; from any thread."""
         self._closed = True
-        if self._mailbox is not None:
-            self._mailbox.post(self._wake)
+        if self._bridge is not None:
+            self._bridge.call_soon(self._wake_waiters)
 
-    def _wake(self) -> None:
-        """Wake as many callers as there are messages for; all of them when it is closed."""
-        while self._waiters and (self._closed or len(self._arrived) > self._promised):
-            future = self._waiters.popleft()
-            if not future.done() and not future.get_loop().is_closed():
-                self._promised += 1
-                future.set_result(None)
+    def _wake_waiters(self) -> None:
+        """Wake as many callers as there are messages for; all of them once it is closed."""
+        while self._waiters and (self._closed or len(self._arrived) > self._reserved):
+            waiter = self._waiters.popleft()
+            if not waiter.done() and not waiter.get_loop().is_closed():
+                self._reserved += 1
+                waiter.set_result(None)

@@ -13,8 +13,8 @@ from pulsar_ext.message import Message, Received
 from pulsar_ext.receive.loop import Receiving
 from pulsar_ext.receive.many import check_max_messages
 
-from ._blocking_receiver import Asking
-from ._receive_queue import Feed
+from ._blocking_receiver import BlockingReceiver
+from ._receive_queue import ReceiveQueue
 from .errors import PulsarException, raise_for
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["AsyncReceiving", "AsyncSeeking"]
 
@@ -31,35 +31,41 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class AsyncReceiving:
-    """Stands before the official asyncio class."""
+    """What receives messages; stands before the official asyncio class in the order of base classes."""
 
     blocking: Any
-    _feed: Feed
+    _executor: Executor
     _message_class: type[Message]
-    _threads: Threads
+    _queue: ReceiveQueue
 
     def _begin(
-        self, blocking: Any, threads: Threads, ask: Callable[[Any], object] | None, receive: Callable[[], Any]
+        self,
+        blocking: Any,
+        executor: Executor,
+        receive_async: Callable[[Any], object] | None,
+        receive: Callable[[], Any],
     ) -> None:
-        """Take the blocking counterpart.
+        """Stand over the blocking counterpart.
 
         Args:
             blocking: the counterpart.
-            threads: where it may wait.
-            ask: asks the C++ client for one message; None where Python judges each message.
-            receive: the counterpart's own receive.
+            executor: runs the calls that wait.
+            receive_async: asks the C++ client for one message; None where Python looks at each message first.
+            receive: the counterpart's own receive, which is used there.
         """
         self.blocking = blocking
-        self._threads = threads
+        self._executor = executor
         self._message_class = getattr(blocking, "message_class", Received)
-        self._feed = Feed(ask or Asking(lambda: receive().inner))
+        if receive_async is None:
+            receive_async = BlockingReceiver(lambda: receive().inner).receive_async
+        self._queue = ReceiveQueue(receive_async)
         if isinstance(blocking, Receiving):
-            blocking.take_part(self._feed)
+            blocking.take_part(self._queue)
 
-    async def _next(self, timeout_millis: int | None) -> Message:
-        feed = self._feed
+    async def _receive(self, timeout_millis: int | None) -> Message:
+        queue = self._queue
         if timeout_millis is None:
-            inner = await feed.next()
+            inner = await queue.get()
         else:
             if not isinstance(timeout_millis, int):
                 found = type(timeout_millis).__name__
@@ -68,46 +74,50 @@ class AsyncReceiving:
                 )
             try:
                 async with asyncio.timeout(timeout_millis / 1000):
-                    inner = await feed.next()
+                    inner = await queue.get()
             except TimeoutError:
                 raise_for(pulsar.Result.Timeout)
         message: Message = self._message_class()
         message.inner = inner
         return message
 
-    async def _several(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
-        """Wait for one message, and take with it what is here."""
+    async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
+        """Wait for one message, and take with it those that need no waiting."""
         check_max_messages(max_messages)
         try:
-            messages = [await self._next(timeout_millis)]
+            messages = [await self._receive(timeout_millis)]
         except PulsarException as error:
             if error.error() == pulsar.Result.Timeout:
                 return []
             raise
-        new, take = self._message_class, self._feed.take
-        while len(messages) < max_messages and (inner := take()) is not None:
+        new, get_ready = self._message_class, self._queue.get_ready
+        while len(messages) < max_messages and (inner := get_ready()) is not None:
             message = new()
             message.inner = inner
             messages.append(message)
         return messages
 
     async def close(self) -> None:
-        """Close, after sending pending acknowledgements; whoever waits for a message is told `AlreadyClosed`.
+        """Close, after sending pending acknowledgements; every receive that waits raises `AlreadyClosed`.
 
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._threads.run(self.blocking.close)
-        self._feed.close()
+        await self._executor.run(self.blocking.close)
+        self.end_receives()
+
+    def end_receives(self) -> None:
+        """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
+        self._queue.close()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
         try:
-            return await self._next(None)
+            return await self._receive(None)
         except PulsarException as error:
             if error.error() == pulsar.Result.AlreadyClosed:
                 raise StopAsyncIteration from None
@@ -117,29 +127,29 @@ class AsyncReceiving:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking.is_closed or self._threads.ended):
+        if not (self.blocking.is_closed or self._executor.closed):
             await self.close()
 
 
 class AsyncSeeking(AsyncReceiving):
     """A consumer or a reader, which can be moved, and may have a listener."""
 
-    _heard: asyncio.Event | None = None
-    """Set while the listener hears."""
+    _listener_runs: asyncio.Event | None = None
+    """Set while the listener is not paused; None without a listener."""
 
     async def seek(self, messageid: Any) -> None:
         """Move to a message by any id of it, `MessageId.earliest` or `latest`, or to a publish time in milliseconds.
 
         Raises:
             IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
-            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
+            MessageIdNotFound: an id rebuilt from numbers is past the end of the topic.
             InvalidUse: it is neither an id nor an int.
         """
-        await self._threads.run(self.blocking.seek, messageid)
+        await self._executor.run(self.blocking.seek, messageid)
 
     @property
     def key_hash_ranges(self) -> KeyHashRanges:
-        """The ranges of a consumer or a reader of key ranges; as with the blocking ones, others have no such thing."""
+        """The ranges of a consumer or a reader of key ranges; an AttributeError for others, as in the blocking ones."""
         ranges: KeyHashRanges = self.blocking.key_hash_ranges
         return ranges
 
@@ -149,38 +159,38 @@ class AsyncSeeking(AsyncReceiving):
         Raises:
             PulsarException: `InvalidConfiguration`, if there is no listener.
         """
-        self._listens().clear()
+        self._listener_switch().clear()
 
     def resume_message_listener(self) -> None:
         """Have the listener go on; raises as `pause_message_listener()`."""
-        self._listens().set()
+        self._listener_switch().set()
 
-    def _listens(self) -> asyncio.Event:
-        if self._heard is None:
+    def _listener_switch(self) -> asyncio.Event:
+        if self._listener_runs is None:
             raise_for(pulsar.Result.InvalidConfiguration)
-        return self._heard
+        return self._listener_runs
 
-    def _listen(self, listener: Callable[[Any, Message], object]) -> None:
+    def start_listener(self, listener: Callable[[Any, Message], object]) -> None:
         """Begin to hand every message to a listener, until this is closed."""
-        self._heard = asyncio.Event()
-        self._heard.set()
-        self._listening = asyncio.create_task(self._hand_out(listener, self._heard))
+        self._listener_runs = asyncio.Event()
+        self._listener_runs.set()
+        self._listener_task = asyncio.create_task(self._listen(listener, self._listener_runs))
 
-    async def _hand_out(self, listener: Callable[[Any, Message], object], may_go_on: asyncio.Event) -> None:
+    async def _listen(self, listener: Callable[[Any, Message], object], runs: asyncio.Event) -> None:
         while True:
             try:
                 message = await anext(self)
             except StopAsyncIteration:
                 return
             except Exception:  # noqa: BLE001  # such as an admin API that does not answer
-                _log.exception("A listener's receive failed; it goes on in a second")
+                _log.exception("A listener's receive failed; it is tried again in a second")
                 await asyncio.sleep(1)
                 continue
-            await may_go_on.wait()
+            await runs.wait()
             try:
-                answer = listener(self, message)
-                if isawaitable(answer):
-                    await answer
+                returned = listener(self, message)
+                if isawaitable(returned):
+                    await returned
             except Exception:  # noqa: BLE001  # whatever it is, the next message has to be handed out
                 _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 

@@ -16,7 +16,7 @@ from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
-from ._executor import Threads
+from ._executor import Executor
 from .consumer import Consumer
 from .errors import PulsarException
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
+H = TypeVar("H", Consumer, Reader)
 T = TypeVar("T")
 
 
@@ -50,7 +51,7 @@ class Client(AsyncClientDoor):
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)
         self._authentication = kwargs.get("authentication")
-        self._threads = Threads()
+        self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -60,11 +61,11 @@ class Client(AsyncClientDoor):
         named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
         _default_schema(named)
 
-        def opened() -> Producer:
+        def open_producer() -> Producer:
             blocking = self.blocking.create_producer(deduplication=deduplication, **named)
-            return Producer(blocking, self._threads, self._room(named, waits=deduplication))
+            return Producer(blocking, self._executor, self._capacity(named, waits=deduplication))
 
-        producer = await self._open(opened)
+        producer = await self._open(open_producer)
         self._producers.add(producer)
         return producer
 
@@ -104,9 +105,9 @@ class Client(AsyncClientDoor):
             max_ack_group_size=max_ack_group_size,
             **named,
         )
-        consumer: Consumer = await self._opened(opening, Consumer)
+        consumer = await self._open_as(opening, Consumer)
         if message_listener is not None:
-            consumer._listen(message_listener)  # noqa: SLF001  # this package's own
+            consumer.start_listener(message_listener)
         return consumer
 
     @shaped_like(pulsar.asyncio.Client.create_reader)
@@ -125,27 +126,23 @@ class Client(AsyncClientDoor):
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
         opening = partial(self.blocking.create_reader, key_hash_ranges=key_hash_ranges, key_forms=key_forms, **named)
-        reader: Reader = await self._opened(opening, Reader)
+        reader = await self._open_as(opening, Reader)
         if reader_listener is not None:
-            reader._listen(reader_listener)  # noqa: SLF001  # this package's own
+            reader.start_listener(reader_listener)
         return reader
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as `pulsar_ext.Client.new_reader()`; its `create()` is awaited."""
-        builder = ReaderBuilder(self.blocking, schema)
-        builder._opened = self._opened  # noqa: SLF001  # this package's own
-        return builder
+        return ReaderBuilder(self.blocking.context, schema, self._open_as)
 
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Begin a consumer, as `pulsar_ext.Client.new_consumer()`; its `subscribe()` is awaited."""
-        builder = ConsumerBuilder(self.blocking, schema)
-        builder._opened = self._opened  # noqa: SLF001
-        return builder
+        return ConsumerBuilder(self.blocking.context, schema, self._open_as)
 
     async def create_reader_group(self, *args: Any, **kwargs: Any) -> RangeReaderGroup:
         """Open readers that share a topic by key ranges; the arguments are those of `pulsar_ext.Client`."""
         return RangeReaderGroup(
-            await self._open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._threads
+            await self._open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._executor
         )
 
     async def create_table_view(
@@ -154,11 +151,11 @@ class Client(AsyncClientDoor):
         """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
         schema = pulsar.schema.BytesSchema() if schema is None else schema
         opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
-        return TableView(await self._open(opening), self._threads)
+        return TableView(await self._open(opening), self._executor)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
-        return await self._threads.run(self.blocking.get_topic_partitions, topic)
+        return await self._executor.run(self.blocking.get_topic_partitions, topic)
 
     def get_service_info(self) -> Any:
         """Give where and how the client connects, as `pulsar.Client`."""
@@ -166,37 +163,36 @@ class Client(AsyncClientDoor):
 
     async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
-        return await self._threads.run(self.blocking.resolve_message_id, topic, message_id)
+        return await self._executor.run(self.blocking.resolve_message_id, topic, message_id)
 
     async def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
-        """Find the message that is so many messages behind another; see `pulsar_ext.Client`."""
-        return await self._threads.run(self.blocking.message_id_after, topic, message_id, count)
+        """Find the message that is `count` messages after another; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.message_id_after, topic, message_id, count)
 
     async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
         """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
-        return await self._threads.run(self.blocking.skip_messages, topic, subscription, count, **options)
+        return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
 
     async def close(self) -> None:
-        """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
-        if self._threads.ended:
+        """Wait until what was sent is persisted, send pending acknowledgements, and close everything.
+
+        Closing again does nothing.
+        """
+        if self._executor.closed:
             return
-        await asyncio.gather(*(producer._empty_lane() for producer in self._producers))  # noqa: SLF001
-        await self._threads.run(self.blocking.close)
-        for receiving in list(self._receiving):
-            receiving._feed.close()  # noqa: SLF001  # this package's own
-        self._threads.end()
+        await asyncio.gather(*(producer.finish_queued() for producer in self._producers))
+        await self._executor.run(self.blocking.close)
+        self._refuse_calls()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially.
 
-        Whoever awaits a send or a receive is told `AlreadyClosed`.
+        Every send and receive that is awaited raises `AlreadyClosed`.
         """
         self.blocking.shutdown()
         for producer in list(self._producers):
-            producer._forget()  # noqa: SLF001
-        for receiving in list(self._receiving):
-            receiving._feed.close()  # noqa: SLF001
-        self._threads.end()
+            producer.fail_pending()
+        self._refuse_calls()
 
     async def __aenter__(self) -> Self:
         return self
@@ -204,24 +200,30 @@ class Client(AsyncClientDoor):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _opened(self, opening: Callable[[], Any], kind: type[Any]) -> Any:
-        """Open a consumer or a reader, and give its awaited counterpart."""
-        receiving = kind(await self._open(opening), self._threads)
+    def _refuse_calls(self) -> None:
+        """Have every receive raise `AlreadyClosed`, and every call that would wait."""
+        for receiving in list(self._receiving):
+            receiving.end_receives()
+        self._executor.close()
+
+    async def _open_as(self, opening: Callable[[], Any], kind: type[H]) -> H:
+        """Open a blocking consumer or reader, and give its awaited counterpart."""
+        receiving = kind(await self._open(opening), self._executor)
         self._receiving.add(receiving)
         return receiving
 
     async def _open(self, opening: Callable[[], T]) -> T:
-        """Open something; where a supplier of tokens failed, say why."""
+        """Open something; if the application's supplier of tokens failed, the error says why."""
         try:
-            return await self._threads.open(opening)
+            return await self._executor.open(opening)
         except PulsarException as error:
             why = getattr(self._authentication, "failure", None)
             if error.error() != pulsar.Result.AuthenticationError or why is None:
                 raise
             raise type(error)(error.error(), f"The supplier of the token failed: {why}") from why
 
-    def _room(self, named: dict[str, Any], *, waits: bool) -> int | None:
-        """Give how many messages a producer surely takes without waiting; None if it never waits."""
+    def _capacity(self, named: dict[str, Any], *, waits: bool) -> int | None:
+        """Give how many messages may be pending before a send may block; None if no send ever blocks."""
         limit: int = named["max_pending_messages"]
         if not (named["block_if_queue_full"] or waits) or not limit:
             return None

@@ -12,11 +12,12 @@ import pulsar
 
 from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
-from pulsar_ext.ids.message_id import is_chunked
+from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.ack.scope import ScopeCore
 
-from ._blocking_receiver import Asking
+from ._blocking_receiver import BlockingReceiver
 from ._receiving import AsyncSeeking
-from .errors import awaited, error_of
+from .errors import error_of, translating
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pulsar_ext.consumer import Consumer as BlockingConsumer
     from pulsar_ext.message import Message
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["AckScope", "Consumer"]
 
@@ -37,14 +38,14 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     It is also an asynchronous iterator, which ends when the consumer is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingConsumer, threads: Threads) -> None:
+    def __init__(self, blocking: BlockingConsumer, executor: Executor) -> None:
         super().__init__(blocking)
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
-        self._begin(blocking, threads, None if blocking.judges else blocking.inner.receive_async, blocking.receive)
-        self._ask_batch = Asking(blocking.batch_receive)
+        self._begin(blocking, executor, None if blocking.judges else blocking.inner.receive_async, blocking.receive)
+        self._batch_receiver = BlockingReceiver(blocking.batch_receive)
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """Receive one message. Cancelling loses none: what comes later is the next caller's.
+        """Receive one message. Cancelling loses none: the message that comes later goes to the next caller.
 
         Args:
             timeout_millis: how long to wait; None waits for ever.
@@ -52,60 +53,68 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         Raises:
             PulsarException: `Timeout`, or `AlreadyClosed`.
         """
-        return await self._next(timeout_millis)
+        return await self._receive(timeout_millis)
 
     async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
-        """Wait for a message, and give it with up to `max_messages` of those that are here; empty after the timeout."""
-        return await self._several(max_messages, timeout_millis)
+        """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
+        return await self._receive_many(max_messages, timeout_millis)
 
     async def batch_receive(self) -> list[Message]:
         """Receive several messages at once, as many as the `batch_receive_policy` says; see `receive_many` as well.
 
-        Cancelling loses none: what comes later is the next caller's.
+        Cancelling loses none: the messages that come later go to the next caller.
         """
-        if self._feed.holds:
-            return [await self._next(None), *self._here()]
-        arriving: Future[list[Message]] = Future()
-        arriving.set_running_or_notify_cancel()
-        self._ask_batch(partial(_settle, arriving))
+        if self._queue.has_ready:
+            return [await self._receive(None), *self._ready()]
+        receiving: Future[list[Message]] = Future()
+        receiving.set_running_or_notify_cancel()
+        self._batch_receiver.receive_async(partial(_settle, receiving))
         try:
-            messages = await asyncio.wrap_future(arriving)
+            messages = await asyncio.wrap_future(receiving)
         except asyncio.CancelledError:
-            arriving.add_done_callback(self._keep)
+            receiving.add_done_callback(self._put_in_queue)
             raise
-        for noted in self._feed.heard:
-            noted.extend(message.inner for message in messages)
-        return [*self._here(), *messages]  # what an earlier receive had asked for came first
+        self._queue.records.note([message.inner for message in messages])
+        return [*self._ready(), *messages]  # what an earlier receive asked for came first
 
     async def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it; see `pulsar_ext.Consumer`."""
         if isinstance(message, MessageDoor | InnerMessage):
-            with awaited():
+            with translating():
                 self.blocking.acknowledge(message)
         else:
-            await self._threads.run(self.blocking.acknowledge, message)
+            await self._executor.run(self.blocking.acknowledge, message)
 
     async def acknowledge_many(self, messages: Iterable[Any]) -> None:
         """Acknowledge several messages at once, each as `acknowledge()` would."""
-        await self._threads.run(self.blocking.acknowledge_many, list(messages))
+        await self._executor.run(self.blocking.acknowledge_many, list(messages))
 
     async def acknowledge_cumulative(self, message: Any) -> None:
         """Acknowledge every message up to this one and it too; see `pulsar_ext.Consumer`."""
-        await self._threads.run(self.blocking.acknowledge_cumulative, message)
+        await self._executor.run(self.blocking.acknowledge_cumulative, message)
 
     async def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
-        """Send what was acknowledged now, and on demand wait until the broker's cursor shows it.
+        """Send what was acknowledged now, and with `confirm` wait until the broker's cursor shows it.
 
         Raises:
             AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
             AdminError: the admin API refused.
         """
-        await self._threads.run(self.blocking.flush_acks, confirm, timeout_ms)
+        await self._executor.run(self.blocking.flush_acks, confirm, timeout_ms)
 
     def pending_acks(self) -> int:
-        """Count what was acknowledged and has not been sent: entries, and parts of batches."""
+        """Count the acknowledgements that have not been sent: of entries, and of parts of batches."""
         pending: int = self.blocking.pending_acks()
         return pending
+
+    def record(self) -> list[Any]:
+        """Note what is received from now on, as C++ messages in the list that is returned."""
+        return self._queue.records.begin()
+
+    def end_record(self, noted: list[Any]) -> list[Message]:
+        """Stop noting in a list that `record()` returned, and give its messages."""
+        self._queue.records.end(noted)
+        return [self.blocking.message_of(inner) for inner in noted]
 
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
@@ -123,54 +132,54 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
 
     async def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by any id of it."""
-        if isinstance(message, MessageDoor) and not is_chunked(message.inner.message_id().serialize()):
-            with awaited():
+        if isinstance(message, MessageDoor) and not has_first_chunk(message.inner.message_id().serialize()):
+            with translating():
                 self.blocking.negative_acknowledge(message)
         else:
-            await self._threads.run(self.blocking.negative_acknowledge, message)
+            await self._executor.run(self.blocking.negative_acknowledge, message)
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        with awaited():
+        with translating():
             self.blocking.redeliver_unacknowledged_messages()
 
     async def unsubscribe(self) -> None:
         """Delete the subscription."""
-        await self._threads.run(self.blocking.unsubscribe)
-        self._feed.close()
+        await self._executor.run(self.blocking.unsubscribe)
+        self.end_receives()
 
     async def get_last_message_id(self) -> Any:
         """Give the id of the topic's last entry, a C++ id as officially; `MessageId.wrap` makes it one of ours."""
-        last = await self._threads.run(self.blocking.get_last_message_id)
+        last = await self._executor.run(self.blocking.get_last_message_id)
         return last.inner
 
     @property
     def misrouted(self) -> int:
-        """How many messages of other slots a consumer of key ranges got; other consumers have no such thing."""
+        """How many messages of other slots a consumer of key ranges got; an AttributeError for other consumers."""
         count: int = self.blocking.misrouted
         return count
 
-    def _here(self) -> list[Message]:
-        """Take what has come and nobody was promised."""
-        found = []
-        while self._feed.holds and (inner := self._feed.take()) is not None:
-            found.append(self.blocking.message_of(inner))
-        return found
+    def _ready(self) -> list[Message]:
+        """Take the messages that have arrived and are not reserved for another caller."""
+        messages = []
+        while self._queue.has_ready and (inner := self._queue.get_ready()) is not None:
+            messages.append(self.blocking.message_of(inner))
+        return messages
 
-    def _keep(self, arrived: Future[list[Message]]) -> None:
-        """Leave to the next caller what came for one that did not wait; on any thread."""
-        error = arrived.exception()
+    def _put_in_queue(self, received: Future[list[Message]]) -> None:
+        """Leave to the next caller what was received for one that was cancelled; on any thread."""
+        error = received.exception()
         if error is None:
-            self._feed.give(message.inner for message in arrived.result())
+            self._queue.put(message.inner for message in received.result())
         elif not isinstance(error, pulsar.AlreadyClosed):
-            self._feed.give([error])
+            self._queue.put([error])
 
     async def process(self, handler: Callable[[Message], Awaitable[object]], *, concurrency: int = 100) -> None:
-        """Hand every message to `handler`, so many at a time, until the consumer is closed or this is cancelled.
+        """Hand every message to `handler`, `concurrency` at a time, until the consumer is closed or this is cancelled.
 
         A message is acknowledged when its handler returns, in whatever order, and negatively acknowledged when it
-        raises, which is logged. No more messages are taken than handlers run. When it is cancelled, so are the
-        handlers, and their messages are negatively acknowledged.
+        raises, which is logged. A message is received only when a handler can run for it. When this is cancelled, so
+        are the handlers, and their messages are negatively acknowledged.
 
         Args:
             handler: an async function of one message.
@@ -190,7 +199,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     async def _handle(self, handler: Callable[[Message], Awaitable[object]], message: Message) -> None:
         try:
             await handler(message)
-        except Exception:  # noqa: BLE001  # whatever it is, the message has to come again
+        except Exception:  # noqa: BLE001  # whatever it is, the message has to be delivered again
             _log.exception("A handler raised; its message %r is delivered again", message.message_id())
             await self.negative_acknowledge(message)
         except BaseException:
@@ -200,48 +209,22 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
             await self.acknowledge(message)
 
 
-def _settle(arriving: Future[list[Message]], outcome: Any, messages: list[Message]) -> None:
-    """Hear what became of a batch."""
-    if isinstance(outcome, BaseException):
-        arriving.set_exception(outcome)
-    elif outcome != pulsar.Result.Ok:
-        arriving.set_exception(error_of(outcome))
+def _settle(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
+    """Settle the future of a batch with the outcome, a `pulsar.Result` or an error."""
+    if isinstance(result, BaseException):
+        receiving.set_exception(result)
+    elif result != pulsar.Result.Ok:
+        receiving.set_exception(error_of(result))
     else:
-        arriving.set_result(messages)
+        receiving.set_result(messages)
 
 
-class AckScope:
-    """A block that acknowledges its messages at its end, and has them redelivered if it raises.
-
-    Args:
-        consumer: receives and acknowledges them.
-        messages: which; None for what it receives inside the block.
-        confirm: whether the cursor has to show them at the end.
-        timeout_ms: for how long.
-    """
-
-    def __init__(self, consumer: Consumer, messages: Iterable[Any] | None, *, confirm: bool, timeout_ms: int) -> None:
-        self._consumer, self._confirm, self._timeout_ms = consumer, confirm, timeout_ms
-        self._given = None if messages is None else list(messages)
-        self._heard: list[Any] = []
+class AckScope(ScopeCore):
+    """A block that acknowledges its messages at its end, and has them redelivered if it raises."""
 
     async def __aenter__(self) -> Self | list[Any]:
-        if self._given is not None:
-            return self._given
-        self._consumer._feed.heard.append(self._heard)  # noqa: SLF001  # its other half
-        return self
+        return self.begin()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        consumer = self._consumer
-        if self._given is None:
-            heard = consumer._feed.heard  # noqa: SLF001
-            heard[:] = [noted for noted in heard if noted is not self._heard]
-            messages = [consumer.blocking.message_of(inner) for inner in self._heard]
-        else:
-            messages = self._given
-        if kind is not None:
-            for message in messages:
-                await consumer.negative_acknowledge(message)
-            return
-        await consumer.acknowledge_many(messages)
-        await consumer.flush_acks(confirm=self._confirm, timeout_ms=self._timeout_ms)
+        for call in self.finish(failed=kind is not None):
+            await call

@@ -1,4 +1,4 @@
-"""The official errors of both worlds in one: each is the blocking client's own class and the asyncio client's too."""
+"""The official errors of the blocking and the asyncio client in one: each class is a subclass of both clients' own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pulsar_ext.errors import PulsarExtError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PulsarException", "awaited", "both_worlds", "error_of", "raise_for"]
+__all__ = ["PulsarException", "error_of", "raise_for", "translated", "translating"]
 
 
 class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  # type: ignore[misc]  # untyped
@@ -30,12 +30,12 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
         self._result, self._msg = result, msg
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of, (self._result.name, self._msg)
+        return _error_named, (self._result.name, self._msg)
 
 
 def error_of(result: Any) -> PulsarException:
     """Give the error of a `pulsar.Result`."""
-    return _of(result.name, None)
+    return _error_named(result.name, None)
 
 
 def raise_for(result: Any) -> NoReturn:
@@ -43,25 +43,25 @@ def raise_for(result: Any) -> NoReturn:
     raise error_of(result)
 
 
-def both_worlds(error: BaseException) -> BaseException:
-    """Give the blocking client's official error as that of both worlds; any other error stays."""
+def translated(error: BaseException) -> BaseException:
+    """Give an official error of the blocking client as one of both clients; any other error stays as it is."""
     if isinstance(error, PulsarExtError | PulsarException) or not isinstance(error, pulsar.PulsarException):
         return error
-    return _of(type(error).__name__, str(error))
+    return _error_named(type(error).__name__, str(error))
 
 
 @contextlib.contextmanager
-def awaited() -> Iterator[None]:
-    """Turn the blocking client's official errors into those of both worlds; those of this library stay."""
+def translating() -> Iterator[None]:
+    """Raise the blocking client's official errors as those of both clients; this library's own stay as they are."""
     try:
         yield
     except pulsar.PulsarException as error:
-        if (turned := both_worlds(error)) is error:
+        if (other := translated(error)) is error:
             raise
-        raise turned from None
+        raise other from None
 
 
-def _of(name: str, msg: str | None) -> PulsarException:
+def _error_named(name: str, msg: str | None) -> PulsarException:
     return _class_of(name)(getattr(pulsar.Result, name, pulsar.Result.UnknownError), msg)
 
 

@@ -2,110 +2,112 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
-from pulsar_ext.key_shared.consumer import check_on_misrouted
-from pulsar_ext.key_shared.policy import sticky_ranges_of
 
 from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .reader import Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.key_shared.reader import RangeReader
     from pulsar_ext.key_shared.reader_group import GroupReader as BlockingGroupReader
     from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
     from pulsar_ext.message import Message
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["ConsumerBuilder", "GroupReader", "RangeReaderGroup", "ReaderBuilder"]
+
+H = TypeVar("H", Consumer, Reader)
+
+
+class _Open(Protocol):
+    async def __call__(self, opening: Callable[[], Any], kind: type[H]) -> H:
+        """Run `opening`, which waits, and give the `kind` of what it opened."""
+        ...
 
 
 class ReaderBuilder(BlockingReaderBuilder):
     """`pulsar_ext.ReaderBuilder`, whose `create()` is awaited; made by `Client.new_reader()`."""
 
-    _opened: Callable[[Callable[[], Any], type[Any]], Awaitable[Any]]
+    def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
+        super().__init__(context, schema)
+        self._open_as = open_as
 
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Open the reader; raises as the blocking one. Its listener is called in the loop."""
-        quiet, listener = _without_listener(self, "reader_listener")
-        reader: Reader = await self._opened(partial(BlockingReaderBuilder.create, quiet), Reader)
+        builder, listener = self.without("reader_listener")  # the C++ client would call it on a thread of its own
+        reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader)
         if listener is not None:
-            reader._listen(listener)  # noqa: SLF001  # this package's own
+            reader.start_listener(listener)
         return reader
 
 
 class ConsumerBuilder(BlockingConsumerBuilder):
     """`pulsar_ext.ConsumerBuilder`, whose `subscribe()` is awaited; made by `Client.new_consumer()`."""
 
-    _opened: Callable[[Callable[[], Any], type[Any]], Awaitable[Any]]
+    def __init__(self, context: ClientContext, schema: Any, open_as: _Open) -> None:
+        super().__init__(context, schema)
+        self._open_as = open_as
 
     async def subscribe(self) -> Consumer:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Subscribe, then check that every slot has a consumer; raises as the blocking one.
 
         Its listener is called in the loop.
         """
-        quiet, listener = _without_listener(self, "message_listener")
-        if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
-            check_on_misrouted(self._on_misrouted, listens=listener is not None)
-        consumer: Consumer = await self._opened(partial(BlockingConsumerBuilder.subscribe, quiet), Consumer)
+        builder, listener = self.without("message_listener")  # the C++ client would call it on a thread of its own
+        self.refuse_raising_to_listener(listens=listener is not None)
+        consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer)
         if listener is not None:
-            consumer._listen(listener)  # noqa: SLF001
+            consumer.start_listener(listener)
         return consumer
-
-
-def _without_listener(builder: Any, name: str) -> tuple[Any, Any]:
-    """Give such a builder without its listener, which the blocking client would call on its own threads, and that."""
-    quiet = copy(builder)
-    quiet._options = dict(builder._options)  # noqa: SLF001  # it is one of ours
-    return quiet, quiet._options.pop(name, None)  # noqa: SLF001
 
 
 class GroupReader(AsyncReceiving):
     """One reader of a group: an asynchronous iterator."""
 
-    def __init__(self, blocking: BlockingGroupReader | RangeReader, threads: Threads) -> None:
-        self._begin(blocking, threads, None, blocking.read_next)
+    def __init__(self, blocking: BlockingGroupReader | RangeReader, executor: Executor) -> None:
+        self._begin(blocking, executor, None, blocking.read_next)
         self.key_hash_ranges = blocking.key_hash_ranges
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read the next message of these ranges, as `pulsar_ext.GroupReader`; cancelling loses none."""
-        return await self._next(timeout_millis)
+        return await self._receive(timeout_millis)
 
     def topic(self) -> str:
         """Give the topic's name."""
         return str(self.blocking.topic())
 
     async def close(self) -> None:
-        """Close this reader; without it, the others stall. Close the group instead."""
-        await self._threads.run(self.blocking.close)
-        self._feed.close()
+        """Close this reader, without which the others stall: close the group instead."""
+        await self._executor.run(self.blocking.close)
+        self.end_receives()
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._threads.ended:
+        if not self._executor.closed:
             await self.close()
 
 
 class RangeReaderGroup:
     """Readers whose ranges tile the slots, as `pulsar_ext.RangeReaderGroup`; made by `Client.create_reader_group()`."""
 
-    def __init__(self, blocking: BlockingGroup, threads: Threads) -> None:
-        self.blocking, self._threads = blocking, threads
-        self.readers = tuple(GroupReader(reader, threads) for reader in blocking)
+    def __init__(self, blocking: BlockingGroup, executor: Executor) -> None:
+        self.blocking, self._executor = blocking, executor
+        self.readers = tuple(GroupReader(reader, executor) for reader in blocking)
         self.filtering, self.reason = blocking.filtering, blocking.reason
 
     async def close(self) -> None:
         """Close the readers and delete their subscription; closing again does nothing."""
-        await self._threads.run(self.blocking.close)
+        await self._executor.run(self.blocking.close)
         for reader in self.readers:
-            reader._feed.close()  # noqa: SLF001  # this package's own
+            reader.end_receives()
 
     def __repr__(self) -> str:
         return repr(self.blocking)
@@ -120,5 +122,5 @@ class RangeReaderGroup:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._threads.ended:
+        if not self._executor.closed:
             await self.close()

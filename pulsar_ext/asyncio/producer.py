@@ -15,15 +15,15 @@ from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 
-from ._loop_bridge import mailbox
-from .errors import PulsarException, awaited, raise_for
+from ._loop_bridge import running_loop_bridge
+from .errors import PulsarException, error_of, raise_for, translating
 
 if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
     from pulsar_ext.producer import Producer as BlockingProducer
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["Producer"]
 
@@ -35,59 +35,62 @@ class Producer(AsyncProducerDoor):
 
     Args:
         blocking: what sends.
-        threads: where it may wait.
-        room: how many messages it surely takes without waiting for room; None if it never waits.
+        executor: runs the calls that wait.
+        capacity: how many messages may be pending before a send may block; None if no send ever blocks.
     """
 
-    def __init__(self, blocking: BlockingProducer, threads: Threads, room: int | None) -> None:
+    def __init__(self, blocking: BlockingProducer, executor: Executor, capacity: int | None) -> None:
         super().__init__(blocking)
         self.blocking = blocking
-        self._threads = threads
-        self._room = room
-        self._flying = self._queued = 0
+        self._executor = executor
+        self._capacity = capacity
+        self._in_flight = 0
+        """How many sends have no outcome yet."""
+        self._queued = 0
+        """How many of them wait on the sending thread for room, or for those before them."""
         self._closing = False
-        self._unheard: set[asyncio.Future[MessageId]] = set()
-        self._lane: ThreadPoolExecutor | None = None
+        self._pending: set[asyncio.Future[MessageId]] = set()
+        self._sending_thread: ThreadPoolExecutor | None = None
 
     @shaped_like(pulsar.asyncio.Producer.send)
     async def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
-        Where the queue is full and `block_if_queue_full` is set, it waits for room without holding up the loop. A
+        If the queue is full and `block_if_queue_full` is set, it waits for room without holding up the loop. A
         cancelled send may be persisted all the same.
 
         Raises:
             PulsarException: the official error.
-            DuplicateMessage: with deduplication, the topic holds it already.
+            DuplicateMessage: with deduplication, the topic already has it.
         """
         options = named_options(args, kwargs)
         if options.get("disable_replication", False) is None:
             options = {**options, "disable_replication": False}
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageId] = loop.create_future()
-        self._unheard.add(future)
-        future.add_done_callback(self._unheard.discard)
-        told = partial(mailbox().post, self._told, future, options.get("sequence_id"))
-        self._flying += 1
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        callback = partial(running_loop_bridge().call_soon, self._settle, future, options.get("sequence_id"))
+        self._in_flight += 1
         try:
-            with awaited():
-                if self._room is None or (self._flying <= self._room and not self._queued):
-                    self.blocking.send_async(content, told, **options)
+            with translating():
+                if self._capacity is None or (self._in_flight <= self._capacity and not self._queued):
+                    self.blocking.send_async(content, callback, **options)
                 else:
-                    await self._send_in_lane(partial(self.blocking.send_async, content, told, **options))
+                    await self._send_on_thread(partial(self.blocking.send_async, content, callback, **options))
         except Exception:
-            self._flying -= 1  # it was refused, and nobody will tell more
+            self._in_flight -= 1  # it was refused, and the callback is not called
             future.cancel()
             raise
         return await future
 
     async def send_many(self, contents: Any, **columns: Any) -> SentMany:
         """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
-        return await self._threads.run(self.blocking.send_many, contents, **columns)
+        return await self._executor.run(self.blocking.send_many, contents, **columns)
 
     async def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted."""
-        await self._threads.run(self.blocking.flush)
+        await self._executor.run(self.blocking.flush)
 
     async def close(self) -> None:
         """Send what waits for room and what is batched, wait until it is persisted, and close.
@@ -95,10 +98,10 @@ class Producer(AsyncProducerDoor):
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
-        if self.blocking._closed:  # noqa: SLF001  # its other half
+        if self.blocking.sender.closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._empty_lane()
-        await self._threads.run(self.blocking.close)
+        await self.finish_queued()
+        await self._executor.run(self.blocking.close)
 
     def last_sequence_id_published(self) -> int:
         """Give the last sequence id that is persisted."""
@@ -112,43 +115,42 @@ class Producer(AsyncProducerDoor):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not (self.blocking._closed or self._threads.ended):  # noqa: SLF001
+        if not (self.blocking.sender.closed or self._executor.closed):
             await self.close()
 
-    def _forget(self) -> None:
-        """Tell whoever awaits a send that it is closed: after a shutdown the C++ client tells nobody."""
-        for future in list(self._unheard):
+    def fail_pending(self) -> None:
+        """Have every awaited send raise `AlreadyClosed`: after a shutdown the C++ client reports no outcomes."""
+        for future in list(self._pending):
             if not future.done():
                 future.set_exception(PulsarException(pulsar.Result.AlreadyClosed))
 
-    async def _empty_lane(self) -> None:
-        """Let what waits for room be sent, and nothing new: closed beneath, it would never hear what became of it."""
+    async def finish_queued(self) -> None:
+        """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
         self._closing = True
-        if self._lane is not None:
-            last = asyncio.wrap_future(self._lane.submit(int))
-            self._lane.shutdown(wait=False)
-            client: Any = self.blocking._client  # noqa: SLF001  # its other half
-            await asyncio.wait({last}, timeout=client.context.operation_timeout_seconds)
-            self._lane = None
+        if self._sending_thread is not None:
+            last = asyncio.wrap_future(self._sending_thread.submit(int))
+            self._sending_thread.shutdown(wait=False)
+            await asyncio.wait({last}, timeout=self.blocking.sender.context.operation_timeout_seconds)
+            self._sending_thread = None
 
-    async def _send_in_lane(self, call: Any) -> None:
-        """Send on a thread that may wait for room; one behind the other, so that the order is kept."""
+    async def _send_on_thread(self, send: Any) -> None:
+        """Send on the one thread that may wait for room, which keeps the order."""
         if self._closing:
             raise_for(pulsar.Result.AlreadyClosed)
-        if self._lane is None:
-            self._lane = ThreadPoolExecutor(1, "pulsar-ext-lane")
+        if self._sending_thread is None:
+            self._sending_thread = ThreadPoolExecutor(1, "pulsar-ext-send")
         self._queued += 1
-        sending = self._lane.submit(call)
-        # Counted until the lane is done with it, also if the caller is cancelled.
-        sending.add_done_callback(partial(mailbox().post, self._left_lane))
+        sending = self._sending_thread.submit(send)
+        # Counted until the thread is done with it, also if the caller is cancelled.
+        sending.add_done_callback(partial(running_loop_bridge().call_soon, self._left_queue))
         await asyncio.shield(asyncio.wrap_future(sending))
 
-    def _left_lane(self, _: object) -> None:
+    def _left_queue(self, _: object) -> None:
         self._queued -= 1
 
-    def _told(self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId) -> None:
-        """Hear the outcome, in the loop."""
-        self._flying -= 1
+    def _settle(self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId) -> None:
+        """Settle the future of a send with its outcome, in the loop."""
+        self._in_flight -= 1
         if future.done():
             return
         if result is DUPLICATE_MESSAGE:
@@ -156,7 +158,4 @@ class Producer(AsyncProducerDoor):
         elif result == _OK:
             future.set_result(sent)
         else:
-            try:
-                raise_for(result)
-            except PulsarException as error:
-                future.set_exception(error)
+            future.set_exception(error_of(result))

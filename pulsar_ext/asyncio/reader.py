@@ -13,12 +13,12 @@ from ._receiving import AsyncSeeking
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["Reader"]
 
 _ARRIVING_SECONDS = 0.05
-"""How long a message that was asked for may take from the C++ client's queue: another thread's turn, and its key."""
+"""How long a message may take from the C++ client's queue to ours: another thread has to run, and look at its key."""
 
 
 class Reader(AsyncSeeking, AsyncReaderDoor):
@@ -27,13 +27,13 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingReader, threads: Threads) -> None:
+    def __init__(self, blocking: BlockingReader, executor: Executor) -> None:
         super().__init__(blocking)
         plain = type(blocking) is BlockingReader
-        self._begin(blocking, threads, blocking.inner.read_next_async if plain else None, blocking.read_next)
+        self._begin(blocking, executor, blocking.inner.read_next_async if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read one message. Cancelling loses none: what comes later is the next caller's.
+        """Read one message. Cancelling loses none: the message that comes later goes to the next caller.
 
         Args:
             timeout_millis: how long to wait; None waits for ever.
@@ -41,17 +41,17 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
         Raises:
             PulsarException: `Timeout`, or `AlreadyClosed`.
         """
-        return await self._next(timeout_millis)
+        return await self._receive(timeout_millis)
 
     async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message]:
-        """Wait for a message, and give it with up to `max_messages` of those that are here; empty after the timeout."""
-        return await self._several(max_messages, timeout_millis)
+        """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
+        return await self._receive_many(max_messages, timeout_millis)
 
     async def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""
-        feed = self._feed
-        if feed.holds or await self._threads.run(self.blocking.has_message_available):
+        queue = self._queue
+        if queue.has_ready or await self._executor.run(self.blocking.has_message_available):
             return True
-        if feed.awaits:  # what a read that was cancelled had asked for may have left the queue and not be here yet
+        if queue.has_requests:  # what a cancelled read asked for may have left the C++ queue and not have arrived yet
             await asyncio.sleep(_ARRIVING_SECONDS)
-        return feed.holds
+        return queue.has_ready

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.client.client import TableView as BlockingTableView
 
-    from ._executor import Threads
+    from ._executor import Executor
 
 __all__ = ["TableView"]
 
@@ -17,8 +17,8 @@ __all__ = ["TableView"]
 class TableView:
     """A `pulsar.TableView` for an event loop; made by `Client.create_table_view()`."""
 
-    def __init__(self, blocking: BlockingTableView, threads: Threads) -> None:
-        self.blocking, self._threads = blocking, threads
+    def __init__(self, blocking: BlockingTableView, executor: Executor) -> None:
+        self.blocking, self._executor = blocking, executor
 
     def get(self, key: str) -> Any:
         """Give the value of a key; None if there is none."""
@@ -33,15 +33,15 @@ class TableView:
 
     async def for_each_and_listen(self, callback: Callable[[str, Any], None]) -> None:
         """Call `callback(key, value)` for every key there is now and for every change, on a thread of the client's."""
-        await self._threads.run(self.blocking.for_each_and_listen, callback)
+        await self._executor.run(self.blocking.for_each_and_listen, callback)
 
     async def close(self) -> None:
         """Close."""
-        await self._threads.run(self.blocking.close)
+        await self._executor.run(self.blocking.close)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._threads.ended:
+        if not self._executor.closed:
             await self.close()

@@ -1,7 +1,7 @@
 """What a client does with an id that does not know its message: ask the admin API, and say so when it cannot.
 
-The pure search is in `chunks.py`; here are its consequences for seek, start, acknowledgement and negative
-acknowledgement, the admin API that a client uses, and the one warning for when there is none.
+The pure search is in `search.py`; here are its consequences for seek, start, acknowledgement and negative
+acknowledgement, the admin API that a client uses, and the one warning where no admin API answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pulsar_ext.errors import (
     MessageIdNotFound,
     TopicRequired,
 )
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, Origin
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 

@@ -1,39 +1,30 @@
-"""From any id to the whole chunked message (seed 001; mirrors Java's `ChunkMessageIdImpl`, PIP-107).
+"""From any id to the whole chunked message; mirrors Java's `ChunkMessageIdImpl` (PIP-107).
 
 Each chunk is an entry whose headers say which message it belongs to (its uuid), which chunk it is and how many there
-are. `find_chunks` walks those headers: a pure search that yields what it needs to know and is sent the answers, so
-that a blocking and an awaiting driver share it. Chunks of several producers interleave; a message's own chunks stand
-in order, mostly side by side, sometimes across a ledger's end.
+are. `find_chunks` walks those headers: a pure search that yields what it needs to know and is sent the answers. Chunks
+of several producers interleave; a message's own chunks stand in order, mostly side by side, sometimes across a
+ledger's end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
+from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
+
+from .queries import AskEntry, AskLedgers, entry_headers, run_search
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
-__all__ = ["AskEntry", "AskLedgers", "Chunks", "find_chunks", "resolve_chunks"]
+    from .queries import Search
+
+__all__ = ["Chunks", "find_chunks", "resolve_chunks"]
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class AskEntry:
-    """The search needs the headers of one entry; send an `EntryMetadata`, or None if there is no such entry."""
-
-    position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class AskLedgers:
-    """The search reached a ledger's end; send `(ledger_id, entries)` of every ledger of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +39,7 @@ class Chunks:
         return len(self.positions) > 1
 
 
-Search = Generator[AskEntry | AskLedgers, Any, Chunks]
-"""Sent: an `EntryMetadata` or None for each `AskEntry`, pairs of ledger and entries for each `AskLedgers`."""
-
-
-def find_chunks(position: Position) -> Search:
+def find_chunks(position: Position) -> Search[Chunks]:
     """Find all chunks of the message that has a chunk at `position`.
 
     Raises:
@@ -82,9 +69,7 @@ class _Walk:
         self._known = known
         self._ledgers: dict[int, int] | None = None
 
-    def collect(
-        self, origin: Position, wanted: range, step: int
-    ) -> Generator[AskEntry | AskLedgers, Any, list[Position]]:
+    def collect(self, origin: Position, wanted: range, step: int) -> Search[list[Position]]:
         """Find the chunks `wanted`, in that order, going from `origin` by `step` entries."""
         if not wanted:
             return []
@@ -118,7 +103,7 @@ class _Walk:
             == (known.uuid, known.producer_name, known.sequence_id, chunk)
         )
 
-    def _next(self, at: Position, step: int) -> Generator[AskEntry | AskLedgers, Any, Position | None]:
+    def _next(self, at: Position, step: int) -> Search[Position | None]:
         """Step to the next entry that exists, across ledgers; None at either end of the topic."""
         inside = at.entry_id + step
         if step < 0 and inside >= 0:
@@ -159,19 +144,10 @@ def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks
         MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: as `find_chunks`.
         AdminError: the admin API refused or did not answer.
     """
-    search = find_chunks(position)
-    request = next(search)
-    while True:
-        try:
-            if isinstance(request, AskLedgers):
-                request = search.send(admin.internal_stats(topic).ledger_sizes())
-            else:
-                at = request.position
-                try:
-                    headers = admin.entry(topic, at.ledger_id, at.entry_id)
-                except AdminNotFound:
-                    headers = None
-                request = search.send(headers)
-        except StopIteration as done:
-            chunks: Chunks = done.value
-            return chunks
+
+    def answer(query: AskEntry | AskLedgers) -> object:
+        if isinstance(query, AskLedgers):
+            return admin.internal_stats(topic).ledger_sizes()
+        return entry_headers(admin, topic, query.position)
+
+    return run_search(find_chunks(position), answer)

@@ -103,7 +103,11 @@ def plan(
     client = Client(url, admin=admin_url, logger=quiet, **options)
     with client, notes.status("reading") as status:
         histogram = read_histogram(
-            client, topic, by=by, key_forms=key_forms, progress=lambda count: status.update(f"{count:,} messages read")
+            client.context,
+            topic,
+            by=by,
+            key_forms=key_forms,
+            progress=lambda count: status.update(f"{count:,} messages read"),
         )
     ranges = plan_key_hash_ranges(histogram, parts)
     weights = weights_of(histogram, ranges)

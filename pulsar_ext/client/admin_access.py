@@ -54,8 +54,8 @@ def derive_admin(arguments: dict[str, Any]) -> PulsarAdmin:
     """Take the environment's admin URL, else that of the service URL.
 
     Raises:
-        InvalidUse: the environment's is none.
-        AdminUnavailable: none can be derived.
+        InvalidUse: the environment's is not a URL.
+        AdminUnavailable: no URL can be derived.
     """
     if url := os.environ.get("PULSAR_ADMIN_URL"):
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -21,28 +20,21 @@ from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.reader import open_range_reader
-from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
 from pulsar_ext.reader import Reader
-from pulsar_ext.skip.message_id_after import message_id_after
-from pulsar_ext.skip.skipper import Skipper, SkipResult
 
 from .admin_access import admin_at, derive_admin
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader
 from .shutdown import close_at_exit
+from .tools import ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+    from pulsar_ext._runtime.context import Ending
+    from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
-    from pulsar_ext.key_shared.reader_group import Filtering
     from pulsar_ext.producer import Producer
-    from pulsar_ext.skip.boundaries import Unit
 
 __all__ = ["Client", "TableView"]
 
@@ -51,7 +43,7 @@ class TableView(TableViewDoor):
     """A `pulsar.TableView`; made by `Client.create_table_view()`."""
 
 
-class Client(ClientDoor):
+class Client(ClientTools, ClientDoor):
     """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
 
     Args:
@@ -66,7 +58,6 @@ class Client(ClientDoor):
     __slots__ = (
         "_closed",
         "_closing",
-        "_producers",
         "context",
     )
 
@@ -84,7 +75,6 @@ class Client(ClientDoor):
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
-        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -94,7 +84,7 @@ class Client(ClientDoor):
     def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
         """Create a producer; the arguments are the official ones, and one more.
 
-        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback tells
+        With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
         that counts 5 MiB as one chunk, because the official queue deadlocks there.
 
@@ -103,7 +93,7 @@ class Client(ClientDoor):
             *args: the official arguments.
             deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
-                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already is told
+                (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
                 `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
                 the producer takes no more messages; created again, it knows what is persisted.
             **kwargs: the official arguments.
@@ -116,9 +106,7 @@ class Client(ClientDoor):
         """
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        producer = make_producer(self, named, self.context.admin_api, deduplication=deduplication)
-        self._producers.add(producer)
-        return producer
+        return make_producer(self, self.context, named, deduplication=deduplication)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -145,7 +133,7 @@ class Client(ClientDoor):
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: the time or the size is none; nothing was opened.
+            InvalidUse: the time or the size is not valid; nothing was opened.
         """
         self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
@@ -183,7 +171,7 @@ class Client(ClientDoor):
         Raises:
             IncompleteChunkedMessage: the message cannot be read any more: chunks of it were trimmed.
             MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidKeyHashRange, NoSuchTopic: as told; nothing was opened.
+            InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
         """
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
@@ -212,125 +200,6 @@ class Client(ClientDoor):
         partitions: list[str] = super().get_topic_partitions(topic)
         return partitions
 
-    def new_reader(self, schema: Any = None) -> ReaderBuilder:
-        """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
-        return ReaderBuilder(self, schema)
-
-    def create_reader_group(
-        self,
-        topic: str,
-        start_message_id: Any,
-        ranges: int | Sequence[RangesLike | KeyHashRanges],
-        *,
-        start_message_id_inclusive: bool = False,
-        filtering: Filtering = "auto",
-        key_forms: KeyFormsMode = "auto",
-        receiver_queue_size: int = 1000,
-    ) -> RangeReaderGroup:
-        """Open readers that share a topic by key ranges and, where its batches allow it, read it only once together.
-
-        Args:
-            topic: with or without partitions; it must exist.
-            start_message_id: where to start; on a partitioned topic `MessageId.earliest` or `latest`.
-            ranges: how many readers, or the ranges of each, which cover every slot once.
-            start_message_id_inclusive: whether to read the message of the start id too.
-            filtering: "broker" makes all readers stand on one sticky Key_Shared subscription, which is deleted at
-                `close()`; "client" makes each read everything and keep its part; "auto" looks at the topic's batches
-                and says in `group.filtering` and `group.reason` what it chose and why.
-            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-            receiver_queue_size: of each reader.
-
-        Raises:
-            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as told; nothing was opened.
-        """
-        return open_group(
-            self,
-            topic,
-            start_message_id,
-            ranges,
-            inclusive=start_message_id_inclusive,
-            filtering=filtering,
-            key_forms=key_forms,
-            receiver_queue_size=receiver_queue_size,
-        )
-
-    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
-        """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
-        return ConsumerBuilder(self, schema)
-
-    def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
-        """Find out through the admin API whether an id is part of a chunked message.
-
-        Args:
-            topic: the topic, or the partitioned topic if the id names its partition.
-            message_id: any id: of the message's last chunk, or of any other chunk of it.
-
-        Returns:
-            The `ChunkMessageId` of the whole message, or an id equal to the given one if it is not chunked.
-
-        Raises:
-            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
-            MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
-            AdminError: the admin API refused or did not answer.
-        """
-        return self.context.resolver.resolve(topic, message_id)
-
-    def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
-        """Find the message that is so many messages behind another.
-
-        Messages count in the order in which a reader gets them: each one of a batch, and a chunked one once, where its
-        last chunk is.
-
-        Args:
-            topic: the topic, or the partitioned topic if the id names its partition.
-            message_id: any id of the one message, or `MessageId.earliest`, which stands before the first.
-            count: how many messages behind it, 0 or more.
-
-        Returns:
-            The id of the other message, None past the end of the topic.
-
-        Raises:
-            InvalidUse: the count is none, or the id is `MessageId.latest`.
-            InvalidMessageId: the id names a batch and not which message of it.
-            MessageIdNotFound: the topic does not hold the message.
-            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API refused or did not answer.
-        """
-        start = self.context.resolver.resolve(topic, message_id)
-        return message_id_after(self, self.context.admin_api(), topic, start, count)
-
-    def skip_messages(
-        self,
-        topic: str,
-        subscription: str,
-        count: int,
-        *,
-        unit: Unit = "message",
-        dry_run: bool = False,
-        progress: bool = False,
-    ) -> SkipResult:
-        """Skip messages that a subscription has not acknowledged: exactly so many, and none of them in part.
-
-        Args:
-            topic: a topic without partitions, or one partition.
-            subscription: must exist; with or without consumers, which stay connected.
-            count: how many; past the end, all there are.
-            unit: `message`, or `entry` as the broker's own skip counts.
-            dry_run: only find out where the cursor would go.
-            progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
-
-        Raises:
-            InvalidUse: the count or the unit is none.
-            SkipInsideMessage: that would be inside a message; it says which two counts are possible.
-            CursorMoved: somebody acknowledged between the plan and its execution.
-            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
-            AdminNotFound: no such topic or subscription.
-            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
-            AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
-        """
-        skipper = Skipper(self, self.context.admin_api(), topic, subscription, progress=progress)
-        return skipper.skip(count, unit, dry_run=dry_run)
-
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
         self.context.callbacks.refuse("close")
@@ -339,9 +208,9 @@ class Client(ClientDoor):
                 return
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                for producer in list(self._producers):
+                for sender in list(self.context.senders):
                     with contextlib.suppress(pulsar.PulsarException):
-                        producer.finish(deadline)
+                        sender.finish(deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
@@ -355,8 +224,8 @@ class Client(ClientDoor):
         self._closed = True
         self._stop_fetching()
         self.inner.shutdown()
-        for producer in list(self._producers):
-            producer.forget()
+        for sender in list(self.context.senders):
+            sender.forget()
         self._release()
 
     def after_fork(self, refusal: Any) -> None:
@@ -383,9 +252,9 @@ class Client(ClientDoor):
         """Whether `close()` or `shutdown()` was called."""
         return self._closed
 
-    def handles(self) -> list[Producer | Consumer | Reader]:
-        """Give the producers, consumers and readers that are open."""
-        return [*self._producers, *self._received_by()]
+    def handles(self) -> list[Ending | Consumer | Reader]:
+        """Give the senders of producers, the consumers and the readers that are open."""
+        return [*self.context.senders, *self._received_by()]
 
     def _received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""

@@ -54,7 +54,28 @@ def open_consumer(
         The official consumer, which is not used afterwards, and the one that was made of it.
     """
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
-    topic, listener, queued = named["topic"], named["message_listener"], named["receiver_queue_size"] != 0
+    grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
+    listener = named["message_listener"]
+    subscription = _take_over(context, named, grouping, judges=judges)
+    heard = None
+    if listener:
+        heard = _Listener(listener, subscription)
+        named["message_listener"] = kept_weakly(heard)
+        context.calls_back = True
+    official = subscribe(**named)
+    consumer = make(official, subscription)
+    consumer.listen(heard)
+    subscription.acks.attach(consumer.inner)
+    looks_ahead = subscription.queued and not listener
+    subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
+    if heard is not None:
+        heard.consumers[consumer.topic()] = weakref.ref(consumer)
+    return official, consumer
+
+
+def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGrouping, *, judges: bool) -> Subscription:
+    """Make the parts of a consumer; what they take over of the official arguments is changed in these."""
+    topic, queued = named["topic"], named["receiver_queue_size"] != 0
     splits = named["consumer_type"] in _SPLITTING
     order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
     acks = Acknowledger(
@@ -62,7 +83,7 @@ def open_consumer(
         order,
         topic,
         named["subscription_name"],
-        grouping=AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=splits),
+        grouping=grouping,
         splits=splits,
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
     )
@@ -73,7 +94,7 @@ def open_consumer(
     order.take_part(acks)
     if redelivery.screens:
         order.number_no_more()
-    subscription = Subscription(
+    return Subscription(
         context=context,
         order=order,
         acks=acks,
@@ -84,19 +105,6 @@ def open_consumer(
         queued=queued,
         fetches=take_over_batches(named, screens=judges or redelivery.screens),
     )
-    heard = None
-    if listener:
-        heard = _Listener(listener, subscription)
-        named["message_listener"] = kept_weakly(heard)
-        context.calls_back = True
-    official = subscribe(**named)
-    consumer = make(official, subscription)
-    consumer.listen(heard)
-    acks.attach(consumer.inner)
-    redelivery.attach(consumer.inner, consumer.screened if queued and not listener else None)
-    if heard is not None:
-        heard.consumers[consumer.topic()] = weakref.ref(consumer)
-    return official, consumer
 
 
 class _Listener:

@@ -1,7 +1,7 @@
-"""Creating producers: which kind fits the arguments, and what the C++ producer behind it is told instead.
+"""Creating producers: which sender fits the arguments, and how the C++ producer behind it is opened instead.
 
-A batched producer cuts its own batches, on a partitioned topic one for each partition. It is left to the official path
-where it would start partitions lazily. Without batching, only deduplication makes it ours.
+A batched producer makes its batches itself, on a partitioned topic one for each partition. It is left to the official
+path where it would start partitions lazily. Without batching, only deduplication makes it ours.
 """
 
 from __future__ import annotations
@@ -11,67 +11,194 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.handles import standing_for
+from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
-from pulsar_ext.dedup.chunked_sender import ChunkedDedupProducer, Redo
+from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
+from pulsar_ext.dedup.dispatch import DedupDispatcher
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
-from pulsar_ext.dedup.sender import DedupProducer
+from pulsar_ext.dedup.sender import DedupSender
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.message import Received, adopt_message
-from pulsar_ext.produce.batching import BatchingProducer
-from pulsar_ext.produce.config import Settings
-from pulsar_ext.produce.mixed_keys import producer_class
-from pulsar_ext.produce.partitioned import Inners, PartitionedProducer
-from pulsar_ext.produce.pending_limit import Window
+from pulsar_ext.produce.batching import BatchingSender
+from pulsar_ext.produce.config import BatchingConfig
+from pulsar_ext.produce.direct import DirectSender
+from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.mixed_keys import mixed_key_check
+from pulsar_ext.produce.partitioned import PartitionedSender
+from pulsar_ext.produce.pending_limit import PendingLimit
 from pulsar_ext.produce.router import Routing
+from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.admin import PulsarAdmin
-
-    from .client import Client
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.dedup.sequence_ids import SequenceIds
+    from pulsar_ext.produce.sender import Sender
 
 __all__ = ["make_producer"]
 
 
 def make_producer(
-    client: Client, named: dict[str, Any], admin: Callable[[], PulsarAdmin], *, deduplication: bool
+    client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
 ) -> Producer:
     """Create a producer.
 
     Args:
         client: of this library.
+        context: of the client.
         named: the official arguments by name.
-        admin: gives the admin API when it is needed: with deduplication only.
         deduplication: whether it shall be effectively once.
 
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
-    named = dict(named)
-    router = named["message_router"]
-    guarded = None
-    if router is not None:
-        guarded = guard_router(lambda message, count: router(adopt_message(message, Received), count))
-    if deduplication:
-        check_deduplication_arguments(named)
-        _check_types(named)
-    elif not _cuts_own_batches(named):
-        return _official(client, named, guarded)
-    partitions = _partitions(client, named["topic"])
-    if partitions is None:
-        return _single(client, named, named["topic"], admin, deduplication=deduplication)
-    if named["lazy_start_partitioned_producers"] and not deduplication:
-        return _official(client, named, guarded)
-    return _partitioned(client, named, partitions, guarded, admin, deduplication=deduplication)
+    sender = _SenderFactory(client, context, named, deduplication=deduplication).open()
+    return Producer.over(sender, named["schema"], client)
 
 
-def _cuts_own_batches(named: dict[str, Any]) -> bool:
+class _SenderFactory:
+    """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
+
+    def __init__(
+        self, client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+    ) -> None:
+        self._client = client
+        self._context = context
+        self._named = named
+        self._topic = named["topic"]
+        self._deduplication = deduplication
+        self._router: Callable[[Any, int], int] | None = None
+        router = named["message_router"]
+        if router is not None:
+            self._router = guard_router(lambda message, count: router(adopt_message(message, Received), count))
+
+    def open(self) -> Sender:
+        """Open the sender."""
+        named = self._named
+        if self._deduplication:
+            check_deduplication_arguments(named)
+            _check_types(named)
+        elif not _makes_own_batches(named):
+            return self._direct()
+        topics = self._partitions()
+        if topics is None:
+            return self._on_topic(self._topic, BatchingConfig(named))
+        if named["lazy_start_partitioned_producers"] and not self._deduplication:
+            return self._direct()
+        return self._partitioned(topics)
+
+    def _partitions(self) -> list[str] | None:
+        """Give the partitions of the topic, None if it has none."""
+        topic = self._topic
+        with contextlib.suppress(pulsar.PulsarException):  # creating the producer then says why
+            found: list[str] = self._client.get_topic_partitions(topic)
+            if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
+                return found
+        return None
+
+    def _open_native(self, **changed: Any) -> pulsar.Producer:
+        """Open an official producer with the arguments, some of them changed."""
+        named = {**self._named, **changed}
+        named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
+        return pulsar.Client.create_producer(self._client, **named)
+
+    def _direct(self) -> DirectSender:
+        """Open a sender on the official path."""
+        named, limit = self._named, None
+        most, blocks = named["max_pending_messages"], named["block_if_queue_full"]
+        changed: dict[str, Any] = {"message_router": self._router}
+        if named["chunking_enabled"] is True and isinstance(most, int) and isinstance(blocks, bool):
+            limit = PendingLimit(most, blocks=blocks)
+            changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
+        handle = ProducerHandle(self._open_native(**changed))
+        return DirectSender(handle, self._context, limit=limit, mixed_keys=mixed_key_check(named))
+
+    def _on_topic(self, topic: str, config: BatchingConfig) -> BatchingSender:
+        """Open a sender that makes its own batches, on a topic without partitions or on one partition."""
+        changed = {
+            "topic": topic,
+            "batching_enabled": False,
+            "message_router": None,
+            "max_pending_messages": 0,
+            "block_if_queue_full": False,
+            "lazy_start_partitioned_producers": False,
+        }
+        mixed_keys = mixed_key_check(self._named) if config.partition < 0 else None
+        if self._deduplication:
+            return self._deduplicating(topic, config, changed)
+        handle = ProducerHandle(self._open_native(**changed))
+        numbers = SequenceCounter(int(handle.last_sequence_id()))
+        return BatchingSender(BatchDispatcher(handle, self._context, config), numbers, mixed_keys=mixed_keys)
+
+    def _deduplicating(self, topic: str, config: BatchingConfig, changed: dict[str, Any]) -> DedupSender:
+        """Open a sender that is effectively once, where its name's sequence ids are sure."""
+        named, name, admin = self._named, self._named["producer_name"], self._context.admin_api()
+        chunked = named["chunking_enabled"]
+        # The broker's number, not an application's: it is read from a producer that was given none.
+        changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
+        group = config.bounds.messages if config.by_key else 0
+        opening = Opening(admin, topic, name, named["initial_sequence_id"], group, chunked=chunked)
+
+        def open_as(name: str) -> pulsar.Producer:
+            return self._open_native(**changed, producer_name=name)
+
+        sequence: SequenceIds
+        official, sequence = open_surely(lambda: open_as(name), lambda one: one.close(), opening)
+        timeout = named["send_timeout_millis"] / 1000
+        dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout)
+        if not chunked:
+            mixed_keys = mixed_key_check(named) if config.partition < 0 else None
+            return DedupSender(dispatch, mixed_keys=mixed_keys)
+        recovery = ChunkRecovery(
+            open_as,
+            admin,
+            opening.settle,
+            topic,
+            name,
+            chunk_bytes=opening.chunk_bytes(),
+            half_written=opening.half_written,
+        )
+        return ChunkedSender(dispatch, recovery)
+
+    def _partitioned(self, topics: list[str]) -> PartitionedSender:
+        """Open a sender that makes its own batches, on a partitioned topic."""
+        routing = Routing(
+            self._named, BatchingConfig(self._named), len(topics), self._router, deduplicates=self._deduplication
+        )
+        return PartitionedSender(
+            self._topic,
+            self._context,
+            self._open_parts(topics, 0),
+            routing=routing,
+            grow=lambda begin: self._open_parts(self._partitions() or [], begin),
+            mixed_keys=mixed_key_check(self._named),
+        )
+
+    def _open_parts(self, topics: list[str], begin: int) -> list[BatchingSender]:
+        """Open senders for the partitions from `begin` on: all of them, or none."""
+        most = min(
+            self._named["max_pending_messages"],
+            self._named["max_pending_messages_across_partitions"] // max(len(topics), 1),
+        )
+        parts: list[BatchingSender] = []
+        try:
+            for index in range(begin, len(topics)):
+                config = BatchingConfig(self._named, limit=most, partition=index)
+                parts.append(self._on_topic(topics[index], config))
+        except BaseException:
+            for part in parts:
+                with contextlib.suppress(pulsar.PulsarException):
+                    part.handle.close()
+            raise
+        return parts
+
+
+def _makes_own_batches(named: dict[str, Any]) -> bool:
     """Whether the arguments are those of a batched producer, and of types that the official client takes."""
-    return named["batching_enabled"] is True and named["chunking_enabled"] is False and _fits(named)
+    return named["batching_enabled"] is True and named["chunking_enabled"] is False and not _misfits(named)
 
 
 _TYPES = {
@@ -90,11 +217,7 @@ _TYPES = {
 }
 
 
-def _fits(named: dict[str, Any]) -> bool:
-    return not _odd(named)
-
-
-def _odd(named: dict[str, Any]) -> str:
+def _misfits(named: dict[str, Any]) -> str:
     """Name the arguments that the official client does not take."""
     if odd := [name for name, kind in _TYPES.items() if not isinstance(named[name], kind)]:
         return ", ".join(odd)
@@ -106,138 +229,7 @@ def _odd(named: dict[str, Any]) -> str:
 
 def _check_types(named: dict[str, Any]) -> None:
     """Refuse what the official client would refuse, before anything is opened."""
-    if not _fits(named):
+    if misfits := _misfits(named):
         raise InvalidUse(
-            f"An argument of create_producer is of another type, or out of range: {_odd(named)}. Nothing was opened."
+            f"An argument of create_producer is of another type, or out of range: {misfits}. Nothing was opened."
         )
-
-
-def _official(client: Client, named: dict[str, Any], router: Any) -> Producer:
-    """Create a producer on the official path."""
-    window = None
-    limit, blocks = named["max_pending_messages"], named["block_if_queue_full"]
-    if named["chunking_enabled"] is True and isinstance(limit, int) and isinstance(blocks, bool):
-        window = Window(limit, blocks=blocks)
-        named = {**named, "max_pending_messages": 0, "block_if_queue_full": False}
-    named = {**named, "message_router": router, "initial_sequence_id": truthy(named["initial_sequence_id"])}
-    kind = producer_class(Producer, named)
-    return kind._of(pulsar.Client.create_producer(client, **named), client, window)  # noqa: SLF001  # our own factory
-
-
-def _partitions(client: Client, topic: str) -> list[str] | None:
-    """Give the partitions of a topic, None if it has none."""
-    with contextlib.suppress(pulsar.PulsarException):  # creating the producer then tells why
-        found: list[str] = client.get_topic_partitions(topic)
-        if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
-            return found
-    return None
-
-
-def _single(
-    client: Client,
-    named: dict[str, Any],
-    topic: str,
-    admin: Callable[[], PulsarAdmin],
-    *,
-    deduplication: bool,
-    partition: int = -1,
-    partitions: int = 1,
-) -> BatchingProducer:
-    """Create a producer that cuts its own batches, on a topic without partitions or on one partition."""
-    limit = named["max_pending_messages"]
-    if partition >= 0:
-        limit = min(limit, named["max_pending_messages_across_partitions"] // partitions)
-    settings = Settings(named, limit=limit)
-    settings.partition = partition
-    inner = {
-        **named,
-        "topic": topic,
-        "batching_enabled": False,
-        "message_router": None,
-        "max_pending_messages": 0,
-        "block_if_queue_full": False,
-        "lazy_start_partitioned_producers": False,
-        "initial_sequence_id": truthy(named["initial_sequence_id"]),
-    }
-    base: type[BatchingProducer] = BatchingProducer
-    if deduplication:
-        base = ChunkedDedupProducer if named["chunking_enabled"] else DedupProducer
-    kind = producer_class(base, named) if partition < 0 else base
-    if not deduplication:
-        producer = kind._of(pulsar.Client.create_producer(client, **inner), client, None)  # noqa: SLF001
-        producer.open(settings)
-        return producer
-    # The broker's number, not an application's: it is read from a producer that was given none.
-    inner |= {"send_timeout_millis": 0, "initial_sequence_id": None}
-    opening = Opening(
-        admin(),
-        topic,
-        named["producer_name"],
-        named["initial_sequence_id"],
-        settings.bounds.messages if settings.by_key else 0,
-        chunked=named["chunking_enabled"],
-    )
-
-    def open_as(name: str) -> pulsar.Producer:
-        return pulsar.Client.create_producer(client, **{**inner, "producer_name": name})
-
-    official, sequence = open_surely(lambda: open_as(named["producer_name"]), lambda one: one.close(), opening)
-    dedup = kind._of(official, client, None)  # noqa: SLF001
-    dedup.open(settings)
-    assert isinstance(dedup, DedupProducer)  # noqa: S101  # as asked for
-    dedup.begin(sequence, named["send_timeout_millis"] / 1000)
-    if isinstance(dedup, ChunkedDedupProducer):
-        dedup.prepare(
-            Redo(
-                open_as,
-                admin(),
-                opening.settle,
-                topic,
-                named["producer_name"],
-                opening.chunk_bytes(),
-                opening.half,
-            )
-        )
-    return dedup
-
-
-def _partitioned(
-    client: Client,
-    named: dict[str, Any],
-    topics: list[str],
-    router: Any,
-    admin: Callable[[], PulsarAdmin],
-    *,
-    deduplication: bool,
-) -> PartitionedProducer:
-    """Create a producer that cuts its own batches, on a partitioned topic."""
-
-    def open_parts(wanted: list[str], begin: int) -> list[BatchingProducer]:
-        parts: list[BatchingProducer] = []
-        try:
-            for index, topic in enumerate(wanted[begin:], begin):
-                parts.append(
-                    _single(
-                        client,
-                        named,
-                        topic,
-                        admin,
-                        deduplication=deduplication,
-                        partition=index,
-                        partitions=len(wanted),
-                    )
-                )
-        except BaseException:
-            for part in parts:
-                with contextlib.suppress(pulsar.PulsarException):
-                    part.inner.close()
-            raise
-        return parts
-
-    parts = open_parts(topics, 0)
-    standing = standing_for(Inners(named["topic"], parts), named["schema"])
-    kind = producer_class(PartitionedProducer, named)
-    producer = kind._of(standing, client, None)  # noqa: SLF001
-    routing = Routing(named, Settings(named), len(topics), router, deduplicates=deduplication)
-    producer.open(parts, routing, lambda begin: open_parts(_partitions(client, named["topic"]) or [], begin))
-    return producer

@@ -21,7 +21,7 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.topic_name import TopicName
 
-from .sequence_ids import Sequence, StoredEntry, persisted_above
+from .sequence_ids import SequenceIds, StoredEntry, persisted_above
 from .stored import is_whole, same_name, stored_entry, tail
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Opening:
         self._initial = -1 if initial is None else initial
         self._group = group
         self._chunked = chunked
-        self.half: int | None = None
+        self.half_written: int | None = None
         """The id of a message in chunks that is half written, so that the broker takes it for persisted."""
 
     def prove(self) -> None:
@@ -124,7 +124,7 @@ class Opening:
                 )
             time.sleep(_PAUSE_SECONDS)
 
-    def sequence(self, published: int) -> Sequence:
+    def sequence(self, published: int) -> SequenceIds:
         """Give the name's sequence, whose number the broker says is `published`.
 
         Raises:
@@ -137,12 +137,12 @@ class Opening:
         elif self._group:
             above = persisted_above(published, self._own(published), self._group)
         elif self._chunked and not is_whole(self._admin, self._topic, self._name, published, trimmed=True):
-            self.half = published
+            self.half_written = published
             published -= 1
-        return Sequence(max(published, -1), above, first=self._initial + 1)
+        return SequenceIds(max(published, -1), above, first=self._initial + 1)
 
     def chunk_bytes(self) -> int:
-        """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not tell."""
+        """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not say."""
         try:
             return int(self._admin.broker_configuration().get("maxMessageSize", 0))
         except (AdminError, ValueError):
@@ -202,16 +202,16 @@ _COMING = ("Initialized", "Recovering", "Enabling")
 
 def open_surely(
     open_producer: Callable[[], Any], close: Callable[[Any], None], opening: Opening
-) -> tuple[Any, Sequence]:
+) -> tuple[Any, SequenceIds]:
     """Open a producer so that its name's number is sure; close it again if it cannot be effectively once.
 
     Args:
         open_producer: opens an official producer of the name.
         close: closes one.
-        opening: what to find out.
+        opening: what there is to find out.
 
     Raises:
-        DeduplicationDisabled, ProducerForgotten, AdminError: as told; it is closed, and nothing was sent.
+        DeduplicationDisabled, ProducerForgotten, AdminError: see `Opening`; it is closed, and nothing was sent.
     """
     # The first one takes the name over, so that no other producer pushes under it any more.
     producer = open_producer()

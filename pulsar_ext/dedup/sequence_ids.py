@@ -7,7 +7,7 @@ beyond both: each batch carries an id such that **every id up to the broker's nu
 
 That holds for a batch that carries its highest id. Batches by key are pushed as a group, sorted by their first ids;
 each carries its first id, and the last one the highest id of the group. A group of which only a part was persisted
-leaves nothing missing below the broker's number; what is persisted above it, `Sequence` is told at the start.
+leaves nothing missing below the broker's number; `SequenceIds` gets to know at the start what is persisted above it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import SequenceIdRejected
+from pulsar_ext.produce.batch import InFlight
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from collections.abc import Sequence as SequenceOf
+    from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["MAX_SEQUENCE_ID", "InFlight", "Sequence", "Standing", "StoredEntry", "check_sequence_id", "persisted_above"]
+__all__ = ["MAX_SEQUENCE_ID", "SequenceIds", "Standing", "StoredEntry", "check_sequence_id", "persisted_above"]
 
 MAX_SEQUENCE_ID = (1 << 63) - 1
 
@@ -39,21 +39,7 @@ class Standing(Enum):
     """Its message has been pushed, and the broker has not answered yet."""
 
 
-class InFlight:
-    """A group of batches on its way: the ids of each batch, and how many batches have no outcome yet."""
-
-    __slots__ = ("batches", "highest", "left")
-
-    def __init__(self, batches: SequenceOf[SequenceOf[int]]) -> None:
-        self.batches = batches
-        self.left = len(batches)
-        self.highest = max(batch[-1] for batch in batches)
-
-    def __contains__(self, sequence_id: int) -> bool:
-        return any(sequence_id in batch for batch in self.batches)
-
-
-class Sequence:
+class SequenceIds:
     """The sequence ids of one producer name on one topic without partitions, or on one partition.
 
     Ids go up; gaps are allowed. Either the application gives all of them or none. `admit`, `admit_many` and `push`
@@ -114,8 +100,8 @@ class Sequence:
             Its id and what that is. Only a message with a new id joins a batch.
 
         Raises:
-            SequenceIdRejected: the id is none, goes back to one that no message in flight has, is that of a message in
-                the open batch, or explicit and automatic ids are mixed; nothing has changed.
+            SequenceIdRejected: it is not a sequence id, goes back to one that no message in flight has, is that of a
+                message in the open batch, or explicit and automatic ids are mixed; nothing has changed.
         """
         if sequence_id is None:
             self._use(explicit=False)
@@ -153,7 +139,7 @@ class Sequence:
         self.last = first + count - 1
         return range(first, first + count)
 
-    def admit_ascending(self, ids: SequenceOf[int]) -> bool:
+    def admit_ascending(self, ids: Sequence[int]) -> bool:
         """Take explicit ids at once if all are new and go up; else change nothing and say so."""
         if self._explicit is False or self._above or not ids or type(ids[0]) is not int or ids[0] <= self.last:
             return False
@@ -163,7 +149,7 @@ class Sequence:
         self.last = ids[-1]
         return True
 
-    def push(self, batches: SequenceOf[SequenceOf[int]]) -> InFlight:
+    def push(self, batches: Sequence[Sequence[int]]) -> InFlight:
         """Note that a group of batches is about to be pushed."""
         group = InFlight(batches)
         self._flying.append(group)
@@ -228,10 +214,10 @@ class Sequence:
 
 
 def check_sequence_id(sequence_id: object) -> None:
-    """Refuse what is no sequence id.
+    """Refuse what is not a sequence id.
 
     Raises:
-        SequenceIdRejected: it is no number from 0 to 2**63 - 1.
+        SequenceIdRejected: it is not a number from 0 to 2**63 - 1.
     """
     if isinstance(sequence_id, bool) or not isinstance(sequence_id, int) or not 0 <= sequence_id <= MAX_SEQUENCE_ID:
         raise SequenceIdRejected(

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext._wire.message_id_data import MessageIdData
 from pulsar_ext.errors import InvalidMessageId
 
+from .origin import Origin
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["bare", "check_numbers", "fields_of", "numbers"]
+__all__ = ["bare", "check_fields", "check_numbers", "dict_of", "fields_of", "origin_of"]
 
 
 _MAX_POSITION = (1 << 63) - 1
@@ -22,21 +24,26 @@ def bare(fields: MessageIdData) -> MessageIdData:
     return MessageIdData(fields.ledger_id, fields.entry_id, fields.partition)
 
 
-def numbers(fields: MessageIdData) -> dict[str, Any]:
+def dict_of(fields: MessageIdData) -> dict[str, Any]:
     """Give an id's numbers by name."""
-    return {
+    named: dict[str, Any] = {
         "ledger_id": fields.ledger_id,
         "entry_id": fields.entry_id,
         "partition": fields.partition,
         "batch_index": fields.batch_index,
     }
+    if fields.batch_size:
+        named["batch_size"] = fields.batch_size
+    if fields.first_chunk is not None:
+        named["first_chunk"] = dict_of(fields.first_chunk)
+    return named
 
 
 def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdData:
     """Read numbers by name, as `MessageId.to_dict()` writes them.
 
     Raises:
-        InvalidMessageId: a number is missing or no integer.
+        InvalidMessageId: a number is missing or not an integer.
     """
     try:
         first = None if nested or fields.get("first_chunk") is None else fields_of(fields["first_chunk"], nested=True)
@@ -50,6 +57,18 @@ def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdDa
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error!r}.") from None
+
+
+def origin_of(fields: Mapping[str, Any]) -> Origin:
+    """Read an id's origin, as `MessageId.to_dict()` writes it.
+
+    Raises:
+        InvalidMessageId: it is not an origin.
+    """
+    try:
+        return Origin(fields.get("origin", Origin.NUMBERS.value))
+    except ValueError as error:
+        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
 
 
 def _integer(value: Any) -> int:
@@ -75,3 +94,16 @@ def check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: in
         f"partition {partition}, ledger {ledger_id}, entry {entry_id}, batch index {batch_index}: each must be -1 or "
         "more, and fit into 64 bits (ledger and entry) or 32 bits."
     )
+
+
+def check_fields(fields: MessageIdData) -> None:
+    """Refuse a serialized id with numbers that no id can have.
+
+    Raises:
+        InvalidMessageId: as `check_numbers`, also for its first chunk, or the size of its batch is negative.
+    """
+    for one in (fields, fields.first_chunk):
+        if one is not None:
+            check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+    if fields.batch_size < 0:
+        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")

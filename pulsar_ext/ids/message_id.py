@@ -4,63 +4,37 @@ A chunked message is many entries on the topic. Its id names the last of them, a
 the message; `ChunkMessageId` carries the first chunk as well. Mirrors Java's `MessageIdImpl`, `BatchMessageIdImpl` and
 `ChunkMessageIdImpl` (PIP-107).
 
-How much an id knows depends on where it came from, which `MessageId.origin` tells: an id handed out by a producer or a
+How much an id knows depends on where it came from, which `MessageId.origin` says: an id handed out by a producer or a
 consumer, and the bytes of such an id, say whether their message is chunked. Bare numbers and text do not;
 `Client.resolve_message_id` finds that out.
 """
 
 from __future__ import annotations
 
-import enum
-import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext._native.handles import MessageIdDoor
-from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, inner_id_of
-from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
+from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
+from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
 
-from .fields import bare, check_numbers, fields_of, numbers
+from .fields import bare, check_fields, check_numbers, dict_of, fields_of, origin_of
+from .order import JavaOrder, OrderKey
+from .origin import Origin
+from .text import read_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "ChunkMessageId",
-    "MessageId",
-    "Origin",
-    "from_inner",
-    "id_in_batch",
-    "id_of",
-    "ids_in_batch",
-    "is_chunked",
-    "plain_from_inner",
-]
-_FIRST_CHUNK_TAG = ord(":")
-_LONG = rb"[\x80-\xff]{0,8}[\x00-\x7f]"
-_INT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x07])"
-_CANONICAL = re.compile(rb"\x08%b\x10%b(?:\x18%b)?(?:\x20%b)?(?:\x30%b)?" % (_LONG, _LONG, _INT, _INT, _INT), re.DOTALL)
-"""A plain id, or one of a batch, with no number below 0: nearly all there are."""
-_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
-_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
-
-
-class Origin(enum.Enum):
-    """Where an id came from, and so how much it knows of its message."""
-
-    LIVE = "live"
-    """Handed out by a producer, a consumer or a reader: knows whether its message is chunked."""
-    BYTES = "bytes"
-    """Deserialized: knows it as well, if what was serialized did."""
-    NUMBERS = "numbers"
-    """Rebuilt from numbers or text: any entry, perhaps one chunk of a message."""
-
+__all__ = ["ChunkMessageId", "MessageId", "from_inner", "id_in_batch", "id_of", "ids_in_batch", "plain_from_inner"]
 
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
+_UNSET: dict[str, Any] = {"_data": None, "_batch_size": 0, "_topic": None, "origin": _LIVE}
+"""What an empty slot stands for."""
 
 
-class MessageId(MessageIdDoor):
+class MessageId(JavaOrder, MessageIdDoor):
     """The id of one message; for a chunked message see `ChunkMessageId`.
 
     Args:
@@ -84,7 +58,7 @@ class MessageId(MessageIdDoor):
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
         check_numbers(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
-        self._order: tuple[int, int, int, int] | None = (ledger_id, entry_id, partition, batch_index)
+        self._order: OrderKey | None = (ledger_id, entry_id, partition, batch_index)
         self._topic: str | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -93,15 +67,8 @@ class MessageId(MessageIdDoor):
         if name in ("inner", "_msg_id"):
             self.inner = self._made()
             return self.inner
-        if name == "_data":
-            self._data = None
-            return None
-        if name == "_batch_size":
-            return 0
-        if name == "_topic":
-            return None
-        if name == "origin":
-            return _LIVE
+        if name in _UNSET:
+            return _UNSET[name]
         raise AttributeError(name)
 
     def _made(self) -> Any:
@@ -127,7 +94,7 @@ class MessageId(MessageIdDoor):
             InvalidMessageId: if they are not the bytes of a message id.
         """
         data = bytes(message_id_bytes) if isinstance(message_id_bytes, bytearray | memoryview) else message_id_bytes
-        message_id = _from_canonical(data) or _from_fields(decode(data), data, Origin.BYTES)
+        message_id = _from_plain(data) or _from_fields(decode(data), data, Origin.BYTES)
         if topic is not None:
             message_id.topic_name(topic)
         return message_id
@@ -137,15 +104,10 @@ class MessageId(MessageIdDoor):
         """Read an id from text: `to_text()`, Java's `toString()`, the official `str()`, or a position `ledger:entry`.
 
         Raises:
-            InvalidMessageId: if the text is none of these.
+            InvalidMessageId: if the text is anything else.
         """
-        if not isinstance(text, str):
-            raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
-        parts = text.strip().split(";")
-        if len(parts) > 2:  # noqa: PLR2004  # first and last chunk
-            raise _unreadable(text)
-        ids = [_parse_one(part, text) for part in parts]
-        return ids[0] if len(ids) == 1 else ChunkMessageId(ids[0], ids[1])
+        ids = [MessageId(partition, ledger, entry, batch) for ledger, entry, partition, batch in read_text(text)]
+        return ids[0] if len(ids) == 1 else ChunkMessageId(*ids)
 
     @classmethod
     def wrap(cls, msg_id: Any) -> MessageId:
@@ -166,34 +128,21 @@ class MessageId(MessageIdDoor):
         Raises:
             InvalidMessageId: if a field is missing or is not a number.
         """
-        numbers = fields_of(fields)
-        try:
-            origin = Origin(fields.get("origin", Origin.NUMBERS.value))
-        except ValueError as error:
-            raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error}.") from None
-        message_id = _from_fields(numbers, None, origin)
-        if fields.get("topic") is not None:
-            message_id.topic_name(fields["topic"])
+        message_id = _from_fields(fields_of(fields), None, origin_of(fields))
+        message_id.topic_name(fields.get("topic"))
         return message_id
 
     def to_dict(self) -> dict[str, Any]:
         """Give the id as plain numbers and text that `json.dumps` takes and `from_dict` reads back."""
-        fields = decode(self.serialize())
-        out: dict[str, Any] = numbers(fields)
-        if fields.batch_size:
-            out["batch_size"] = fields.batch_size
-        if fields.first_chunk is not None:
-            out["first_chunk"] = numbers(fields.first_chunk)
+        out = dict_of(decode(self.serialize()))
         if self._topic is not None:
             out["topic"] = self._topic
-        out["origin"] = (Origin.BYTES if self.origin is Origin.LIVE else self.origin).value
+        out["origin"] = self.origin.stored.value
         return out
 
     def to_text(self) -> str:
         """Give Java's `toString()`: `ledger:entry:partition`, with `:batch_index` for a message in a batch."""
-        ledger_id, entry_id, partition, batch_index = self._key()
-        text = f"{ledger_id}:{entry_id}:{partition}"
-        return text if batch_index == -1 else f"{text}:{batch_index}"
+        return text_of(self.order_key())
 
     def serialize(self) -> bytes:
         """Give the bytes that every client of every language deserializes.
@@ -233,7 +182,8 @@ class MessageId(MessageIdDoor):
             self.inner.topic_name(topic)
         return self._topic
 
-    def _key(self) -> tuple[int, int, int, int]:
+    def order_key(self) -> OrderKey:
+        """Give ledger, entry, partition and batch index, by which ids are ordered."""
         if self._order is None:
             inner = self.inner
             self._order = (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
@@ -244,40 +194,21 @@ class MessageId(MessageIdDoor):
             if self._order and other._order:
                 return self._order == other._order
             return bool(self.inner == other.inner)  # ledger, entry, partition, batch index, compared by C++
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() == key
-
-    def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else not equal
+        return super().__eq__(other)
 
     def __lt__(self, other: object) -> bool:
         if isinstance(other, MessageId):
-            return (self._order or self._key()) < (other._order or other._key())
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() < key
-
-    def __le__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() <= key
-
-    def __gt__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() > key
-
-    def __ge__(self, other: object) -> bool:
-        key = _key_of(other)
-        return NotImplemented if key is None else self._key() >= key
+            return (self._order or self.order_key()) < (other._order or other.order_key())
+        return super().__lt__(other)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.order_key())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({self.to_text()!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        origin = Origin.BYTES if self.origin is Origin.LIVE else self.origin
-        return _restore, (self.serialize(), self._topic, origin)
+        return _restore, (self.serialize(), self._topic, self.origin.stored)
 
 
 class ChunkMessageId(MessageId):
@@ -303,7 +234,6 @@ class ChunkMessageId(MessageId):
             raise InvalidMessageId(f"{first!r} cannot be the first chunk of a message that ends at {last!r}.")
         super().__init__(two.partition, two.ledger_id, two.entry_id)
         self._data = encode(MessageIdData(two.ledger_id, two.entry_id, two.partition, first_chunk=bare(one)))
-        self.inner = deserialize_inner(self._data)
         self.origin = Origin.BYTES
 
     def first_chunk_message_id(self) -> MessageId:
@@ -322,34 +252,32 @@ class ChunkMessageId(MessageId):
 
     def _chunk(self, ledger_id: int, entry_id: int) -> MessageId:
         chunk = MessageId(self.partition(), ledger_id, entry_id)
-        if self._topic is not None:
-            chunk.topic_name(self._topic)
+        chunk.topic_name(self._topic)
         return chunk
 
 
 def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
     """Wrap a C++ id that a producer, a consumer or a reader gave.
 
-    Only its serialized form tells whether it is chunked, so that is made at once and kept.
+    Only its serialized form says whether it is chunked, so that is made at once and kept.
 
     Args:
         inner: the C++ id.
         topic: gives the topic, which a chunked id needs to know: its chunks are handled one by one.
     """
     data = inner.serialize()
-    if _FIRST_CHUNK_TAG in data and is_chunked(data):
-        chunked = _new(ChunkMessageId, inner, data, _LIVE)
-        if topic is not None:
-            chunked._topic = topic()  # noqa: SLF001  # this module's own class
-        return chunked
-    return _new(MessageId, inner, data, _LIVE)
+    chunked = FIRST_CHUNK_TAG in data and has_first_chunk(data)
+    message_id = _new(ChunkMessageId if chunked else MessageId, inner, data, _LIVE)
+    if chunked and topic is not None:
+        message_id._topic = topic()  # noqa: SLF001  # this module's own class
+    return message_id
 
 
 def id_of(message: Any) -> MessageId:
     """Give the id of a C++ message, as `from_inner` does; written out, for it runs for nearly every message."""
     inner = message.message_id()
     data = inner.serialize()
-    if _FIRST_CHUNK_TAG in data and is_chunked(data):
+    if FIRST_CHUNK_TAG in data and has_first_chunk(data):
         return from_inner(inner, message.topic_name)
     message_id = _create(MessageId)
     message_id.inner = inner
@@ -385,16 +313,6 @@ def ids_in_batch(place: tuple[int, int, int], batch_size: int) -> Iterator[Messa
         yield message_id
 
 
-def is_chunked(data: bytes) -> bool:
-    """Whether bytes that the C++ client wrote end with a first chunk: its tag, and exactly its length."""
-    at = data.find(b":", 2) if _FIRST_CHUNK_TAG in data else -1
-    while at >= 0:
-        if at + 1 < len(data) and data[at + 1] == len(data) - at - 2:
-            return decode(data).first_chunk is not None
-        at = data.find(b":", at + 1)
-    return False
-
-
 def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -> MessageId:
     message_id = cls.__new__(cls)
     message_id.inner = inner
@@ -404,10 +322,10 @@ def _new(cls: type[MessageId], inner: Any, data: bytes | None, origin: Origin) -
     return message_id
 
 
-def _from_canonical(data: bytes) -> MessageId | None:
+def _from_plain(data: bytes) -> MessageId | None:
     """Read bytes that are just what the C++ client would write: nearly all, and fast."""
     # The C++ parser complains on stderr about what it cannot read, so it only gets what it can.
-    if not isinstance(data, bytes) or _CANONICAL.fullmatch(data) is None:
+    if not isinstance(data, bytes) or not is_plain(data):
         return None
     message_id = _create(MessageId)
     message_id.origin = _BYTES
@@ -417,43 +335,15 @@ def _from_canonical(data: bytes) -> MessageId | None:
 
 
 def _from_fields(fields: MessageIdData, data: bytes | None, origin: Origin) -> MessageId:
-    for one in (fields, fields.first_chunk):
-        if one is not None:
-            check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
-    if fields.batch_size < 0:
-        raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")
-    cls = MessageId if fields.first_chunk is None else ChunkMessageId
-    octets = encode(fields) if data is None else data
-    return _new(cls, deserialize_inner(octets), octets, origin)
+    check_fields(fields)
+    octets = data or encode(fields)
+    return _new(ChunkMessageId if fields.first_chunk else MessageId, deserialize_inner(octets), octets, origin)
 
 
 def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
     message_id = MessageId.deserialize(data, topic)
     message_id.origin = origin
     return message_id
-
-
-def _key_of(other: object) -> tuple[int, int, int, int] | None:
-    if isinstance(other, MessageId):
-        return other._key()  # noqa: SLF001
-    inner = inner_id_of(other)
-    return None if inner is None else (inner.ledger_id(), inner.entry_id(), inner.partition(), inner.batch_index())
-
-
-def _parse_one(part: str, text: str) -> MessageId:
-    match = _JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part)
-    if match is None:
-        raise _unreadable(text)
-    ledger_id, entry_id, partition, batch_index = (-1 if number is None else int(number) for number in match.groups())
-    return MessageId(partition, ledger_id, entry_id, batch_index)
-
-
-def _unreadable(text: str) -> InvalidMessageId:
-    shown = text if len(text) <= 60 else text[:60] + "…"  # noqa: PLR2004  # enough to recognise it
-    return InvalidMessageId(
-        f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', 'ledger:entry:partition:batch_index' "
-        "and, for a chunked message, 'first;last'."
-    )
 
 
 MessageId.earliest = from_inner(InnerMessageId.earliest)

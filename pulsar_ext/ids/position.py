@@ -1,4 +1,4 @@
-"""Positions in a topic: their order, their texts, and how many entries lie between two of them (pure; seed 000).
+"""Positions in a topic: their order, their texts, and how many entries lie between two of them (pure).
 
 Mirrors `org.apache.bookkeeper.mledger.Position`, the ranges of `LongPairRangeSet`, and
 `ManagedLedgerImpl.getPositionAfterN`.
@@ -67,7 +67,7 @@ class PositionRange:
         """Read a list of ranges such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
 
         Raises:
-            InvalidMessageId: the text is no list of ranges that are open below and closed above.
+            InvalidMessageId: the text is not a list of ranges that are open below and closed above.
         """
         inner = text[1:-1]
         matches = list(_RANGE.finditer(inner))
@@ -143,7 +143,7 @@ def position_after(ledgers: HasLedgers | Iterable[tuple[int, int]], start: Posit
         count: how many entries, 0 or more.
 
     Raises:
-        InvalidUse: the count is no int, or negative.
+        InvalidUse: the count is not an int, or is negative.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise InvalidUse(f"count must be an int, 0 or more, not {count!r}")

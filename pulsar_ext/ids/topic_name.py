@@ -62,7 +62,7 @@ class TopicName:
         A bare `topic` lies in `persistent://public/default`. A `TopicName` is returned as it is.
 
         Raises:
-            InvalidUse: the text is no topic name.
+            InvalidUse: the text is not a topic's name.
         """
         if isinstance(text, cls):
             return text
@@ -94,7 +94,7 @@ class TopicName:
 
     @property
     def partition_index(self) -> int:
-        """The number behind `-partition-`, or -1 if this is no partition's name."""
+        """The number behind `-partition-`, or -1 if this is not a partition's name."""
         match = _PARTITION.fullmatch(self.name)
         index = int(match[2]) if match else -1
         return index if index <= _MAX_PARTITION else -1
@@ -106,7 +106,7 @@ class TopicName:
 
     @property
     def parent(self) -> TopicName:
-        """The partitioned topic that this partition belongs to; the topic itself if it is no partition."""
+        """The partitioned topic that this partition belongs to; the topic itself if it is not a partition."""
         if not self.is_partition:
             return self
         return TopicName(self.domain, self.tenant, self.namespace, self.name.rpartition("-partition-")[0])

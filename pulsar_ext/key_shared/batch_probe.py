@@ -7,12 +7,11 @@ apart.
 
 from __future__ import annotations
 
-import bisect
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from pulsar_ext._wire.batch_payload import batch_metadata
+from pulsar_ext._wire.batch_payload import IS_BASE64, ORDERING_KEY, PARTITION_KEY, SEQUENCE_ID, batch_metadata
 from pulsar_ext.errors import AdminError, AdminNotFound
+from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
 from .hashing import key_slot, sticky_key
@@ -20,28 +19,28 @@ from .hashing import key_slot, sticky_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pulsar_ext.admin import InternalStats, PulsarAdmin
+    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.ids.position import Position
 
     from .hash_ranges import KeyHashRanges
 
-__all__ = ["batch_slots", "look_at_batches"]
+__all__ = ["batch_slots", "probe_batches"]
 
 _LOOKED_AT = 64
-_KEY, _IS_BASE64, _ORDERING_KEY, _SEQUENCE_ID = 2, 6, 7, 8
 
 
 def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | None:
-    """Compute the slot of each message of a batch; None if this is no batch of that size, as an encrypted one."""
+    """Compute the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
     slots = []
     for message in batch_metadata(payload, size) or ():
-        key, ordering, sequence_id = (message.get(field) for field in (_KEY, _ORDERING_KEY, _SEQUENCE_ID))
+        key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
         if isinstance(key, int) or isinstance(ordering, int) or isinstance(sequence_id, bytes):
             return None
         try:
             resolved = sticky_key(
                 None if key is None else key.decode(),
                 ordering_key=ordering,
-                is_base64=bool(message.get(_IS_BASE64)),
+                is_base64=bool(message.get(IS_BASE64)),
                 producer_name=producer_name,
                 sequence_id=sequence_id or 0,
             )
@@ -51,7 +50,7 @@ def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | No
     return slots or None
 
 
-def look_at_batches(
+def probe_batches(
     admin: PulsarAdmin, topic: str, subscription: str, parts: Sequence[KeyHashRanges]
 ) -> tuple[bool, str]:
     """Find out whether each batch belongs to one part of the slots.
@@ -72,29 +71,29 @@ def look_at_batches(
         entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
         aborted = any(one.aborted for one in backlogs)
         if not entries:
-            return False, "there is nothing to read yet, so nothing tells how producers make their batches"
+            return False, "there is nothing to read yet, so nothing shows how producers make their batches"
         if entries == messages and not aborted:
             return True, f"none of the {entries:,} entries is a batch of several messages"
         looked = 0
         for each in topics:
-            for ledger_id, entry_id in _spread(admin.internal_stats(each), _LOOKED_AT // len(topics) + 1):
-                why = _objection(admin, str(each), ledger_id, entry_id, parts)
+            ledgers = Ledgers(admin.internal_stats(each).ledger_sizes())
+            for position in _spread(ledgers, _LOOKED_AT // len(topics) + 1):
+                why = _objection(admin, str(each), position, parts)
                 if why is not None:
                     return False, why
                 looked += 1
     except AdminError as error:
-        return False, f"the admin API could not tell how the batches are made: {error}"
+        return False, f"the admin API could not show how the batches are made: {error}"
     return True, (
         f"each of {looked} entries looked at, of {'more than ' if aborted else ''}{entries:,}, belongs to one reader; "
         "a batch that does not would raise MisroutedMessage"
     )
 
 
-def _objection(
-    admin: PulsarAdmin, topic: str, ledger_id: int, entry_id: int, parts: Sequence[KeyHashRanges]
-) -> str | None:
+def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequence[KeyHashRanges]) -> str | None:
+    """Say why an entry does not let the broker filter; None if it does."""
     try:
-        entry = admin.entry(topic, ledger_id, entry_id, payload=True)
+        entry = admin.entry(topic, position.ledger_id, position.entry_id, payload=True)
     except AdminNotFound:
         return None  # trimmed, so it will not be read either
     if entry.num_messages_in_batch in (None, 1):
@@ -102,21 +101,17 @@ def _objection(
     size = entry.num_messages_in_batch or 0
     slots = None if entry.encrypted else batch_slots(entry.payload or b"", size, entry.producer_name)
     if slots is None:
-        return f"entry {ledger_id}:{entry_id} is a batch that cannot be looked into"
+        return f"entry {position} is a batch that cannot be looked into"
     owners = {index for slot in set(slots) for index, part in enumerate(parts) if part.contains(slot)}
     if len(owners) > 1:
-        return f"entry {ledger_id}:{entry_id} is a batch of {size} messages that belong to {len(owners)} readers"
+        return f"entry {position} is a batch of {size} messages that belong to {len(owners)} readers"
     return None
 
 
-def _spread(stats: InternalStats, count: int) -> Iterator[tuple[int, int]]:
+def _spread(ledgers: Ledgers, count: int) -> Iterator[Position]:
     """Give entries spread evenly over a topic's ledgers, the first and the last among them."""
-    sizes = [one.entries for one in stats.ledgers]
-    if sizes:
-        sizes[-1] = stats.current_ledger_entries
-    sums = list(accumulate(sizes, initial=0))
-    total = sums[-1]
-    picked = {round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)} if total else set()
-    for index in sorted(picked):
-        at = bisect.bisect_right(sums, index) - 1
-        yield stats.ledgers[at].ledger_id, index - sums[at]
+    total = 0 if ledgers.last is None else ledgers.up_to(ledgers.last)
+    for number in sorted({1 + round(turn * (total - 1) / max(count - 1, 1)) for turn in range(count)}):
+        at = ledgers.number(number)
+        if at is not None:
+            yield at

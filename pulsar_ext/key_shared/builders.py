@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -24,7 +25,7 @@ from .policy import check_key_shared, sticky_ranges_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
     from pulsar_ext.reader import Reader
 
@@ -35,17 +36,34 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerBuilder", "ReaderBuilder"]
 
 
-class ReaderBuilder:
-    """Builds a reader; made by `Client.new_reader()`.
+class _Builder:
+    """What both builders have: options by name.
 
     Args:
-        client: opens the reader.
+        context: of the client that opens the consumer or the reader.
         schema: of its messages; bytes by default.
     """
 
-    def __init__(self, client: Client, schema: Any = None) -> None:
-        self._client = client
+    def __init__(self, context: ClientContext, schema: Any = None) -> None:
+        self._context = context
         self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
+
+    def receiver_queue_size(self, size: int) -> Self:
+        """Set how many messages wait in the client."""
+        return self.load_conf(receiver_queue_size=size)
+
+    def load_conf(self, **options: Any) -> Self:
+        """Set any arguments of `Client.subscribe` or `Client.create_reader` by name."""
+        self._options = {**self._options, **options}  # not changed in place: a copy of the builder has its own
+        return self
+
+    def without(self, name: str) -> tuple[Self, Any]:
+        """Give a copy of this builder whose option of that name is None, and the value it has here; None if not set."""
+        return copy(self).load_conf(**{name: None}), self._options.get(name)
+
+
+class ReaderBuilder(_Builder):
+    """Builds a reader; made by `Client.new_reader()`."""
 
     def topic(self, topic: str) -> Self:
         """Set the topic, with or without partitions; it must exist if the reader has key ranges."""
@@ -63,7 +81,7 @@ class ReaderBuilder:
         """Read only the messages whose key slots are in these ranges, each by its own key.
 
         Raises:
-            InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+            InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
         """
         found: KeyHashRanges = as_ranges(ranges)
         return self.load_conf(key_hash_ranges=found)
@@ -80,18 +98,9 @@ class ReaderBuilder:
         """Have each message handed to a listener, which gets the reader and the message."""
         return self.load_conf(reader_listener=listener)
 
-    def receiver_queue_size(self, size: int) -> Self:
-        """Set how many messages wait in the client."""
-        return self.load_conf(receiver_queue_size=size)
-
     def read_compacted(self, read_compacted: bool = True) -> Self:
         """Read the topic as compacted, the last message of each key."""
         return self.load_conf(is_read_compacted=read_compacted)
-
-    def load_conf(self, **options: Any) -> Self:
-        """Set any arguments of `Client.create_reader` by name."""
-        self._options.update(options)
-        return self
 
     def create(self) -> Reader:
         """Open the reader.
@@ -103,20 +112,15 @@ class ReaderBuilder:
         for name in ("topic", "start_message_id"):
             if name not in self._options:
                 raise InvalidUse(f"{name} must be set on the reader builder: call .{name}(…) before .create().")
-        return self._client.create_reader(**self._options)
+        reader: Reader = self._context.opener.create_reader(**self._options)
+        return reader
 
 
-class ConsumerBuilder:
-    """Builds a consumer; made by `Client.new_consumer()`.
+class ConsumerBuilder(_Builder):
+    """Builds a consumer; made by `Client.new_consumer()`."""
 
-    Args:
-        client: subscribes.
-        schema: of the messages; bytes by default.
-    """
-
-    def __init__(self, client: Client, schema: Any = None) -> None:
-        self._client = client
-        self._options: dict[str, Any] = {} if schema is None else {"schema": schema}
+    def __init__(self, context: ClientContext, schema: Any = None) -> None:
+        super().__init__(context, schema)
         self._on_misrouted: OnMisrouted = "deliver"
         self._key_forms: KeyFormsMode = "auto"
         self._must_cover = False
@@ -141,10 +145,6 @@ class ConsumerBuilder:
     def consumer_name(self, name: str) -> Self:
         """Set the consumer's name."""
         return self.load_conf(consumer_name=name)
-
-    def receiver_queue_size(self, size: int) -> Self:
-        """Set how many messages wait in the client."""
-        return self.load_conf(receiver_queue_size=size)
 
     def message_listener(self, listener: Callable[[Any, Any], object]) -> Self:
         """Have each message handed to a listener, which gets the consumer and the message."""
@@ -180,11 +180,6 @@ class ConsumerBuilder:
         self._key_forms = mode
         return self
 
-    def load_conf(self, **options: Any) -> Self:
-        """Set any arguments of `Client.subscribe` by name."""
-        self._options.update(options)
-        return self
-
     def subscribe(self) -> Consumer:
         """Subscribe, then check over the admin API that every slot has a consumer.
 
@@ -208,28 +203,41 @@ class ConsumerBuilder:
         ranges = sticky_ranges_of(policy)
         check_key_shared(policy, options.get("consumer_type"))
         if ranges is None and not self._must_cover:
-            return self._client.subscribe(**options)
+            return self._open(options, None)
         topics = [options["topic"]] if isinstance(options["topic"], str) else options["topic"]
         if not isinstance(topics, list):
             raise InvalidUse("The cover of a pattern's topics cannot be checked: name the topics.")
+        subscription = options["subscription_name"]
         made = self._must_cover and not any(
-            had_subscription(self._client.context.admin_api(), topic, options["subscription_name"]) for topic in topics
+            had_subscription(self._context.admin_api(), topic, subscription) for topic in topics
         )
-        if ranges is None:
-            consumer = self._client.subscribe(**options)
-        else:
-            consumer = open_range_consumer(self._client.context, options, ranges, self._on_misrouted, self._key_forms)
+        consumer = self._open(options, ranges)
         try:
-            self._check_cover(topics, options["subscription_name"])
+            self._check_cover(topics, subscription)
         except BaseException:
             consumer.close()
             if made:
-                self._delete(topics, options["subscription_name"])
+                self._delete(topics, subscription)
             raise
         return consumer
 
+    def refuse_raising_to_listener(self, *, listens: bool) -> None:
+        """Refuse `on_misrouted("raise")` where a listener receives the messages of ranges: it has no caller.
+
+        Raises:
+            InvalidUse: it was chosen, and `listens`.
+        """
+        if sticky_ranges_of(self._options.get("key_shared_policy")) is not None:
+            check_on_misrouted(self._on_misrouted, listens=listens)
+
+    def _open(self, options: dict[str, Any], ranges: KeyHashRanges | None) -> Consumer:
+        if ranges is not None:
+            return open_range_consumer(self._context, options, ranges, self._on_misrouted, self._key_forms)
+        consumer: Consumer = self._context.opener.subscribe(**options)
+        return consumer
+
     def _check_cover(self, topics: list[str], subscription: str) -> None:
-        admin = self._client.context.admin_api()  # the client's own part
+        admin = self._context.admin_api()
         if self._must_cover:
             demand_cover(admin, topics, subscription, self._wait_seconds)
             return
@@ -243,4 +251,4 @@ class ConsumerBuilder:
     def _delete(self, topics: list[str], subscription: str) -> None:
         for topic in topics:
             with contextlib.suppress(AdminError):
-                self._client.context.admin_api().delete_subscription(topic, subscription)
+                self._context.admin_api().delete_subscription(topic, subscription)

@@ -1,4 +1,4 @@
-"""Sticky Key_Shared consumers that notice a message which is none of theirs; made by `Client.new_consumer()`.
+"""Sticky Key_Shared consumers that notice a message of another consumer's slots; made by `Client.new_consumer()`.
 
 The broker gives a batch to the consumer whose ranges hold the key of the batch's first message, so a batch that mixes
 keys brings messages of other consumers' slots. Here each message of a batch is judged by its own key.
@@ -109,7 +109,7 @@ class RangeConsumer(Consumer):
             return False
         self.misrouted += 1
         text = (
-            f"Message {from_inner(inner.message_id()).to_text()} is in slot {slot}, which is none of this consumer's "
+            f"Message {from_inner(inner.message_id()).to_text()} is in slot {slot}, which is not among this consumer's "
             f"({self.key_hash_ranges}): it came in a batch that mixes keys. Producers for Key_Shared consumers need "
             "batching_type=BatchingType.KeyBased, or no batching."
         )
@@ -131,7 +131,7 @@ def check_on_misrouted(on_misrouted: OnMisrouted, *, listens: bool) -> None:
     if on_misrouted not in ("deliver", "raise") and not callable(on_misrouted):
         raise InvalidUse(f"on_misrouted is 'deliver', 'raise' or a function of the message, not {on_misrouted!r}.")
     if on_misrouted == "raise" and listens:
-        raise InvalidUse("A listener has nobody to raise to: give on_misrouted() a function, which gets the message.")
+        raise InvalidUse("A listener has no caller to raise to: give on_misrouted() a function of the message.")
 
 
 def open_range_consumer(
@@ -168,17 +168,17 @@ def open_range_consumer(
 def _judged(
     listener: Callable[[Any, Any], object], judge: SlotFilter, on_misrouted: OnMisrouted
 ) -> Callable[[Any, Any], object]:
-    told = False
+    warned = False
 
     def listen(consumer: Any, message: Message) -> None:
-        nonlocal told
+        nonlocal warned
         if judge(message.inner):
             listener(consumer, message)
         elif callable(on_misrouted):
             on_misrouted(message)
         else:
-            if not told:
-                told = True
+            if not warned:
+                warned = True
                 _log.warning("A listener got a message of another consumer's slot, from a batch that mixes keys.")
             listener(consumer, message)
 

@@ -18,8 +18,7 @@ from .hash_ranges import KeyHashRange, KeyHashRanges
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.admin._models import SubscriptionStats
+    from pulsar_ext.admin import PulsarAdmin, SubscriptionStats
 
 __all__ = ["KeyCover", "UncoveredSlotsWarning", "demand_cover", "had_subscription", "key_cover"]
 
@@ -134,7 +133,7 @@ def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, w
 
 
 def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
-    """Whether the subscription exists already; taken to exist if nobody can tell."""
+    """Whether the subscription exists already; taken to exist if the admin API cannot say."""
     try:
         return subscription in admin.subscriptions(topic)
     except AdminNotFound:

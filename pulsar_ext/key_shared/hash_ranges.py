@@ -1,15 +1,14 @@
-"""Key slots and ranges of slots, as the broker computes them (pure).
+"""Ranges of key slots, and sets of them (pure).
 
 The broker hashes the key of a message to one of 65,536 slots, and a key range, of a reader or of a sticky Key_Shared
-consumer, is a range of slots. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash`, `Commands.resolveStickyKey`,
-`org.apache.pulsar.client.api.Range` and `KeySharedPolicy`. `key_slots`, for arrays of keys, needs numpy.
+consumer, is a range of slots. Mirrors `org.apache.pulsar.client.api.Range`.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Self
@@ -35,7 +34,7 @@ class KeyHashRange:
         end: the last slot, 65,535 or less.
 
     Raises:
-        InvalidKeyHashRange: the end lies before the start, or a slot is none.
+        InvalidKeyHashRange: the end lies before the start, or a slot is not 0 to 65,535.
     """
 
     start: int
@@ -97,7 +96,7 @@ class KeyHashRanges:
         ranges: at least one, in any order.
 
     Raises:
-        InvalidKeyHashRange: there is none, two overlap, or one is not valid.
+        InvalidKeyHashRange: there are no ranges, two overlap, or one is not valid.
     """
 
     __slots__ = ("_ranges", "_starts")
@@ -274,7 +273,7 @@ def as_ranges(ranges: RangesLike | KeyHashRanges) -> KeyHashRanges:
     """Take what an argument gives for ranges.
 
     Raises:
-        InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+        InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
     """
     try:
         found = ranges if isinstance(ranges, KeyHashRanges) else KeyHashRanges(ranges)

@@ -1,10 +1,13 @@
-"""The slot of a key, exactly as the broker computes it: one key at a time, or arrays of keys."""
+"""The slot of a key, exactly as the broker computes it: one key at a time, or arrays of keys.
+
+Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and `Commands.resolveStickyKey`. `key_slots`, for arrays of
+keys, needs numpy.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import mmh3
@@ -19,13 +22,65 @@ if TYPE_CHECKING:
 
 __all__ = ["LAST", "SLOTS", "key_slot", "key_slots", "sticky_key"]
 
+SLOTS = 65_536
+"""How many slots there are: 0 to 65,535, of which the broker never assigns slot 0 to a key."""
+
+LAST = SLOTS - 1
 
 _BLOCK = 8192
 """Keys hashed in step: so few that every intermediate array stays in the processor's cache."""
 
 _WORD = 4
-_MASK = 0xFFFF
 _ASCII = 128
+
+
+def key_slot(key: str | bytes) -> int:
+    """Compute the slot of a key, 1 to 65,535: exactly the one that the broker computes.
+
+    Murmur3 (32 bits, seed 0), of which 16 bits count; the broker moves slot 0 to 1, because 0 means "no hash" to it.
+
+    Args:
+        key: a text, hashed as UTF-8, or bytes, hashed as they are. A key that was sent as bytes shows in Python as
+            base64 text; decode that first.
+
+    Raises:
+        TypeError: it is neither text nor bytes.
+        UnicodeEncodeError: the text cannot be written as UTF-8.
+    """
+    slot: int = mmh3.hash(key) & LAST
+    return slot or 1
+
+
+def sticky_key(
+    partition_key: str | None,
+    *,
+    ordering_key: bytes | None = None,
+    is_base64: bool = False,
+    producer_name: str = "",
+    sequence_id: int = 0,
+) -> bytes:
+    """Give the bytes whose slot is the message's, Java's `Commands.resolveStickyKey`.
+
+    Args:
+        partition_key: the key as it is stored; None for a message without one. An empty key is a key.
+        ordering_key: counts before the key; None for a message without one.
+        is_base64: whether the key was sent as bytes, which are stored as base64.
+        producer_name: the producer's name, which with the sequence id stands in for a missing key.
+        sequence_id: the message's own sequence id.
+
+    Raises:
+        InvalidUse: `is_base64`, but the key is not base64.
+    """
+    if ordering_key is not None:
+        return ordering_key
+    if partition_key is None:
+        return f"{producer_name}-{sequence_id}".encode()
+    if not is_base64:
+        return partition_key.encode()
+    try:
+        return base64.b64decode(partition_key, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidUse(f"The key {partition_key!r} is marked as base64 and is not: {error}.") from None
 
 
 def key_slots(keys: Any) -> NDArray[np.uint16]:
@@ -111,7 +166,7 @@ def _one_by_one(np: Any, keys: Iterable[str | bytes]) -> Any:
 
 
 def _slots(np: Any, hashes: Any) -> Any:
-    slots = (hashes & _MASK).astype(np.uint16)
+    slots = (hashes & LAST).astype(np.uint16)
     return np.maximum(slots, 1, out=slots)
 
 
@@ -163,58 +218,3 @@ def _scrambled(np: Any, block: Any) -> Any:
     block = (block << 15) | (block >> 17)
     block *= np.uint32(0x1B873593)
     return block
-
-
-SLOTS = 65_536
-"""How many slots there are: 0 to 65,535, of which the broker never assigns slot 0 to a key."""
-
-LAST = SLOTS - 1
-
-
-def key_slot(key: str | bytes) -> int:
-    """Compute the slot of a key, 1 to 65,535: exactly the one that the broker computes.
-
-    Murmur3 (32 bits, seed 0), of which 16 bits count; the broker moves slot 0 to 1, because 0 means "no hash" to it.
-
-    Args:
-        key: a text, hashed as UTF-8, or bytes, hashed as they are. A key that was sent as bytes shows in Python as
-            base64 text; decode that first.
-
-    Raises:
-        TypeError: it is neither text nor bytes.
-        UnicodeEncodeError: the text cannot be written as UTF-8.
-    """
-    slot: int = mmh3.hash(key) & LAST
-    return slot or 1
-
-
-def sticky_key(
-    partition_key: str | None,
-    *,
-    ordering_key: bytes | None = None,
-    is_base64: bool = False,
-    producer_name: str = "",
-    sequence_id: int = 0,
-) -> bytes:
-    """Give the bytes whose slot is the message's, Java's `Commands.resolveStickyKey`.
-
-    Args:
-        partition_key: the key as it is stored; None for a message without one. An empty key is a key.
-        ordering_key: counts before the key; None for a message without one.
-        is_base64: whether the key was sent as bytes, which are stored as base64.
-        producer_name: the producer's name, which with the sequence id stands in for a missing key.
-        sequence_id: the message's own sequence id.
-
-    Raises:
-        InvalidUse: `is_base64`, but the key is not base64.
-    """
-    if ordering_key is not None:
-        return ordering_key
-    if partition_key is None:
-        return f"{producer_name}-{sequence_id}".encode()
-    if not is_base64:
-        return partition_key.encode()
-    try:
-        return base64.b64decode(partition_key, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidUse(f"The key {partition_key!r} is marked as base64 and is none: {error}.") from None

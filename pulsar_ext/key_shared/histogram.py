@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
     from .key_encoding import KeyFormsMode
 
 __all__ = ["draw_histogram", "read_histogram", "weights_of"]
 
 _BINS = 256
-_TOLD_EVERY = 10_000
+_REPORT_EVERY = 10_000
 
 
 def read_histogram(
-    client: Client,
+    context: ClientContext,
     topic: str,
     *,
     by: Literal["messages", "bytes"] = "messages",
@@ -40,27 +40,27 @@ def read_histogram(
     """Read a topic, or all its partitions, from the beginning to its present end, and weigh each slot.
 
     Args:
-        client: reads.
+        context: of the client that reads.
         topic: must exist.
         by: what a slot's weight is: messages, or bytes of payload.
         key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
-        progress: told now and then how many messages have been read.
+        progress: called now and then with how many messages have been read.
 
     Raises:
         NoSuchTopic: there is no such topic.
     """
-    admin = client.context.admin_api  # the client's own part
+    admin = context.admin_api
     refuse_missing_topic(admin(), topic)
     slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
     weights: Counter[int] = Counter()
     count = 0
-    with client.create_reader(topic, MessageId.earliest) as reader:
+    with context.opener.create_reader(topic, MessageId.earliest) as reader:
         while reader.has_message_available():
             message: Any = reader.read_next()
             inner = message.inner
             weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
             count += 1
-            if progress is not None and not count % _TOLD_EVERY:
+            if progress is not None and not count % _REPORT_EVERY:
                 progress(count)
     return weights
 

@@ -67,7 +67,7 @@ def bytes_of_base64(text: str) -> bytes | None:
 
 
 def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:
-    """Read how each message of a batch carries its key; None if this is no batch of that size, as an encrypted one."""
+    """Read how each message of a batch carries its key; None if it cannot be read, as an encrypted one."""
     messages = batch_metadata(payload, size)
     if messages is None:
         return None
@@ -132,7 +132,7 @@ class KeyForms:
         try:
             form = self._ask_patiently(inner)
         except AdminNotFound:
-            return usual  # trimmed since it was read; nobody can tell any more
+            return usual  # trimmed since it was read, so its form cannot be found out any more
         except AdminError as error:
             if self._mode == "exact" or self._answered:
                 raise
@@ -206,8 +206,8 @@ class KeyForms:
 
     def _go_on_without(self, error: AdminError) -> None:
         with self._lock:
-            told, self._without_admin = self._without_admin, True
-        if not told:
+            warned, self._without_admin = self._without_admin, True
+        if not warned:
             warnings.warn(
                 f"Cannot find out whether a key was sent as bytes, or is empty or missing: {error} From here on keys "
                 "are taken for text and empty ones for none; a message sent otherwise counts to another slot than the "

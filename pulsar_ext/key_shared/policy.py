@@ -48,7 +48,7 @@ class KeySharedPolicy(pulsar.ConsumerKeySharedPolicy, pulsar.KeySharedPolicy):  
         """Set the consumer's slots.
 
         Raises:
-            InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+            InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
             InvalidUse: the broker splits the slots itself.
         """
         if self.get_key_shared_mode() != pulsar.KeySharedMode.Sticky:
@@ -80,7 +80,7 @@ def sticky_ranges_of(policy: Any) -> KeyHashRanges | None:
     """Give the slots that a policy, official or ours, asks for; None if the broker shares them out.
 
     Raises:
-        InvalidKeyHashRange: there is none, one is not valid, or two overlap.
+        InvalidKeyHashRange: there are no ranges, one is not valid, or two overlap.
     """
     if policy is None or policy.key_shared_mode != pulsar.KeySharedMode.Sticky:
         return None

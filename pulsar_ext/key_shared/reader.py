@@ -142,7 +142,7 @@ class RangeReader(Reader):
             yield self.read_next()
 
     def _ends_in_a_half(self) -> bool:
-        """Whether a topic ends in a chunked message whose last chunk is missing, which nobody can deliver."""
+        """Whether a topic ends in a chunked message whose last chunk is missing, which cannot be delivered."""
         try:
             count = self._admin().partitions(self._topics)
             name = TopicName.parse(self._topics)

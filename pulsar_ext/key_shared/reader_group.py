@@ -20,7 +20,7 @@ from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from .batch_probe import look_at_batches
+from .batch_probe import probe_batches
 from .consumer import RangeConsumer, open_range_consumer
 from .coverage import demand_cover
 from .hash_ranges import KeyHashRanges, as_ranges
@@ -28,9 +28,9 @@ from .policy import KeySharedPolicy
 from .reader import RangeReader, refuse_missing_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
     from .hash_ranges import RangesLike
@@ -91,7 +91,7 @@ class GroupReader:
             return False
         entry = (message_id.partition(), message_id.ledger_id(), message_id.entry_id())
         index = message_id.batch_index()
-        # Within a batch, messages come in order, so the last index tells which ones came before.
+        # Within a batch, messages come in order, so the last index says which ones came before.
         last = self._seen.get(entry)
         if last is not None and index <= last:
             return False
@@ -146,7 +146,7 @@ class RangeReaderGroup:
 
 
 def open_group(
-    client: Client,
+    context: ClientContext,
     topic: str,
     start_message_id: Any,
     ranges: int | Sequence[RangesLike | KeyHashRanges],
@@ -161,47 +161,72 @@ def open_group(
     _refuse_bad_tiling(parts)
     if filtering not in ("auto", "broker", "client"):
         raise InvalidUse(f"filtering is 'auto', 'broker' or 'client', not {filtering!r}.")
-    admin = client.context.admin_api()  # the client's own part
+    admin = context.admin_api()
     refuse_missing_topic(admin, topic)
     reason = "asked for"
     subscription = f"pulsar-ext-range-group-{uuid.uuid4().hex[:12]}"
     with contextlib.ExitStack() as stack:
         start = None
         if filtering != "client":
-            start = _make_subscription(client, topic, subscription, start_message_id)
-            stack.callback(_delete_subscription, client, topic, subscription)
+            start = _make_subscription(context, topic, subscription, start_message_id)
+            stack.callback(_delete_subscription, context, topic, subscription)
         if filtering == "auto":
-            allowed, reason = look_at_batches(admin, topic, subscription, parts)
+            allowed, reason = probe_batches(admin, topic, subscription, parts)
             filtering = "broker" if allowed else "client"
         _log.info("%s is read by %d readers, filtered by the %s: %s", topic, len(parts), filtering, reason)
-        readers: list[Any] = []
+        shared: dict[str, Any] = {"receiver_queue_size": receiver_queue_size, "key_forms": key_forms}
+        open_part: Callable[[KeyHashRanges], GroupReader | RangeReader]
         if filtering == "client":
             stack.close()  # the subscription is of no use, and its backlog would only grow
+            open_part = _reader_opener(context, topic, start_message_id, inclusive=inclusive, **shared)
+        else:
+            open_part = _consumer_opener(context, topic, subscription, start, inclusive=inclusive, **shared)
+        readers: list[GroupReader | RangeReader] = []
         for part in parts:
-            if filtering == "client":
-                reader: Any = client.create_reader(
-                    topic,
-                    start_message_id,
-                    start_message_id_inclusive=inclusive,
-                    receiver_queue_size=receiver_queue_size,
-                    key_hash_ranges=part,
-                    key_forms=key_forms,
-                )
-            else:
-                options = {
-                    "topic": topic,
-                    "subscription_name": subscription,
-                    "consumer_type": pulsar.ConsumerType.KeyShared,
-                    "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
-                    "receiver_queue_size": receiver_queue_size,
-                }
-                consumer: Any = open_range_consumer(client.context, options, part, "raise", key_forms)
-                reader = GroupReader(consumer, start, inclusive=inclusive)
-            stack.callback(reader.close)
-            readers.append(reader)
+            readers.append(open_part(part))
+            stack.callback(readers[-1].close)
         if filtering == "broker":
             demand_cover(admin, [topic], subscription, _COVER_SECONDS)
         return RangeReaderGroup(readers, filtering, reason, stack.pop_all())
+
+
+def _reader_opener(
+    context: ClientContext, topic: str, start_message_id: Any, *, inclusive: bool, **options: Any
+) -> Callable[[KeyHashRanges], RangeReader]:
+    """Give what opens the reader of a part that reads everything and keeps its part."""
+
+    def open_part(part: KeyHashRanges) -> RangeReader:
+        reader: RangeReader = context.opener.create_reader(
+            topic, start_message_id, start_message_id_inclusive=inclusive, key_hash_ranges=part, **options
+        )
+        return reader
+
+    return open_part
+
+
+def _consumer_opener(
+    context: ClientContext,
+    topic: str,
+    subscription: str,
+    start: MessageId | None,
+    *,
+    inclusive: bool,
+    receiver_queue_size: int,
+    key_forms: KeyFormsMode,
+) -> Callable[[KeyHashRanges], GroupReader]:
+    """Give what opens the reader of a part that the broker filters for."""
+
+    def open_part(part: KeyHashRanges) -> GroupReader:
+        options = {
+            "topic": topic,
+            "subscription_name": subscription,
+            "consumer_type": pulsar.ConsumerType.KeyShared,
+            "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
+            "receiver_queue_size": receiver_queue_size,
+        }
+        return GroupReader(open_range_consumer(context, options, part, "raise", key_forms), start, inclusive=inclusive)
+
+    return open_part
 
 
 def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
@@ -214,9 +239,11 @@ def _refuse_bad_tiling(parts: Sequence[KeyHashRanges]) -> None:
         raise InvalidKeyHashRange(f"No reader of the group has the slots {covered.complement()}.")
 
 
-def _make_subscription(client: Client, topic: str, subscription: str, start_message_id: Any) -> MessageId | None:
+def _make_subscription(
+    context: ClientContext, topic: str, subscription: str, start_message_id: Any
+) -> MessageId | None:
     """Make the subscription where the readers start, and give the id to start from where the entry is not enough."""
-    admin = client.context.admin_api()
+    admin = context.admin_api()
     if start_message_id == MessageId.earliest:
         admin.create_subscription(topic, subscription, "earliest")
         return None
@@ -225,14 +252,14 @@ def _make_subscription(client: Client, topic: str, subscription: str, start_mess
         return None
     if admin.partitions(topic):
         raise InvalidUse(f"{topic} has partitions: a group starts at MessageId.earliest or MessageId.latest there.")
-    start = client.context.resolver.start_of(topic, start_message_id)
+    start = context.resolver.start_of(topic, start_message_id)
     first = start.first_chunk_message_id() if isinstance(start, ChunkMessageId) else start
     admin.create_subscription(topic, subscription, Position(first.ledger_id(), first.entry_id()))
     return start
 
 
-def _delete_subscription(client: Client, topic: str, subscription: str) -> None:
+def _delete_subscription(context: ClientContext, topic: str, subscription: str) -> None:
     try:
-        client.context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
+        context.admin_api().delete_subscription(TopicName.parse(topic), subscription, force=True)
     except AdminError as error:
         _log.warning("The subscription %s on %s is left behind: %s", subscription, topic, error)

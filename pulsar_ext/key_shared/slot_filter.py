@@ -1,7 +1,6 @@
-"""Keep the messages of some slots: each by its own key, whatever batch it came in.
+"""Whether a message is in some slots: each by its own key, whatever batch it came in.
 
-`SlotFilter` decides about one C++ message; `Filtered` stands where a receive loop's source stands and hands on only
-what is wanted. No message is lost to a Ctrl-C or an error in between: it is looked at again by the next receive.
+`SlotFilter` decides about one C++ message; a `FilteredSource` (`receive/filter.py`) asks it about each that comes.
 """
 
 from __future__ import annotations

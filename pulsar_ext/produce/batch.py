@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext._wire.batch_payload import batch_parts, whole_batch
 
-from .outcome import Bulk
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pulsar_ext.dedup.sequence_ids import InFlight
+    from .outcome import BulkOutcome
 
-    from .outcome import Bulk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Sequence as SequenceOf
-
-
-__all__ = ["Batch", "Bounds", "Group", "Item", "RowBatch", "ordered", "seal"]
+__all__ = ["Batch", "BatchGroup", "Bounds", "InFlight", "Item", "RowBatch", "ordered", "seal"]
 
 
 class Bounds:
@@ -43,29 +34,43 @@ Item = tuple[bytes, Any, int, bytes, bytes]
 """A message in an open batch: its payload, callback, sequence id, and what `option_fields` and `key_fields` wrote."""
 
 
+class InFlight:
+    """A group of batches on its way: the ids of each batch, and how many batches have no outcome yet."""
+
+    __slots__ = ("batches", "highest", "left")
+
+    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+        self.batches = batches
+        self.left = len(batches)
+        self.highest = max(batch[-1] for batch in batches)
+
+    def __contains__(self, sequence_id: int) -> bool:
+        return any(sequence_id in batch for batch in self.batches)
+
+
 class Batch:
     """One entry to be: its messages, each with its sequence id and its callback or None.
 
     Args:
-        message: the C++ message of an entry that is no batch: a delayed one, a chunked one, one without batching.
+        message: the C++ message of an entry that is not a batch: a delayed one, a chunked one, one without batching.
         items: the messages.
     """
 
     __slots__ = (
         "began",
-        "bulk",
         "callbacks",
         "carried",
         "contents",
         "count",
-        "feed",
         "fields",
         "flight",
         "ids",
         "items",
         "keys",
         "message",
+        "outcome",
         "refused",
+        "unsent",
     )
 
     def __init__(self, message: Any = None, items: Sequence[Item] = ()) -> None:
@@ -82,18 +87,19 @@ class Batch:
         self.carried: int | None = None
         """The sequence id that its entry carries, if not the highest one."""
         self.flight: InFlight | None = None
-        self.bulk: Bulk | None = None
-        self.feed: Iterator[Any] | None = None
-        """Gives the C++ message once."""
+        self.outcome: BulkOutcome | None = None
+        """Counts what became of its messages, if they have no callbacks."""
+        self.unsent: Iterator[Any] | None = None
+        """The C++ message, until it is handed over; None before it is made."""
         self.refused = False
         """Whether it was too big for the broker."""
         self.began = 0.0
 
     @classmethod
-    def of(cls, contents: Sequence[bytes], ids: Sequence[int], bulk: Bulk) -> Self:
+    def of(cls, contents: Sequence[bytes], ids: Sequence[int], outcome: BulkOutcome) -> Self:
         """Give a whole batch of messages without callbacks or options."""
         batch = cls()
-        batch.contents, batch.ids, batch.bulk, batch.count = contents, ids, bulk, len(contents)
+        batch.contents, batch.ids, batch.outcome, batch.count = contents, ids, outcome, len(contents)
         return batch
 
     def close(self) -> None:
@@ -105,22 +111,22 @@ class Batch:
             self.count = len(self.contents)
 
     def payload(self) -> bytes:
-        """Write what becomes one C++ message; see `batch_wire.whole_batch`."""
+        """Write what becomes one C++ message; see `whole_batch`."""
         carried = max(self.ids) if self.carried is None else self.carried
         return whole_batch(batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys)
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
         middle = self.count // 2
-        if self.bulk is not None:
+        if self.outcome is not None:
             return [
-                Batch.of(self.contents[part], self.ids[part], self.bulk)
+                Batch.of(self.contents[part], self.ids[part], self.outcome)
                 for part in (slice(None, middle), slice(middle, None))
             ]
         return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
 
 
-class Group:
+class BatchGroup:
     """The open batches of a producer: one, or one for each key.
 
     Args:
@@ -186,7 +192,7 @@ def ordered(batches: Sequence[Batch]) -> deque[Batch]:
     return ordered
 
 
-def seal(batches: SequenceOf[SequenceOf[int]]) -> list[tuple[int, int]]:
+def seal(batches: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """Decide in which order a group of batches is pushed, and which id each carries.
 
     Args:
@@ -210,27 +216,32 @@ class RowBatch(Batch):
 
     @classmethod
     def of_rows(
-        cls, contents: Sequence[bytes], ids: Sequence[int], fields: Sequence[bytes], keys: Sequence[bytes], bulk: Bulk
+        cls,
+        contents: Sequence[bytes],
+        ids: Sequence[int],
+        fields: Sequence[bytes],
+        keys: Sequence[bytes],
+        outcome: BulkOutcome,
     ) -> Self:
         """Make a batch.
 
         Args:
             contents: the payloads.
             ids: their sequence ids.
-            fields: what each message has besides, as `batch_wire.option_fields` writes it.
-            keys: each message's keys, as `batch_wire.key_fields` writes them.
-            bulk: counts the outcome.
+            fields: what each message has besides, as `option_fields` writes it.
+            keys: each message's keys, as `key_fields` writes them.
+            outcome: counts what became of them.
         """
-        batch = cls.of(contents, ids, bulk)
+        batch = cls.of(contents, ids, outcome)
         batch.fields, batch.row_keys, batch.keys = fields, keys, keys[0]
         return batch
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""
-        assert self.bulk is not None  # noqa: S101  # as it was made
+        assert self.outcome is not None  # noqa: S101  # as it was made
         assert self.fields is not None  # noqa: S101  # likewise
         middle = self.count // 2
         return [
-            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.bulk)
+            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.outcome)
             for part in (slice(None, middle), slice(middle, None))
         ]

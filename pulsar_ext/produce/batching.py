@@ -1,136 +1,148 @@
-"""The batched producer's sends: one message, one and its id, and many at once. The batches are `batch_engine.py`'s."""
+"""The sender of a batched producer: one message, one and its id, and many at once."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+import pulsar.schema
 
+from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
-from pulsar_ext._runtime.callbacks import SENDING, SendCallback, refuse_in_callback
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
+from pulsar_ext.ids.message_id import MessageId
 
 from .batch import Batch
-from .dispatch import BatchEngine
-from .options import key_of, named_options, stands_alone
-from .outcome import Bulk, SentMany, Waiter, columns_of
+from .options import key_of, named_options, rows_of, stands_alone
+from .outcome import BulkOutcome, OutcomeWaiter, SentMany
+from .sender import HandleSender, check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from pulsar_ext.ids.message_id import MessageId
+    from .dispatch import BatchDispatcher
+    from .mixed_keys import MixedKeyCheck
+    from .sequence_counter import SequenceNumbers
 
-__all__ = ["BatchingProducer"]
+__all__ = ["BatchingSender"]
 
 _NO_OPTIONS: dict[str, Any] = {}
 
 
-class BatchingProducer(BatchEngine):
-    """A `Producer` with batches of its own, on a topic without partitions or on one partition."""
+class BatchingSender(HandleSender):
+    """Sends in batches of its own, on a topic without partitions or on one partition.
 
-    __slots__ = ()
+    Args:
+        dispatch: the batches.
+        numbers: gives the sequence ids.
+        mixed_keys: looks for the first message with a key, if batches mix keys.
+    """
+
+    __slots__ = ("_mixed_keys", "_plain", "config", "dispatch", "numbers")
+
+    many_at_once = frozenset[str]()
+    """Which columns of `send_many` go with whole batches at once."""
+    waits = False
+    """Whether a send waits for room in any case, and not only where the producer blocks."""
+
+    def __init__(
+        self, dispatch: BatchDispatcher, numbers: SequenceNumbers, *, mixed_keys: MixedKeyCheck | None
+    ) -> None:
+        super().__init__(dispatch.handle, dispatch.context)
+        self.dispatch = dispatch
+        self.config = dispatch.config
+        self.numbers = numbers
+        self._mixed_keys = mixed_keys
+        self._plain = type(dispatch.handle.schema) is pulsar.schema.BytesSchema
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.dispatch.closed
 
     # Sending
 
     @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
-        """Publish a message, with what its batch holds by now, and wait until it is persisted.
+        """Send a message, with what its batch holds by now, and wait until it is persisted.
 
         Raises:
             DuplicateMessage: with deduplication, the topic holds it already.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
         """
-        refuse_in_callback(self._client, "send")
-        if self._barred:
-            return super().send(content, *args, **kwargs)
-        waiter = Waiter()
+        self.context.callbacks.refuse("send")
         options = named_options(args, kwargs)
+        if self.dispatch.pending.barred:
+            self._check_open(content, options)
+            raise_result(pulsar.Result.AlreadyClosed)
+        waiter = OutcomeWaiter()
         self.post(content, waiter, options)
-        self.cut()
+        self.dispatch.push()
         return waiter.wait(options.get("sequence_id"))
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed.
 
         The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
         further; a send, flush or close that would wait for that same thread is refused there.
         """
         if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
-            with self._lock:  # what nearly every message is: it joins a batch that it does not fill
-                group, numbers = self._group, self._numbers
+            dispatch = self.dispatch
+            with dispatch.lock:  # what nearly every message is: it joins a batch that it does not fill
+                group, pending, numbers = dispatch.group, dispatch.pending, self.numbers
                 left = group.left - len(content)
                 if (
                     group.only is not None
                     and group.free > 1
                     and left > 0
                     and numbers.steady
-                    and self._accepted - self._released < self._most
+                    and pending.accepted - pending.released < pending.limit
                 ):
                     number = numbers.last + 1
                     group.only.append((content, callback, number, b"", b""))
                     numbers.last = number
                     group.free -= 1
                     group.left = left
-                    self._accepted += 1
+                    pending.accepted += 1
                     return
-        if callback is not None and not callable(callback):
-            raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")
-        if self._barred:
-            super().send_async(content, callback, *args, **kwargs)
+        check_callback(callback)
+        options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
+        if self.dispatch.pending.barred:
+            self._check_open(content, options)
+            if callback is not None:
+                call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
             return
-        self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
+        self.post(content, callback, options)
 
-    def send_many(
-        self,
-        contents: Iterable[Any],
-        *,
-        partition_keys: Iterable[str | None] | None = None,
-        ordering_keys: Iterable[str | None] | None = None,
-        sequence_ids: Iterable[int | None] | None = None,
-        properties: Iterable[dict[str, str] | None] | None = None,
-        event_timestamps: Iterable[int | None] | None = None,
-        flush: bool = True,
-    ) -> SentMany:
-        """Publish many messages, without a callback for each; the fastest way to send.
+    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        """Send many messages, without a callback for each; the fastest way to send.
 
         Waits for room where the queue is full, also without `block_if_queue_full`.
-
-        Args:
-            contents: the messages' values.
-            partition_keys: one for each message.
-            ordering_keys: one for each message.
-            sequence_ids: one for each message.
-            properties: one for each message.
-            event_timestamps: one for each message, in milliseconds since the epoch.
-            flush: whether to wait until all of them are persisted.
-
-        Raises:
-            pulsar.PulsarException: with `flush`, the error of the first message that failed.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
-            ValueError: the iterables are not equally long; what came before is sent.
         """
-        refuse_in_callback(self._client, "send_many")
-        if self._barred:
-            self.inner.flush()  # raises what a closed producer raises
-        bulk = Bulk()
-        columns = columns_of(partition_keys, ordering_keys, sequence_ids, properties, event_timestamps)
-        if set(columns) <= self._swift:
-            taken = self.bulk_post(contents, columns.get("sequence_id"), bulk)
+        if self.dispatch.pending.barred:
+            self.handle.inner.flush()  # raises what a closed producer raises
+        outcome = BulkOutcome()
+        if columns.keys() <= self.many_at_once:
+            taken = self._send_at_once(contents, columns.get("sequence_id"), outcome)
         else:
             taken = 0
-            for content, *row in zip(contents, *columns.values(), strict=True):
-                self.post(content, bulk.one, dict(zip(columns, row, strict=True)), patient=True)
+            for content, options in rows_of(contents, columns):
+                self.post(content, outcome.one, options, patient=True)
                 taken += 1
         if flush:
-            self.cut()
-            self.await_done(lambda: bulk.done >= taken)
-            bulk.raise_failure()
-        return SentMany(taken, bulk.duplicates, bulk.last)
+            self.dispatch.push()
+            self.dispatch.pending.wait_for(lambda: outcome.done >= taken)
+            outcome.raise_failure()
+        return SentMany(taken, outcome.duplicates, outcome.last)
 
-    _swift = frozenset[str]()
-    """Which columns of `send_many` go with whole batches at once."""
+    def _check_open(self, content: Any, options: dict[str, Any]) -> None:
+        """Raise what the official client raises for bad arguments, or what a producer inherited by a fork raises."""
+        message = self.handle.build(content, **options)
+        if not self.closed:
+            self.handle.inner.send(message)
 
     def post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
@@ -143,36 +155,61 @@ class BatchingProducer(BatchEngine):
             options: the official arguments, by name.
             patient: whether to wait for room in any case.
         """
-        if options and stands_alone(options):
-            with self._lock:
-                if self._has_room() or self._make_room(callback, patient=patient):
-                    number = self._number(options)
-                    message = self.build(content, **{**options, "sequence_id": number})
-                    self._push_alone(message, callback, (number,))
-                    self._numbers.last = max(self._numbers.last, number)
-            return
-        data, fields, keys = (
-            self.encode(content, options)
-            if options or content is None
-            else (
-                self._schema.encode(content),
-                b"",
-                b"",
-            )
-        )
+        given = options.get("sequence_id")
+        if given is not None:
+            self.check(given)
+        alone = not self.config.batched or (bool(options) and stands_alone(options))
+        data, fields, keys = b"", b"", b""
+        if alone:
+            self.look_at_keys(options)
+        elif options or content is None:
+            data, fields, keys = self.encode(content, options)
+        else:
+            data = self.handle.schema.encode(content)
         if type(data) is not bytes:
-            self.build(content)  # raises what the official client raises
-        with self._lock:
-            if not self._has_room() and not self._make_room(callback, patient=patient):
+            self.handle.build(content)  # raises what the official client raises
+        dispatch, message = self.dispatch, None
+        with dispatch.lock:
+            if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient or self.waits)):
                 return
-            sequence_id = self._number(options)
-            self._join(key_of(options), (data, callback, sequence_id, fields, keys))
-            self._numbers.last = max(self._numbers.last, sequence_id)
+            if alone:
+                number = self.numbers.upcoming if given is None else given
+                message = self.handle.build(content, **{**options, "sequence_id": number})
+            admitted = self.admit(given, callback)
+            if admitted is None:
+                return
+            if message is None:
+                dispatch.join(key_of(options), (data, callback, admitted, fields, keys))
+            else:
+                dispatch.push_alone(message, callback, (admitted,))
 
-    def _number(self, options: dict[str, Any]) -> int:
-        """Give a message's sequence id: an automatic one goes on behind explicit ones."""
-        given: int | None = options.get("sequence_id")
-        return self._numbers.last + 1 if given is None else given
+    @staticmethod
+    def check(sequence_id: object) -> None:
+        """Refuse a sequence id of the application's that cannot be one, before anything is done."""
+
+    def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
+        """Decide about the next message; the lock is held.
+
+        Args:
+            given: its sequence id, None for the next automatic one.
+            callback: of the message.
+
+        Returns:
+            Its sequence id; None if the message is not to be sent, and its outcome is cared for.
+        """
+        del callback
+        numbers = self.numbers
+        number = numbers.upcoming if given is None else given
+        numbers.last = max(numbers.last, number)
+        return number
+
+    def admit_many(self, count: int, given: Sequence[int] | None) -> Sequence[int] | None:
+        """Give the sequence ids of so many messages at once; None if they have to be admitted one by one."""
+        if given is not None:
+            return None
+        first = self.numbers.upcoming
+        self.numbers.last = first + count - 1
+        return range(first, first + count)
 
     def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
         """Write a message's payload, what it has besides, and its keys.
@@ -180,59 +217,96 @@ class BatchingProducer(BatchEngine):
         Raises:
             TypeError: as officially, for an argument that the official client does not take.
         """
-        if not self._settings.takes(options):
-            self.build(content, **options)
+        self.look_at_keys(options)
+        if not self.config.takes(options):
+            self.handle.build(content, **options)
         if content is None:
             return b"", NULL_VALUE + option_fields(options), key_fields(options)
-        return self._schema.encode(content), option_fields(options), key_fields(options)
+        return self.handle.schema.encode(content), option_fields(options), key_fields(options)
 
-    # Bulk
+    def look_at_keys(self, options: dict[str, Any]) -> None:
+        """Warn if this is the first message with a key, and batches mix keys."""
+        if self._mixed_keys is not None:
+            self._mixed_keys = self._mixed_keys.look(options, self)
 
-    def bulk_post(self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, bulk: Bulk) -> int:
+    # Whole batches at once
+
+    def _send_at_once(self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, outcome: BulkOutcome) -> int:
         """Send without callbacks, in whole batches where that is possible; give how many."""
-        limit, taken = self._settings.limit, 0
-        step = self._settings.bounds.messages if not limit else min(self._settings.bounds.messages, max(1, limit // 2))
+        step, taken = self.most_at_once, 0
         source = iter(contents)
         ids = None if sequence_ids is None else iter(sequence_ids)
-        encode = self._schema.encode
+        encode = self.handle.schema.encode
         while part := list(islice(source, step)):
             numbers = None if ids is None else list(islice(ids, len(part)))
             if numbers is not None and len(numbers) != len(part):
                 raise ValueError(f"There are fewer sequence_ids than contents: {taken + len(numbers)}.")
             data: list[Any] = [encode(content) if content is not None else None for content in part]
-            whole = not self._settings.by_key and all(type(one) is bytes for one in data)
-            whole = whole and sum(map(len, data)) <= self._settings.bounds.size
-            if not whole or not self._bulk_push(data, numbers, bulk):
+            whole = not self.config.by_key and all(type(one) is bytes for one in data)
+            whole = whole and sum(map(len, data)) <= self.config.bounds.size
+            if not whole or not self.push_at_once(len(data), numbers, partial(_whole_batch, data, outcome)):
                 for index, content in enumerate(part):
                     options = {} if numbers is None else {"sequence_id": numbers[index]}
-                    self.post(content, bulk.one, options, patient=True)
+                    self.post(content, outcome.one, options, patient=True)
             taken += len(part)
         if ids is not None and next(ids, None) is not None:
             raise ValueError(f"There are more sequence_ids than contents: {taken}.")
         return taken
 
-    def _bulk_push(self, data: list[bytes], numbers: list[Any] | None, bulk: Bulk) -> bool:
-        """Push a batch of its own at once; False if that is not possible, and nothing was done."""
-        if numbers is not None:
+    @property
+    def most_at_once(self) -> int:
+        """How many messages a batch of `push_at_once` may have: not so many that it has to wait for an empty queue."""
+        most, limit = self.config.bounds.messages, self.config.limit
+        return min(most, max(1, limit // 2)) if limit else most
+
+    def push_at_once(self, count: int, numbers: Sequence[int] | None, make: Callable[[Sequence[int]], Batch]) -> bool:
+        """Push a whole batch, once there is room for it.
+
+        Args:
+            count: how many messages it has.
+            numbers: their sequence ids; None for this sender's own.
+            make: makes the batch of its sequence ids.
+
+        Returns:
+            False if that is not possible, and nothing was done.
+        """
+        if not self.config.batched:
             return False
-        with self._lock:
-            self._wait_for_bulk(len(data))
-            first = self._numbers.last + 1
-            self._numbers.last += len(data)
-            self._push_whole(Batch.of(data, range(first, first + len(data)), bulk))
+        with self.dispatch.lock:
+            self.await_room(count)
+            ids = self.admit_many(count, numbers)
+            if ids is None:
+                return False
+            self.dispatch.push_whole(make(ids))
         return True
 
-    def _wait_for_bulk(self, count: int) -> None:
-        """Wait for room for so many; the lock is held once."""
-        while not self._has_room(count):
-            if self._barred:
-                self.inner.flush()  # raises what a closed producer raises
-            self._cut()
-            self._lock.release()
-            try:
-                self.await_done(lambda: self._barred or self._has_room(count))
-            finally:
-                self._lock.acquire()
+    def await_room(self, count: int) -> None:
+        """Wait for room for so many messages; the lock is held once."""
+        dispatch = self.dispatch
+        while not dispatch.pending.has_room(count):
+            if dispatch.pending.barred:
+                self.handle.inner.flush()  # raises what a closed producer raises
+            dispatch.push_open()
+            dispatch.await_unlocked(lambda: dispatch.pending.barred or dispatch.pending.has_room(count))
+
+    # The end
+
+    def flush(self) -> None:
+        """Push the open batches and wait until everything sent so far is persisted.
+
+        Raises:
+            pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
+        """
+        self.dispatch.flush()
+
+    def finish(self, deadline: float) -> None:
+        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        self.dispatch.finish(deadline)
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client was shut down."""
+        self.dispatch.forget()
 
 
-SENDING.add(BatchingProducer.send_async.__code__)
+def _whole_batch(contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Batch:
+    return Batch.of(contents, ids, outcome)

@@ -1,4 +1,4 @@
-"""What producers that cut their own batches share: their settings, and how outcomes are told."""
+"""What a sender that makes its own batches needs to know of the arguments of `create_producer`."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from typing import Any
 
 import pulsar
 
-from pulsar_ext._runtime.callbacks import GUARDING
-
 from .batch import Bounds
-from .outcome import call_back, deliver_each
 
-__all__ = ["Settings"]
+__all__ = ["BatchingConfig"]
 
 _PLAIN = {"partition_key": str, "ordering_key": str, "sequence_id": int, "event_timestamp": int}
 _MAX_NUMBER = (1 << 63) - 1
 
 
-class Settings:
-    """What a producer that cuts its own batches needs to know of the arguments it was created with."""
+class BatchingConfig:
+    """How a sender makes its batches, and how much may be pending.
 
-    def __init__(self, named: dict[str, Any], *, limit: int | None = None) -> None:
+    Args:
+        named: the official arguments, by name.
+        limit: how many messages may be pending, if not `max_pending_messages`; 0 for any number.
+        partition: whose messages it sends, -1 for a topic without partitions.
+    """
+
+    def __init__(self, named: dict[str, Any], *, limit: int | None = None, partition: int = -1) -> None:
         batched = named["batching_enabled"]
         self.batched: bool = batched
         self.bounds = Bounds(
@@ -30,7 +33,7 @@ class Settings:
         self.by_key: bool = batched and named["batching_type"] == pulsar.BatchingType.KeyBased
         self.limit: int = named["max_pending_messages"] if limit is None else limit
         self.blocks: bool = named["block_if_queue_full"]
-        self.partition = -1
+        self.partition = partition
 
     @staticmethod
     def takes(options: dict[str, Any]) -> bool:
@@ -44,6 +47,3 @@ class Settings:
             elif type(value) is not _PLAIN.get(name) or (type(value) is int and not 0 <= value <= _MAX_NUMBER):
                 return False
         return True
-
-
-GUARDING.update({deliver_each.__code__, call_back.__code__})

@@ -1,17 +1,15 @@
-"""A batched producer that makes its batches itself, so that one native callback tells the outcome of a whole batch.
+"""Pushing batches to the C++ producer, in order, and delivering what became of them.
 
-A batch is one entry, persisted whole or not at all. The official client crosses the interpreter lock for each message
-and again for its callback, which is nearly all that a send costs. Here messages wait in Python until their batch is
-full, its delay is over, or something flushes; the batch's payload is written in Python, and is handed to a C++ producer
-without batching as one message that says how many it holds. No message is handed over alone, and nobody else can cut
-the batch. A batch carries the highest sequence id of its messages, and each message keeps its own.
+The official client crosses the interpreter lock for each message and again for its callback, which is nearly all that
+a send costs. Here messages wait in Python until their batch is full, its delay is over, or something flushes; its
+payload is written in Python, and handed to a C++ producer without batching as one message that says how many it holds.
+A batch carries the highest sequence id of its messages, and each message keeps its own.
 """
 
 from __future__ import annotations
 
 import logging
 import operator
-import sys
 import threading
 import time
 from collections import deque
@@ -19,219 +17,219 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
-import pulsar.schema
 
+from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
-from pulsar_ext._runtime.callbacks import SendCallback, refuse_in_callback
-from pulsar_ext._runtime.scheduler import ticker
-from pulsar_ext.ids.message_id import MessageId, from_inner, id_in_batch
-from pulsar_ext.producer import Producer
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.scheduler import batch_scheduler
+from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
-from .batch import Batch, Group, ordered
-from .outcome import DUPLICATE_MESSAGE, Place, call_back, deliver_each, in_partition
-from .sequence_counter import Counter
+from .batch import Batch, BatchGroup, ordered
+from .outcome import deliver_each, persisted_entry
+from .pending import PendingMessages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pulsar_ext.dedup.sequence_ids import Sequence as Numbers
+    from pulsar_ext._native.fork import Refusing
+    from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._runtime.context import ClientContext
 
     from .batch import Item
-    from .config import Settings
+    from .config import BatchingConfig
+    from .outcome import PersistedEntry
 
-__all__ = ["BatchEngine"]
+__all__ = ["BatchDispatcher"]
 
 _OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
 
-
 _log = logging.getLogger("pulsar_ext")
 
 
-class BatchEngine(Producer):
-    """A `Producer` with batches of its own, on a topic without partitions or on one partition.
+class BatchDispatcher:
+    """The open batches of one producer, those on their way, and their outcomes.
 
-    The lock `_lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `_done`. A Ctrl-C can
-    come between any two steps here: what is half done then is finished by the next that sends, flushes or ticks.
+    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`. A
+    Ctrl-C can come between any two steps here: what is half done then is finished by the next that sends, flushes or
+    ticks.
+
+    Args:
+        handle: the C++ producer.
+        context: of its client.
+        config: how batches are made.
     """
 
-    __slots__ = (
-        "_abandoned",
-        "_accepted",
-        "_completed",
-        "_cutting",
-        "_done",
-        "_failure",
-        "_group",
-        "_groups",
-        "_lock",
-        "_most",
-        "_numbers",
-        "_opened",
-        "_plain",
-        "_released",
-        "_settings",
-        "_ticker",
-        "_waiting",
-    )
-
-    def open(self, settings: Settings) -> None:
-        """Begin: the factory's second step."""
-        self._settings = settings
-        self._group = Group(settings.bounds, by_key=settings.by_key)
-        self._groups: deque[Group] = deque()
-        self._cutting = self._abandoned = False
-        self._lock = threading.RLock()
-        self._done = threading.Condition(threading.Lock())
-        self._accepted = self._released = self._completed = self._waiting = 0
-        self._failure: Any = None
+    def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
+        self.handle = handle
+        self.context = context
+        self.config = config
+        self.group = BatchGroup(config.bounds, by_key=config.by_key)
+        """The open batches."""
+        self.pending = PendingMessages(config.limit)
+        self.lock = threading.RLock()
+        self.closed = False
+        self._groups: deque[BatchGroup] = deque()
+        self._pushing = False
         self._opened = 0.0
-        self._numbers: Numbers | Counter = Counter(int(self.inner.last_sequence_id()))
-        self._most = settings.limit or sys.maxsize
-        self._plain = type(self._schema) is pulsar.schema.BytesSchema
-        self._ticker = ticker()
+        refuse_after_fork(self, "Producer")
+        context.senders.add(self)
+
+    @property
+    def inner(self) -> Any:
+        """The C++ producer."""
+        return self.handle.inner
 
     # Joining a batch
 
-    def _join(self, key: str, item: Item) -> None:
+    def join(self, key: str, item: Item) -> None:
         """Put a message into the open batch of its key; the lock is held."""
-        group = self._group
+        group = self.group
         if not group.has_room(len(item[0])):
-            self._cut()
-            group = self._group
+            self.push_open()
+            group = self.group
         full = group.join(key, item)
-        self._accepted += 1
+        self.pending.accepted += 1
         if full:
-            self._cut()
+            self.push_open()
         elif group.count == 1:
             self._opened = time.monotonic()
-            self._ticker.watch(self, self._opened + self._settings.delay)
+            _unsettled[self] = None
+            batch_scheduler.watch(self, self.config.delay)
 
-    def _has_room(self, count: int = 1) -> bool:
-        return not self._barred and self._accepted - self._released + count <= self._most
+    def make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
+        """Wait for room for a message if there is none; the lock is held once.
 
-    def _make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
-        """Wait for room, or tell that there is none; the lock is held once."""
-        while not self._has_room():
-            if self._barred:
-                self._refuse(callback, _CLOSED)
+        Args:
+            callback: of the message, which is called if it is refused.
+            patient: whether to wait in any case, and not only where the producer blocks.
+
+        Returns:
+            Whether there is room; if not, the message was refused.
+        """
+        while not self.pending.has_room():
+            if self.pending.barred:
+                self.refuse(callback, _CLOSED)
                 return False
-            self._cut()  # what waits for its delay holds room that nobody can use
-            if not (self._settings.blocks or patient):
-                self._refuse(callback, _FULL)
+            self.push_open()  # what waits for its delay holds room that nothing can use
+            if not (self.config.blocks or patient):
+                self.refuse(callback, _FULL)
                 return False
-            refuse_in_callback(self._client, "send_async with a full queue")
-            self._lock.release()
-            try:
-                self.await_done(lambda: self._barred or self._has_room())
-            finally:
-                self._lock.acquire()
+            self.context.callbacks.refuse("send_async with a full queue")
+            self.await_unlocked(lambda: self.pending.barred or self.pending.has_room())
         return True
 
-    def _refuse(self, callback: SendCallback | None, result: Any) -> None:
-        """Tell a message's outcome at once, on the sender's own thread."""
-        if callback is None:
-            if result is not DUPLICATE_MESSAGE:
-                self._failure = self._failure or result
-            return
-        self._lock.release()
+    def await_unlocked(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition about outcomes holds; the lock is held once, and let go meanwhile."""
+        self.lock.release()
         try:
-            call_back(callback, result, MessageId(), self._client)
+            self.pending.wait_for(condition)
         finally:
-            self._lock.acquire()
+            self.lock.acquire()
+
+    def refuse(self, callback: SendCallback | None, result: Any) -> None:
+        """Report a message's outcome at once, on the sender's own thread; the lock is held, and let go meanwhile."""
+        if callback is None:
+            self.pending.fail(result)
+            return
+        self.lock.release()
+        try:
+            call_back(callback, result, MessageId())
+        finally:
+            self.lock.acquire()
 
     # Batches
 
-    def cut(self) -> None:
+    def push(self) -> None:
         """Push what the open batches hold."""
-        with self._lock:
-            self._cut()
+        with self.lock:
+            self.push_open()
 
     def tick(self, now: float) -> float | None:
-        """Push the open batches whose delay is over; the ticker's call."""
-        with self._lock:
-            if not self._group.count:
-                return None
-            due: float = self._opened + self._settings.delay
-            if due > now:
-                return due
-            self._cut()
+        """Push the open batches if their delay is over; the scheduler's call."""
+        with self.lock:
+            left: float = self._opened + self.config.delay - now
+            if self.group.count and left > 0:
+                return left
+            self.push_open()
             return None
 
-    def _cut(self) -> None:
-        if self._group.batches:
-            if not self._groups or self._groups[-1] is not self._group:
-                self._groups.append(self._group)
-            self._group = Group(self._settings.bounds, by_key=self._settings.by_key)
+    def push_open(self) -> None:
+        """Push what the open batches hold; the lock is held."""
+        self._close_group()
         self._push_groups()
 
-    def _push_alone(self, message: Any, callback: SendCallback | None, ids: Sequence[int]) -> None:
-        """Push a C++ message as an entry of its own, behind what came before it."""
+    def push_alone(self, message: Any, callback: SendCallback | None, ids: Sequence[int]) -> None:
+        """Push a C++ message as an entry of its own, behind what came before it; the lock is held."""
         batch = Batch(message)
         batch.callbacks, batch.ids, batch.count = (callback,), ids, 1
-        self._push_whole(batch)
+        self.push_whole(batch)
 
-    def _push_whole(self, batch: Batch) -> None:
-        """Push a batch that is made, behind what came before it."""
-        group = Group(self._settings.bounds, by_key=self._settings.by_key)
+    def push_whole(self, batch: Batch) -> None:
+        """Push a batch that is made, behind what came before it; the lock is held."""
+        group = BatchGroup(self.config.bounds, by_key=self.config.by_key)
         group.batches[""] = batch
-        if self._group.batches:
-            self._groups.append(self._group)
-            self._group = Group(self._settings.bounds, by_key=self._settings.by_key)
+        self._close_group()
         self._groups.append(group)
-        self._accepted += batch.count
+        self.pending.accepted += batch.count
         self._push_groups()
+
+    def _close_group(self) -> None:
+        if self.group.batches:
+            if not self._groups or self._groups[-1] is not self.group:
+                self._groups.append(self.group)
+            self.group = BatchGroup(self.config.bounds, by_key=self.config.by_key)
 
     def _push_groups(self) -> None:
         """Push what is closed, in order."""
-        if self._cutting:
+        if self._pushing:
             return  # a signal's handler sends: the push that it interrupted goes on with this
         interrupted: BaseException | None = None
-        self._cutting = True
+        self._pushing = True
         try:
             while self._groups:
                 group = self._groups[0]
                 if group.sealed is None:
-                    group.sealed = self._seal(group)
+                    group.sealed = self.seal(group)
                 while group.sealed:
                     try:
-                        self._push(group.sealed[0])
+                        self.push_batch(group.sealed[0])
                     except BaseException as error:
-                        if operator.length_hint(group.sealed[0].feed or (None,)):
+                        if operator.length_hint(group.sealed[0].unsent or (None,)):
                             raise  # it is still to be pushed
                         interrupted = error  # a signal's handler raised behind it
                     if group.sealed[0].refused:
-                        self._part(group)
+                        self.part(group)
                     else:
                         group.sealed.popleft()
                 self._groups.popleft()
         finally:
-            self._cutting = False
+            self._pushing = False
         if interrupted is not None:
             raise interrupted
 
-    def _seal(self, group: Group) -> deque[Batch]:
-        """Decide in which order a group's batches are pushed."""
+    def seal(self, group: BatchGroup) -> deque[Batch]:
+        """Close a group, and decide in which order its batches are pushed."""
         return ordered(group.close())
 
-    def _push(self, batch: Batch) -> None:
+    def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer."""
-        if batch.feed is None:
+        if batch.unsent is None:
             message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
             batch.began = time.monotonic()
             _unsettled[self] = None
-            batch.feed = iter((message,))
+            batch.unsent = iter((message,))
         # In C from end to end: either the batch is handed over and the feed is empty, or neither.
-        deque(map(self.inner.send_async, batch.feed, (partial(self._told, batch),)), 0)
+        deque(map(self.handle.inner.send_async, batch.unsent, (partial(self.on_outcome, batch),)), 0)
 
-    def _part(self, group: Group) -> None:
-        """Part a batch that is larger than the broker allows, and of which nothing was sent."""
+    def part(self, group: BatchGroup) -> None:
+        """Part the first of a group's batches, which is larger than the broker allows, and was not sent at all."""
         assert group.sealed is not None  # noqa: S101  # it is being pushed
         batch = group.sealed.popleft()
         if batch.count == 1:
-            self._ticker.run(partial(self._deliver, batch, _TOO_BIG, None))
+            batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))
             return
         halves = batch.halves()
         for half in halves:
@@ -240,69 +238,51 @@ class BatchEngine(Producer):
 
     # Outcomes
 
-    def _told(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Hear the outcome of a batch: the native callback, out of which nothing may be raised."""
+    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
         keep_thread_state()
         if result == _OK:
             try:
-                self._settled(batch, inner)
+                self.settled(batch, inner)
             except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-                _log.exception("The outcome of a batch could not be told")
+                _log.exception("The outcome of a batch could not be delivered")
         elif result == _TOO_BIG:
-            batch.refused = True  # told while it is pushed, by the thread that pushes it
+            batch.refused = True  # said while it is pushed, on the thread that pushes it
         else:
-            self._ticker.run(partial(self._failed, batch, result))
+            self.doubt(result)
+            batch_scheduler.run(partial(self.failed, batch, result))
 
-    def _settled(self, batch: Batch, inner: Any) -> None:
-        """Hear that a batch is persisted."""
-        self._deliver(batch, _OK, self._place(batch, inner))
+    def doubt(self, result: Any) -> None:
+        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
 
-    def _place(self, batch: Batch, inner: Any) -> Place:
-        """Give where a batch is persisted, or the id of an entry that is no batch."""
-        own = self._settings.partition
-        if batch.message is not None:
-            return from_inner(inner if own < 0 else in_partition(inner, own))
-        return inner.ledger_id(), inner.entry_id(), inner.partition() if own < 0 else own
+    def settled(self, batch: Batch, inner: Any) -> None:
+        """Take the id of a batch that is persisted."""
+        self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
 
-    def _failed(self, batch: Batch, result: Any) -> None:
-        """Hear that a batch has failed; never on a C++ thread that holds the producer's lock."""
-        self._deliver(batch, result, None)
+    def failed(self, batch: Batch, result: Any) -> None:
+        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
+        self.deliver(batch, result, None)
 
-    def _deliver(self, batch: Batch, result: Any, place: Place | None) -> None:
-        """Tell each message of a batch its outcome; `place` is where it is persisted, or the ids themselves."""
-        _client = self._client  # by this name the guard against waiting in a callback knows the client
-        count = batch.count
-        with self._done:
-            self._released += count
-            if self._waiting:
-                self._done.notify_all()
-        if batch.bulk is not None:
-            last = id_in_batch((*place, count - 1), count) if isinstance(place, tuple) else place
-            batch.bulk.many(result, count, last)
+    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report the outcome of each message of a batch.
+
+        Args:
+            batch: closed.
+            result: of all its messages.
+            entry: where it is persisted, if it is.
+        """
+        pending, count = self.pending, batch.count
+        pending.release(count)
+        if batch.outcome is not None:
+            last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
+            batch.outcome.many(result, count, last)
         else:
-            deliver_each(batch.callbacks, result, place, count, _client)
-        if result != _OK and result is not DUPLICATE_MESSAGE:
-            self._failure = self._failure or result
-        with self._done:
-            self._completed += count
-            if self._waiting:
-                self._done.notify_all()
-            if self._completed >= self._accepted:
-                _unsettled.pop(self, None)
-
-    def await_all(self) -> None:
-        """Wait until everything that was accepted by now has its outcome."""
-        sent = self._accepted
-        self.await_done(lambda: self._completed >= sent)
-
-    def await_done(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait until a condition about outcomes holds; a Ctrl-C ends the wait."""
-        with self._done:
-            self._waiting += 1
-            try:
-                return self._done.wait_for(lambda: condition() or self._abandoned, seconds)
-            finally:
-                self._waiting -= 1
+            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
+        pending.fail(result)
+        if pending.complete(count):
+            _unsettled.pop(self, None)
+            if pending.completed < pending.accepted:  # a message has come meanwhile
+                _unsettled[self] = None
 
     # The end
 
@@ -311,52 +291,59 @@ class BatchEngine(Producer):
 
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
         """
-        refuse_in_callback(self._client, "flush")
-        if self._barred:
-            self.inner.flush()
+        if self.pending.barred:
+            self.handle.inner.flush()
             return
-        with self._lock:
-            self._cut()
-            sent = self._accepted
-        self.await_done(lambda: self._completed >= sent)
-        failure, self._failure = self._failure, None
+        with self.lock:
+            self.push_open()
+            sent = self.pending.accepted
+        self.pending.wait_for(lambda: self.pending.completed >= sent)
+        failure = self.pending.take_failure()
         if failure is not None:
             raise_result(failure)
 
     def finish(self, deadline: float) -> None:
         """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
-        if self._closed:
+        if self.closed:
             return
-        if self._barred:
-            self.inner.close()  # inherited across a fork: raises
-        with self._lock:
-            self._closed = True
-            self._cut()
-            self._barred = True
-            sent = self._accepted
+        if self.pending.barred:
+            self.handle.inner.close()  # inherited across a fork: raises
+        with self.lock:
+            self.closed = True
+            self.push_open()
+            self.pending.barred = True
+            sent = self.pending.accepted
+        pending = self.pending
         try:
-            while not self.await_done(lambda: self._completed >= sent, 0.02):
-                if time.monotonic() >= deadline or not self.inner.is_connected():
+            while not pending.wait_for(lambda: pending.completed >= sent, 0.02):
+                if time.monotonic() >= deadline or not self.handle.is_connected():
                     break
         finally:
             try:
-                self.inner.close()
+                self.handle.inner.close()
             finally:
-                self.await_done(lambda: self._completed >= sent, 1.0)  # the rest is told that it has failed
-                self._let_go()
+                pending.wait_for(lambda: pending.completed >= sent, 1.0)  # the rest fails, and is reported
+                _unsettled.pop(self, None)
 
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client was shut down."""
-        self._closed = self._barred = self._abandoned = True
-        with self._done:
-            self._done.notify_all()
-        self._let_go()
-
-    def _let_go(self) -> None:
+        self.closed = self.pending.barred = True
+        self.pending.abandon()
         _unsettled.pop(self, None)
 
+    def bar(self) -> None:
+        """Let no thread enter the C++ producer any more: the program ends."""
+        self.pending.barred = True
+        self.handle.inner = closed("Producer")
 
-_unsettled: dict[BatchEngine, None] = {}
-"""Producers with messages whose outcome is not told yet: were one dropped, they would vanish with it."""
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process; a lock may have been held at the fork, for good."""
+        self.handle.inner = refusal
+        self.lock = threading.RLock()
+        self.pending = PendingMessages(-1)
+        self.pending.barred = True
+
+
+_unsettled: dict[BatchDispatcher, None] = {}
+"""Those with messages whose outcome is not known yet: were one dropped, they would vanish with it."""

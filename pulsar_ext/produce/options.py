@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["key_of", "named_options", "stands_alone"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["columns_of", "key_of", "named_options", "rows_of", "stands_alone"]
 
 _OPTIONS = (
     "properties",
@@ -46,3 +49,19 @@ def key_of(options: dict[str, Any]) -> str:
     """Give what batches by key go by."""
     ordering: str | None = options.get("ordering_key")
     return ordering if ordering is not None else options.get("partition_key") or ""
+
+
+def columns_of(*columns: Iterable[Any] | None) -> dict[str, Iterable[Any]]:
+    """Name the columns that `send_many` was given, in the order of its parameters."""
+    names = ("partition_key", "ordering_key", "sequence_id", "properties", "event_timestamp")
+    return {name: column for name, column in zip(names, columns, strict=True) if column is not None}
+
+
+def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Give each content of a `send_many` with its options.
+
+    Raises:
+        ValueError: the iterables are not equally long.
+    """
+    for content, *row in zip(contents, *columns.values(), strict=True):
+        yield content, dict(zip(columns, row, strict=True))

@@ -11,27 +11,25 @@ import pulsar
 
 from pulsar_ext._native.messages import deserialize_inner
 from pulsar_ext._native.results import raise_result
+from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._wire.message_id_data import decode, encode
 from pulsar_ext.errors import DuplicateMessage
-from pulsar_ext.ids.message_id import MessageId, ids_in_batch
+from pulsar_ext.ids.message_id import MessageId, from_inner, ids_in_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pulsar_ext._runtime.callbacks import SendCallback
-    from pulsar_ext.client.client import Client
 
 __all__ = [
     "DUPLICATE_MESSAGE",
-    "Bulk",
-    "Place",
+    "BulkOutcome",
+    "OutcomeWaiter",
+    "PersistedEntry",
     "SentMany",
-    "Waiter",
-    "call_back",
-    "columns_of",
     "deliver_each",
     "duplicate_message",
-    "in_partition",
+    "persisted_entry",
 ]
 
 
@@ -45,8 +43,8 @@ class SentMany:
     Args:
         messages: how many were taken.
         duplicates: how many of them the topic had already, by their sequence ids.
-        last_message_id: the id of the last one that was persisted now; None if there is none, or if it is not known yet
-            because `flush` was False.
+        last_message_id: the id of the last one that was persisted now; None if no message was, or if it is not known
+            yet because `flush` was False.
     """
 
     messages: int
@@ -54,13 +52,7 @@ class SentMany:
     last_message_id: MessageId | None
 
 
-def columns_of(*columns: Iterable[Any] | None) -> dict[str, Iterable[Any]]:
-    """Name the columns that `send_many` was given, in the order of its parameters."""
-    names = ("partition_key", "ordering_key", "sequence_id", "properties", "event_timestamp")
-    return {name: column for name, column in zip(names, columns, strict=True) if column is not None}
-
-
-class Bulk:
+class BulkOutcome:
     """Counts the outcomes of one `send_many`; `one` and `many` may be called from any thread."""
 
     def __init__(self) -> None:
@@ -116,13 +108,11 @@ class _OwnResult(pulsar.Result):  # type: ignore[misc]  # the official client sh
 DUPLICATE_MESSAGE = _OwnResult(100)
 """The result of a message that the topic holds already, by its producer name and sequence id; it has no id to give."""
 
-_OK = pulsar.Result.Ok
-
 _log = logging.getLogger("pulsar_ext")
 
 
-Place = tuple[int, int, int] | MessageId
-"""Ledger, entry and partition of a batch; or the id of an entry that is no batch."""
+PersistedEntry = tuple[int, int, int] | MessageId
+"""Ledger, entry and partition of a batch; or the id of an entry that is not a batch."""
 
 
 def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
@@ -134,20 +124,20 @@ def duplicate_message(sequence_id: int | None) -> DuplicateMessage:
     )
 
 
-class Waiter:
+class OutcomeWaiter:
     """The callback of a synchronous send."""
 
-    __slots__ = ("_told", "message_id", "result")
+    __slots__ = ("_known", "message_id", "result")
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._known = threading.Event()
         self.result: Any = None
         self.message_id: MessageId | None = None
 
     def __call__(self, result: Any, message_id: MessageId) -> None:
-        """Hear the outcome."""
+        """Take the outcome."""
         self.result, self.message_id = result, message_id
-        self._told.set()
+        self._known.set()
 
     def wait(self, sequence_id: int | None) -> MessageId:
         """Wait for the outcome, and give the id or raise the error.
@@ -156,47 +146,48 @@ class Waiter:
             DuplicateMessage: the topic holds the message already.
             pulsar.PulsarException: the official error of the outcome.
         """
-        self._told.wait()
+        self._known.wait()
         if self.result is DUPLICATE_MESSAGE:
             raise duplicate_message(sequence_id)
         if self.result != _OK:
             raise_result(self.result)
-        assert self.message_id is not None  # noqa: S101  # told with the result
+        assert self.message_id is not None  # noqa: S101  # comes with the result
         return self.message_id
 
 
 def deliver_each(
-    callbacks: Iterable[SendCallback | None],
-    result: Any,
-    place: Place | None,
-    size: int,
-    _client: Client | None,
+    callbacks: Iterable[SendCallback | None], result: Any, entry: PersistedEntry | None, size: int
 ) -> None:
     """Call the callbacks of a batch. What one raises is logged, and the next one is called."""
-    if isinstance(place, tuple):
-        for callback, message_id in zip(callbacks, ids_in_batch(place, size), strict=True):
+    if isinstance(entry, tuple):
+        for callback, message_id in zip(callbacks, ids_in_batch(entry, size), strict=True):
             if callback is not None:
                 try:
                     callback(result, message_id)
                 except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
                     _log.exception("A send callback raised; the result of its message was %s", result)
         return
-    message_id = place if isinstance(place, MessageId) else MessageId()
+    message_id = entry if isinstance(entry, MessageId) else MessageId()
     for callback in callbacks:
         if callback is not None:
-            call_back(callback, result, message_id, _client)
+            call_back(callback, result, message_id)
 
 
-def call_back(callback: SendCallback, result: Any, message_id: MessageId, _client: Client | None) -> None:
-    """Call a callback; what it raises is logged. By the name `_client` the guard against waiting in it knows."""
-    try:
-        callback(result, message_id)
-    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-        _log.exception("A send callback raised; the result of its message was %s", result)
-
-
-def in_partition(inner: Any, partition: int) -> Any:
+def _in_partition(inner: Any, partition: int) -> Any:
     """Give a C++ id the partition that its producer, which knows one topic only, leaves out."""
     found = decode(inner.serialize())
     first = None if found.first_chunk is None else replace(found.first_chunk, partition=partition)
     return deserialize_inner(encode(replace(found, partition=partition, first_chunk=first)))
+
+
+def persisted_entry(inner: Any, partition: int, *, batched: bool) -> PersistedEntry:
+    """Give where an entry is persisted.
+
+    Args:
+        inner: the C++ id that the C++ producer gave.
+        partition: of that producer, -1 for a topic without partitions.
+        batched: whether the entry is a batch.
+    """
+    if batched:
+        return inner.ledger_id(), inner.entry_id(), inner.partition() if partition < 0 else partition
+    return from_inner(inner if partition < 0 else _in_partition(inner, partition))

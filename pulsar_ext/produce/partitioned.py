@@ -1,7 +1,8 @@
-"""A producer on a partitioned topic: one producer that cuts its own batches for each partition.
+"""The sender on a partitioned topic: a sender with batches of its own for each partition.
 
 The partitions are those that the official client would choose. With deduplication each partition has a sequence of its
 own, and a message without a key goes where its sequence id says, so that a message sent again goes to the same place.
+Mirrors Java's `PartitionedProducerImpl`.
 """
 
 from __future__ import annotations
@@ -13,31 +14,71 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.signatures import shaped_like
-from pulsar_ext._runtime.callbacks import SENDING, SendCallback, refuse_in_callback
+from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.producer import Producer
 
-from .options import named_options, stands_alone
-from .outcome import Bulk, SentMany, Waiter, call_back, columns_of
+from .options import named_options, rows_of, stands_alone
+from .outcome import BulkOutcome, OutcomeWaiter, SentMany
+from .sender import check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from .batching import BatchingProducer
+    from pulsar_ext._native.fork import Refusing
+    from pulsar_ext._runtime.context import ClientContext
+
+    from .batching import BatchingSender
+    from .mixed_keys import MixedKeyCheck
     from .router import Routing
 
-__all__ = ["Inners", "PartitionedProducer"]
+__all__ = ["PartitionedSender"]
 
 _NO_OPTIONS: dict[str, Any] = {}
+_LOOK_SECONDS = 60.0
+"""After how long partitions that were added are looked for, as officially."""
 
 
-class Inners:
-    """Stands where a C++ producer of a partitioned topic would, in front of one for each partition."""
+class PartitionedSender:
+    """Sends to the partitions of a topic.
 
-    def __init__(self, topic: str, parts: Sequence[Producer]) -> None:
+    Args:
+        topic: the partitioned topic's name.
+        context: of the client.
+        parts: what sends to each partition; they end with the client by themselves.
+        routing: chooses the partition of a message.
+        grow: opens what sends to the partitions beyond so many.
+        mixed_keys: looks for the first message with a key, if batches mix keys.
+    """
+
+    inner = None
+    """It has no C++ producer; its parts have."""
+
+    def __init__(
+        self,
+        topic: str,
+        context: ClientContext,
+        parts: list[BatchingSender],
+        *,
+        routing: Routing,
+        grow: Callable[[int], list[BatchingSender]],
+        mixed_keys: MixedKeyCheck | None,
+    ) -> None:
+        self.context = context
+        self.parts = parts
         self._topic = topic
-        self._parts = parts
+        self._routing = routing
+        self._grow = grow
+        self._mixed_keys = mixed_keys
+        self._lock = threading.RLock()
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        refuse_after_fork(self, "Producer")
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.parts[0].closed
 
     def topic(self) -> str:
         """Give the partitioned topic's name."""
@@ -45,97 +86,72 @@ class Inners:
 
     def producer_name(self) -> str:
         """Give the first partition's producer name, as officially."""
-        return str(self._parts[0].inner.producer_name())
-
-    def last_sequence_id(self) -> int:
-        """Give the highest of all partitions, as officially."""
-        return max(int(part.last_sequence_id()) for part in self._parts)
+        return self.parts[0].producer_name()
 
     def is_connected(self) -> bool:
         """Whether each partition's producer is connected."""
-        return all(part.inner.is_connected() for part in self._parts)
+        return all(part.is_connected() for part in self.parts)
 
-    def flush(self) -> None:
-        """Flush each."""
-        for part in self._parts:
-            part.inner.flush()
+    def last_sequence_id(self) -> int:
+        """Give the highest of all partitions, as officially."""
+        return max(part.last_sequence_id() for part in self.parts)
 
-    def close(self) -> None:
-        """Close each."""
-        for part in self._parts:
-            part.inner.close()
+    def last_sequence_id_published(self) -> int:
+        """Give the lowest of the partitions' last sequence ids: up to it everything is persisted, -1 if nothing is."""
+        return min(part.last_sequence_id_published() for part in self.parts)
 
-    def send(self, message: Any) -> Any:
-        """Refuse as a closed producer does."""
-        return self._parts[0].inner.send(message)
-
-    def send_async(self, message: Any, callback: Any) -> None:
-        """Refuse as a closed producer does."""
-        self._parts[0].inner.send_async(message, callback)
-
-
-class PartitionedProducer(Producer):
-    """A `Producer` on a partitioned topic; made by `Client.create_producer()`."""
-
-    __slots__ = ("_grow", "_lock", "_next_look", "_routing", "parts")
-
-    def open(
-        self, parts: list[BatchingProducer], routing: Routing, grow: Callable[[int], list[BatchingProducer]]
-    ) -> None:
-        """Begin: the factory's second step. `grow` opens producers for partitions beyond so many."""
-        self.parts = parts
-        self._routing = routing
-        self._grow = grow
-        self._lock = threading.Lock()
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+    def last_sequence_id_pushed(self) -> int:
+        """Give the highest sequence id that a message of this producer has, persisted or on its way."""
+        return max(part.last_sequence_id_pushed() for part in self.parts)
 
     @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
-        """Publish a message, with what its batch holds by now, and wait until it is persisted."""
-        refuse_in_callback(self._client, "send")
-        if self._barred:
-            return super().send(content, *args, **kwargs)
-        waiter = Waiter()
+        """Send a message, with what its batch holds by now, and wait until it is persisted."""
+        self.context.callbacks.refuse("send")
+        if self._is_barred():
+            return self.parts[0].send(content, *args, **kwargs)  # raises
+        waiter = OutcomeWaiter()
         options = named_options(args, kwargs)
         part = self._post(content, waiter, options)
         if part is not None:
-            part.cut()
+            part.dispatch.push()
         return waiter.wait(options.get("sequence_id"))
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed."""
-        if callback is not None and not callable(callback):
-            raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")
-        if self._barred:
-            super().send_async(content, callback, *args, **kwargs)
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
+        check_callback(callback)
+        if self._is_barred():
+            self.parts[0].send_async(content, callback, *args, **kwargs)  # refuses it
             return
         self._post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
 
+    def _is_barred(self) -> bool:
+        return self.parts[0].dispatch.pending.barred
+
     def _post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
-    ) -> BatchingProducer | None:
-        routing = self._routing
+    ) -> BatchingSender | None:
+        """Put a message into its partition's batch; give what sends there, None if there is no such partition."""
+        routing, first = self._routing, self.parts[0]
+        if self._mixed_keys is not None and options:
+            self._mixed_keys = self._mixed_keys.look(options, self)
         if routing.router is not None or stands_alone(options):
-            message = self.build(content, **options)
+            message = first.handle.build(content, **options)
             size = message.length()
         else:
             message = None
-            size = len(self.encode(content, options)[0])
+            size = len(first.encode(content, options)[0])
         with self._lock:
             self._look_for_more()
             index = routing.choose(message, size, options, len(self.parts))
         if not 0 <= index < len(self.parts):
             if callback is not None:
-                call_back(callback, pulsar.Result.UnknownError, MessageId(), self._client)
+                call_back(callback, pulsar.Result.UnknownError, MessageId())
             return None
         part = self.parts[index]
         part.post(content, callback, options, patient=patient)
         return part
-
-    def encode(self, content: Any, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-        """Write a message's payload, what it has besides, and its keys, as every partition's producer does."""
-        return self.parts[0].encode(content, options)
 
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
@@ -148,48 +164,22 @@ class PartitionedProducer(Producer):
             more = self._grow(len(self.parts))
             self.parts = [*self.parts, *more]
 
-    def send_many(
-        self,
-        contents: Iterable[Any],
-        *,
-        partition_keys: Iterable[str | None] | None = None,
-        ordering_keys: Iterable[str | None] | None = None,
-        sequence_ids: Iterable[int | None] | None = None,
-        properties: Iterable[dict[str, str] | None] | None = None,
-        event_timestamps: Iterable[int | None] | None = None,
-        flush: bool = True,
-    ) -> SentMany:
-        """Publish many messages, without a callback for each; the arguments are those of `BatchingProducer.send_many`.
-
-        Raises:
-            pulsar.PulsarException: with `flush`, the error of the first message that failed.
-            InvalidUse: in a callback of this client, where waiting would wait for itself.
-            ValueError: the iterables are not equally long; what came before is sent.
-        """
-        refuse_in_callback(self._client, "send_many")
-        if self._barred:
-            self.inner.flush()  # raises what a closed producer raises
-        bulk = Bulk()
-        columns = columns_of(partition_keys, ordering_keys, sequence_ids, properties, event_timestamps)
+    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        """Send many messages, without a callback for each."""
+        if self._is_barred():
+            self.parts[0].flush()  # raises what a closed producer raises
+        outcome = BulkOutcome()
         taken = 0
-        for content, *row in zip(contents, *columns.values(), strict=True):
-            self._post(content, bulk.one, dict(zip(columns, row, strict=True)), patient=True)
+        for content, options in rows_of(contents, columns):
+            self._post(content, outcome.one, options, patient=True)
             taken += 1
         if flush:
             for part in self.parts:
-                part.cut()
+                part.dispatch.push()
             for part in self.parts:
-                part.await_all()
-            bulk.raise_failure()
-        return SentMany(taken, bulk.duplicates, bulk.last)
-
-    def last_sequence_id_published(self) -> int:
-        """Give the lowest of the partitions' last sequence ids: up to it everything is persisted, -1 if nothing is."""
-        return min(part.last_sequence_id_published() for part in self.parts)
-
-    def last_sequence_id_pushed(self) -> int:
-        """Give the highest sequence id that a message of this producer has, persisted or on its way."""
-        return max(part.last_sequence_id_pushed() for part in self.parts)
+                part.dispatch.pending.wait_for_all()
+            outcome.raise_failure()
+        return SentMany(taken, outcome.duplicates, outcome.last)
 
     def flush(self) -> None:
         """Push the open batches of all partitions and wait until everything sent so far is persisted.
@@ -197,12 +187,9 @@ class PartitionedProducer(Producer):
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
-        refuse_in_callback(self._client, "flush")
-        if self._barred:
-            self.inner.flush()
-            return
-        for part in self.parts:
-            part.cut()
+        if not self._is_barred():
+            for part in self.parts:
+                part.dispatch.push()
         failures = []
         for part in self.parts:
             try:
@@ -214,23 +201,20 @@ class PartitionedProducer(Producer):
 
     def finish(self, deadline: float) -> None:
         """Close the producer of each partition."""
-        if self._closed:
+        if self.closed:
             return
-        if self._barred:
-            self.inner.close()  # inherited across a fork: raises
-        self._closed = self._barred = True
-        for part in self.parts:
-            part.cut()
+        if not self._is_barred():
+            for part in self.parts:
+                part.dispatch.push()
         with contextlib.ExitStack() as stack:
             for part in self.parts:
                 stack.callback(part.finish, deadline)
 
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client was shut down."""
-        self._closed = self._barred = True
         for part in self.parts:
             part.forget()
 
-
-_LOOK_SECONDS = 60.0
-SENDING.update({PartitionedProducer.send_async.__code__})
+    def after_fork(self, _refusal: Refusing) -> None:
+        """Replace the lock, which may have been held at the fork, for good; the parts refuse by themselves."""
+        self._lock = threading.RLock()

@@ -6,16 +6,16 @@ import threading
 
 from pulsar_ext.errors import InvalidUse
 
-__all__ = ["Window"]
+__all__ = ["PendingLimit"]
 
 _CHUNK_BYTES = 5 * 1024 * 1024
-"""The broker's default `maxMessageSize`. The client does not tell the real one; a smaller one loosens the bound."""
+"""The broker's default `maxMessageSize`. The client does not know the real one; a smaller one loosens the bound."""
 
 
-class Window:
-    """A counting window that a message enters with the weight of its chunks and leaves when it is done.
+class PendingLimit:
+    """A limit that a message enters with the weight of its chunks and leaves when it is done.
 
-    A message heavier than the whole window enters when the window is empty, instead of never.
+    A message heavier than the whole limit enters when nothing else is pending, instead of never.
 
     Args:
         limit: how many chunks may be pending; 0 for any number, as `max_pending_messages=0`.
@@ -57,7 +57,7 @@ class Window:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let everybody in: the producer is closed and refuses them itself."""
+        """Let every message in: the producer is closed and refuses them itself."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

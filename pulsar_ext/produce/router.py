@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .batch import Bounds
-    from .config import Settings
+    from .config import BatchingConfig
 
-__all__ = ["RoundRobin", "Router", "Routing", "SinglePartition", "key_hash"]
+__all__ = ["KeylessRouter", "RoundRobin", "Routing", "SinglePartition", "key_hash"]
 
 
 class Routing:
@@ -24,7 +24,7 @@ class Routing:
 
     Args:
         named: the arguments of `create_producer`.
-        settings: of each partition's producer.
+        config: of each partition's producer.
         partitions: how many there are.
         router: the application's own, guarded.
         deduplicates: whether a message sent again must go to the same partition.
@@ -33,7 +33,7 @@ class Routing:
     def __init__(
         self,
         named: dict[str, Any],
-        settings: Settings,
+        config: BatchingConfig,
         partitions: int,
         router: Callable[[Any, int], int] | None,
         *,
@@ -45,14 +45,14 @@ class Routing:
         if single and deduplicates:
             self._fixed = key_hash(named["producer_name"]) % partitions
         self._deduplicates = deduplicates
-        self._keyless: Router = (
+        self._keyless: KeylessRouter = (
             SinglePartition(partitions)
             if single
-            else RoundRobin(settings.bounds if settings.batched else None, named["batching_max_publish_delay_ms"])
+            else RoundRobin(config.bounds if config.batched else None, named["batching_max_publish_delay_ms"])
         )
 
     def choose(self, message: Any, size: int, options: dict[str, Any], partitions: int) -> int:
-        """Give the partition of a built message; a router's answer may be none."""
+        """Give the partition of a built message; a router's answer may be out of range."""
         if self.router is not None:
             return self.router(official_message(message), partitions)
         key = options.get("partition_key")
@@ -101,7 +101,7 @@ def _last_word(rest: bytes) -> int:
     return rest[middle] << middle * 8 | rest[last] << last * 8 | rest[0]
 
 
-class Router(Protocol):
+class KeylessRouter(Protocol):
     """Decides for messages without a key."""
 
     def keyless(self, size: int, partitions: int, /) -> int:

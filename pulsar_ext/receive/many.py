@@ -112,7 +112,7 @@ class ReceivingMany(Receiving):
             message.inner = inner
             messages.append(message)
         if self._recorder is not None:
-            self._recorder.note(message.inner for message in messages)
+            self._recorder.note([message.inner for message in messages])
         batches.pop(thread, None)  # a seek on another thread may have dropped it
         return messages
 
@@ -171,16 +171,14 @@ class ReceivingMany(Receiving):
             self._recorder = Recorder(self._source)
             self._source = self._recorder
             self._order.begin_epoch()
-        noted: list[Any] = []
-        self._recorder.records.append(noted)
-        return noted
+        return self._recorder.begin()
 
     def end_record(self, noted: list[Any]) -> list[Message]:
-        """Note nothing any more in a list that `record()` gave, and give its messages."""
+        """Stop noting in a list that `record()` returned, and give its messages."""
         recorder = self._recorder
         if recorder is not None:
             recorder.end(noted)
-            if not recorder.records:
+            if not recorder.lists:
                 self._recorder, self._source = None, recorder.source
                 self._order.begin_epoch()
         return [self.message_of(inner) for inner in noted]

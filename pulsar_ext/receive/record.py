@@ -5,23 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from .source import Source
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Records"]
 
 
-class Recorder:
-    """A source that notes what comes through it, in every list that it was given.
+class Records:
+    """Lists in which the same C++ messages are noted, one for each block that is open."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[Any]] = []
+
+    def begin(self) -> list[Any]:
+        """Give a list in which everything is noted from now on."""
+        record: list[Any] = []
+        self.lists.append(record)
+        return record
+
+    def note(self, inners: Sequence[Any]) -> None:
+        """Note C++ messages."""
+        for record in self.lists:
+            record.extend(inners)
+
+    def end(self, record: list[Any]) -> None:
+        """Note nothing in this list any more."""
+        self.lists = [one for one in self.lists if one is not record]
+
+
+class Recorder(Records):
+    """A source that notes what comes through it.
 
     Args:
         source: gives the messages.
     """
 
     def __init__(self, source: Source) -> None:
+        super().__init__()
         self.source = source
-        self.records: list[list[Any]] = []
         self._each = source.each
         self._wait = source.wait
 
@@ -45,12 +67,3 @@ class Recorder:
             self.note((inner,))
             return inner
         raise AssertionError  # the map above has exactly one item
-
-    def note(self, inners: Iterable[Any]) -> None:
-        """Note C++ messages."""
-        for record in self.records:
-            record.extend(inners)
-
-    def end(self, record: list[Any]) -> None:
-        """Note nothing in this list any more."""
-        self.records = [one for one in self.records if one is not record]

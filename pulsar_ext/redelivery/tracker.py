@@ -13,8 +13,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.chunks.resolver import is_open
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of, is_chunked
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of
 from pulsar_ext.message import received
 from pulsar_ext.receive.order import Part, Transition
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext._runtime.scheduler import AckKeeper
+    from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.receive.filter import ScreenedSource
@@ -55,7 +56,7 @@ class Redelivery(Part):
 
     def __init__(
         self,
-        scheduler: AckKeeper,
+        scheduler: ClientScheduler,
         acks: Acknowledger,
         *,
         delay_ms: int,
@@ -114,7 +115,7 @@ class Redelivery(Part):
             return False
         if self._timeout:
             inner_id = inner.message_id()
-            if is_chunked(inner_id.serialize()):
+            if has_first_chunk(inner_id.serialize()):
                 message_id = from_inner(inner_id, inner.topic_name)
                 with self._lock:
                     self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
@@ -227,7 +228,7 @@ def take_over_redelivery(
     redelivery = Redelivery(
         context.scheduler,
         acks,
-        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is no int
+        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
         timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
         resolver=context.resolver,
         splits=splits,

@@ -1,4 +1,4 @@
-"""A subscription's backlog as ledger arithmetic (pure)."""
+"""A subscription's backlog as ledger arithmetic, and what the broker's counters prove about it (pure)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import InternalStats
+    from pulsar_ext.admin import InternalStats, TopicStats
 
-__all__ = ["Backlog"]
+__all__ = ["Backlog", "is_fresh", "is_unbatched"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +73,24 @@ class Backlog:
         first = self.entry(1)
         gone = 0 if first is None else self.ledgers.up_to(first) - base
         return first, tuple((after - gone, last - gone) for after, last in holes if last > gone)
+
+
+def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
+    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
+    last = backlog.ledgers.last
+    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
+    added: int = internal.raw["entriesAddedCounter"]
+    return behind <= added
+
+
+def is_unbatched(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
+    """Whether the broker's counters show that no entry of the backlog is a batch: as many messages as entries came.
+
+    The statistics have to be younger than the internal ones: a message that comes in between then disproves it.
+    """
+    # Transactions and replicated subscriptions write markers, entries that no message was counted for.
+    marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
+        one.raw.get("isReplicated") for one in stats.subscriptions.values()
+    )
+    added: int = internal.raw["entriesAddedCounter"]
+    return is_fresh(internal, backlog) and stats.messages_in == added and not marked

@@ -1,9 +1,9 @@
-"""Where a topic can be cut: between two messages, never through one (pure; seed 000).
+"""Where a cursor can stand: at the boundary of two messages, never inside one (pure).
 
 A cursor stands between two entries. Messages are something else: a batch is many of them in one entry, a chunked one is
-many entries, and the chunks of several producers interleave. A *clean cut* is a place that no deliverable message lies
-across. `CutFinder` is fed what a topic holds, in order, and finds the clean cut that so many messages lie before, or
-the two nearest. What is acknowledged counts nothing, nor does a message that can never be delivered whole.
+many entries, and the chunks of several producers interleave. A *clean boundary* is one that no deliverable message lies
+across. `BoundaryFinder` is fed what a topic holds, in order, and finds the clean boundary that so many messages lie
+before, or the two nearest. What is acknowledged counts nothing, nor does a message that can never be delivered whole.
 """
 
 from __future__ import annotations
@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata
+    from pulsar_ext.ids.position import Ledgers
 
     from .backlog import Backlog
 
-__all__ = ["Batch", "Cut", "CutFinder", "Fact", "MessageKey", "Piece", "Run", "Unit", "fact_of"]
+__all__ = [
+    "Boundary",
+    "BoundaryFinder",
+    "Chunk",
+    "EntryRun",
+    "MessageKey",
+    "PartialBatch",
+    "ScanItem",
+    "Unit",
+    "entry_after",
+    "item_of",
+]
 
 Unit = Literal["message", "entry"]
 MessageKey = tuple[str | None, str, int]
@@ -28,7 +40,7 @@ MessageKey = tuple[str | None, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EntryRun:
     """Consecutive entries of one ledger, each of so many messages, none of them a chunk; markers have 0 messages."""
 
     ledger_id: int
@@ -36,17 +48,27 @@ class Run:
     last: int
     messages: int
 
+    @property
+    def end(self) -> Position:
+        """The last entry of the run."""
+        return Position(self.ledger_id, self.last)
+
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class PartialBatch:
     """A batch of which some messages are acknowledged: the indexes of those that are not."""
 
     position: Position
     indexes: tuple[int, ...]
 
+    @property
+    def end(self) -> Position:
+        """The entry."""
+        return self.position
+
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Chunk:
     """One chunk of a message."""
 
     position: Position
@@ -55,25 +77,37 @@ class Piece:
     of: int
     publish_time: int
 
+    @property
+    def end(self) -> Position:
+        """The entry."""
+        return self.position
 
-Fact = Run | Batch | Piece
+
+ScanItem = EntryRun | PartialBatch | Chunk
+"""What a scan of a topic gives, one after the other."""
 
 
-def fact_of(headers: EntryMetadata) -> Fact:
-    """Read an entry's headers."""
+def entry_after(item: ScanItem, ledgers: Ledgers) -> Position:
+    """Give where a scan goes on behind an item, at the end of the topic one entry further."""
+    end = item.end
+    return ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
+
+
+def item_of(headers: EntryMetadata) -> ScanItem:
+    """Make an item of an entry's headers."""
     at = headers.position
     if headers.is_chunk:
         key = (headers.uuid, headers.producer_name, headers.sequence_id)
-        return Piece(at, key, headers.chunk_id or 0, headers.num_chunks or 0, headers.publish_time)
+        return Chunk(at, key, headers.chunk_id or 0, headers.num_chunks or 0, headers.publish_time)
     unseen = headers.marker_type is not None or headers.txn_aborted
-    return Run(at.ledger_id, at.entry_id, at.entry_id, 0 if unseen else headers.message_count)
+    return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0 if unseen else headers.message_count)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A place to cut: behind the entry `position`, with what is not acknowledged before it.
+class Boundary:
+    """Where a cursor can stand: behind the entry `position`, with so much before it that is not acknowledged.
 
-    With a `batch_index`, the cut is inside the next entry: before that message of its batch.
+    With a `batch_index`, the boundary is inside the next entry: before that message of its batch.
     """
 
     position: Position
@@ -95,19 +129,19 @@ class _Open:
     seen: int = 0
 
 
-class CutFinder:
-    """Finds the clean cut that `wanted` messages or entries lie before.
+class BoundaryFinder:
+    """Finds the clean boundary that `wanted` messages or entries lie before.
 
-    Feed it facts in the order of the topic until `done`. Then `exact` tells whether there is such a cut: it is `cut`,
-    else `cut` is the last clean cut before it, and `beyond` the first one behind it, None where the topic ends first.
-    `broken` are messages that turned out to be undeliverable after cuts through them had been passed over: looking
-    again with these as `abandoned` may find a better one.
+    Feed it the items of a scan, in the order of the topic, until `done`. Then `exact` says whether there is such a
+    boundary: it is `boundary`, else `boundary` is the last clean one before it, and `following` the first one behind
+    it, None where the topic ends first. `broken` are messages that turned out to be undeliverable after boundaries
+    inside them had been passed over: looking again with these as `abandoned` may find a better one.
 
     Args:
         backlog: where the cursor stands.
         wanted: how many, 0 or more.
         unit: of what.
-        splits: whether a cut may be inside a batch.
+        inside_batches: whether a boundary may be inside a batch.
         abandoned: chunked messages whose rest never comes.
     """
 
@@ -117,45 +151,45 @@ class CutFinder:
         wanted: int,
         unit: Unit,
         *,
-        splits: bool = False,
+        inside_batches: bool = False,
         abandoned: frozenset[MessageKey] = frozenset(),
     ) -> None:
-        self.cut = Cut(backlog.mark_delete, 0, 0)
-        self.beyond: Cut | None = None
-        self.batches = False
+        self.boundary = Boundary(backlog.mark_delete, 0, 0)
+        self.following: Boundary | None = None
+        self.saw_batches = False
         self.broken: set[MessageKey] = set()
-        self._wanted, self._splits, self._abandoned = wanted, splits, abandoned
+        self._wanted, self._inside_batches, self._abandoned = wanted, inside_batches, abandoned
         self._unit: Unit = unit
         self._messages = self._entries = 0
         self._open: dict[MessageKey, _Open] = {}
-        self._acked = _Acked(backlog)
+        self._acknowledged = _Acknowledged(backlog)
 
     @property
     def exact(self) -> bool:
-        """Whether `cut` is the one that was asked for."""
-        return self.cut.count(self._unit) == self._wanted
+        """Whether `boundary` is the one that was asked for."""
+        return self.boundary.count(self._unit) == self._wanted
 
     @property
     def done(self) -> bool:
-        """Whether more facts would change nothing."""
-        return self.exact or self.beyond is not None
+        """Whether more items would change nothing."""
+        return self.exact or self.following is not None
 
     @property
     def unfinished(self) -> dict[MessageKey, tuple[Position, int]]:
         """The chunked messages that lie across the end: where each begins, and when its newest chunk was published."""
         return {key: (one.first, one.newest) for key, one in self._open.items()}
 
-    def feed(self, fact: Fact) -> None:
-        """Take the next fact."""
-        if isinstance(fact, Piece):
-            self._take_piece(fact)
-        elif isinstance(fact, Batch):
-            self.batches = True
-            self._take_entries(fact.position.ledger_id, fact.position.entry_id, 1, fact.indexes)
+    def feed(self, item: ScanItem) -> None:
+        """Take the next item of the scan."""
+        if isinstance(item, Chunk):
+            self._take_chunk(item)
+        elif isinstance(item, PartialBatch):
+            self.saw_batches = True
+            self._take_entries(item.position.ledger_id, item.position.entry_id, 1, item.indexes)
         else:
-            self.batches |= fact.messages > 1
-            for first, count in self._acked.rest_of(fact):
-                self._take_entries(fact.ledger_id, first, count, range(fact.messages))
+            self.saw_batches |= item.messages > 1
+            for first, count in self._acknowledged.rest_of(item):
+                self._take_entries(item.ledger_id, first, count, range(item.messages))
                 if self.done:
                     break
 
@@ -171,27 +205,29 @@ class CutFinder:
             self._add(Position(ledger_id, first + whole - 1), each * whole, whole)
         if whole == count or not inside:
             return
-        if self._splits:
-            self.cut = Cut(Position(ledger_id, first + whole - 1), self._wanted, self._entries, indexes[inside])
+        if self._inside_batches:
+            self.boundary = Boundary(
+                Position(ledger_id, first + whole - 1), self._wanted, self._entries, indexes[inside]
+            )
         else:
             self._add(Position(ledger_id, first + whole), each, 1)
 
-    def _take_piece(self, piece: Piece) -> None:
-        acked = self._acked.holds(piece.position)
-        key = piece.message
+    def _take_chunk(self, chunk: Chunk) -> None:
+        acked = self._acknowledged.holds(chunk.position)
+        key = chunk.message
         one = self._open.get(key)
         if acked or key in self._abandoned:
             self._drop(key)
-        elif piece.index == 0:
-            self._open[key] = _Open(piece.position, piece.publish_time, 1)
-        elif one is not None and piece.index == one.seen:
-            one.seen, one.newest = one.seen + 1, piece.publish_time
-        elif piece.index > (piece.index if one is None else one.seen):
+        elif chunk.index == 0:
+            self._open[key] = _Open(chunk.position, chunk.publish_time, 1)
+        elif one is not None and chunk.index == one.seen:
+            one.seen, one.newest = one.seen + 1, chunk.publish_time
+        elif one is not None and chunk.index > one.seen:
             self._drop(key)
-        whole = key in self._open and self._open[key].seen == piece.of
+        whole = key in self._open and self._open[key].seen == chunk.of
         if whole:
             del self._open[key]
-        self._add(piece.position, int(whole), int(not acked))
+        self._add(chunk.position, int(whole), int(not acked))
 
     def _drop(self, key: MessageKey) -> None:
         if self._open.pop(key, None) is not None:
@@ -202,14 +238,14 @@ class CutFinder:
         self._entries += entries
         if self._open:
             return
-        here = Cut(position, self._messages, self._entries)
+        here = Boundary(position, self._messages, self._entries)
         if here.count(self._unit) <= self._wanted:
-            self.cut = here
+            self.boundary = here
         else:
-            self.beyond = here
+            self.following = here
 
 
-class _Acked:
+class _Acknowledged:
     """Takes what is acknowledged out of what the topic holds; asked in the order of the topic."""
 
     def __init__(self, backlog: Backlog) -> None:
@@ -221,7 +257,7 @@ class _Acked:
         self._forget(position)
         return position <= self._mark or bool(self._ranges and position in self._ranges[-1])
 
-    def rest_of(self, run: Run) -> Iterator[tuple[int, int]]:
+    def rest_of(self, run: EntryRun) -> Iterator[tuple[int, int]]:
         """Give `(first, count)` of the stretches of a run that are not acknowledged."""
         ledger, at = run.ledger_id, run.first
         while at <= run.last:

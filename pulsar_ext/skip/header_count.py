@@ -8,29 +8,29 @@ halved until it does, or until the search has asked for too much: then the topic
 topic of batches, sequence ids show where to look, and the broker counts the messages up to there: as many by both, and
 there is neither a chunk nor another producer among them.
 
-Two things it takes for granted: nobody gives explicit sequence ids whose leaps make up for chunks, and a message of
-which only one chunk was ever stored, between other messages of its producer, counts as a message: one too few is
-skipped then. Where the broker reports chunks on the topic, no proof is tried.
+Two things it takes for granted: no application gives explicit sequence ids whose leaps make up for chunks, and a
+message of which only one chunk was ever stored, between other messages of its producer, counts as a message: one too
+few is skipped then. Where the broker reports chunks on the topic, no proof is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from pulsar_ext.chunks.search import AskEntry
+from pulsar_ext.chunks.queries import AskEntry
 from pulsar_ext.ids.position import Position
 
-from .queries import AskCount, AskEntries, AskIndex, AskSingles
+from .queries import AskCount, AskEntries, AskIndex, AskUnbatched
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata
+    from pulsar_ext.chunks.queries import Search
 
     from .backlog import Backlog
     from .boundaries import Unit
 
-__all__ = ["Counted", "Counter", "prove_single"]
+__all__ = ["CountedEntry", "HeaderCounter", "prove_unbatched"]
 
 _SAMPLES = 8
 """How many entries are looked at before the broker is asked to count all of them."""
@@ -48,12 +48,8 @@ _MAX_HEADERS = 96
 """How many headers a proof may ask for, about 0.1 s of requests: reading the topic soon costs less."""
 
 
-T = TypeVar("T")
-Steps = Generator[AskEntry | AskEntries | AskIndex | AskCount, object, T]
-
-
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedEntry:
     """Where the wanted message is, proved.
 
     Args:
@@ -67,30 +63,27 @@ class Counted:
     size: int
 
 
-Search = Steps[Counted | None]
-
-
 class _UnprovedError(Exception):
     """The headers prove nothing."""
 
 
-class Counter:
+class HeaderCounter:
     """Finds the entry of the n-th message behind a cursor, by requests whose number does not depend on n.
 
     Args:
         backlog: where to count from, and what not to count.
-        single: whether it is known that every entry of the backlog is one message or one chunk.
+        unbatched: whether it is known that every entry of the backlog is one message or one chunk.
     """
 
-    def __init__(self, backlog: Backlog, *, single: bool) -> None:
-        self._backlog, self._single = backlog, single
+    def __init__(self, backlog: Backlog, *, unbatched: bool) -> None:
+        self._backlog, self._unbatched = backlog, unbatched
         self._left = _MAX_HEADERS
         self._known: dict[Position, EntryMetadata] = {}
         self._looked: dict[Position, EntryMetadata | None] = {}
         self._base = 0
         self.indexed = False
 
-    def find(self, nth: int, unit: Unit) -> Search:
+    def find(self, nth: int, unit: Unit) -> Search[CountedEntry | None]:
         """Find the entry of the n-th message, or the n-th entry, 1-based; the last one if there are fewer.
 
         Returns:
@@ -104,12 +97,12 @@ class Counter:
             self.indexed, self._base = begin.index is not None, begin.sequence_id
             if self.indexed:
                 found = yield from self._by_index(begin, nth, unit)
-            elif self._single:
+            elif self._unbatched:
                 at = self._entry(nth)
-                found = Counted(at, self._backlog.entries(at), 1)
+                found = CountedEntry(at, self._backlog.entries(at), 1)
             else:
                 found = yield from self._by_count(begin, nth, unit)
-            if self.indexed or self._single:
+            if self.indexed or self._unbatched:
                 end = yield from self._headers(found.position)
                 yield from self._prove(begin, end)
             upcoming = self._backlog.ledgers.next(found.position)
@@ -127,7 +120,7 @@ class Counter:
         assert at is not None  # noqa: S101  # find() has seen a first entry
         return at
 
-    def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Steps[Counted]:
+    def _by_index(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
         """Find it by the index, to which the messages of acknowledged entries add nothing."""
         before = self._first(begin)
         fixed = self._entry(nth) if unit == "entry" else None
@@ -152,16 +145,16 @@ class Counter:
                 raise _UnprovedError
         at = found.position
         acked = sum(size for start, size in holes if start < at)
-        return Counted(at, self._last(found) + 1 - before - acked, found.message_count)
+        return CountedEntry(at, self._last(found) + 1 - before - acked, found.message_count)
 
-    def _ask_index(self, begin: EntryMetadata, goal: int) -> Steps[Position | None]:
+    def _ask_index(self, begin: EntryMetadata, goal: int) -> Search[Position | None]:
         """Have the broker search, which reads a dozen entries for it; None past the end."""
         at = yield AskIndex(goal)
         if isinstance(at, Position) and at.ledger_id < 0:  # its answer for an index inside the topic's first batch
             return self._backlog.ledgers.number(1) or begin.position
         return at if isinstance(at, Position) else None
 
-    def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Steps[Counted]:
+    def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
         """Find it by sequence ids, and have the broker count what is before it."""
         backlog, ledgers = self._backlog, self._backlog.ledgers
         ahead = backlog.entries(ledgers.last or begin.position)
@@ -184,9 +177,9 @@ class Counter:
             raise _UnprovedError
         if (yield AskCount(begin.position, found.position)) != before:
             raise _UnprovedError
-        return Counted(found.position, before + found.message_count, found.message_count)
+        return CountedEntry(found.position, before + found.message_count, found.message_count)
 
-    def _seek(self, begin: EntryMetadata, goal: int) -> Steps[EntryMetadata | None]:
+    def _seek(self, begin: EntryMetadata, goal: int) -> Search[EntryMetadata | None]:
         """Guess the entry that holds a message, by how many those seen so far hold; None if that does not find it."""
         ledgers = self._backlog.ledgers
         low, high = ledgers.up_to(begin.position), ledgers.up_to(ledgers.last or begin.position)
@@ -217,7 +210,7 @@ class Counter:
     def _last(self, headers: EntryMetadata) -> int:
         return self._first(headers) + headers.message_count - 1
 
-    def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Steps[None]:
+    def _prove(self, begin: EntryMetadata, end: EntryMetadata) -> Search[None]:
         """Raise unless no chunk lies from one entry to the other, both included."""
         if begin.is_chunk or end.is_chunk:
             raise _UnprovedError
@@ -240,29 +233,29 @@ class Counter:
             return step == entries
         return step == self._first(end) - self._first(begin)
 
-    def _look_at(self, *positions: Position | None) -> Steps[None]:
+    def _look_at(self, *positions: Position | None) -> Search[None]:
         """Ask for the headers of several entries at once, all of which will be needed."""
         wanted = tuple(at for at in positions if at is not None and at not in self._known)
         answers = (yield AskEntries(wanted)) if wanted else ()
-        self._looked.update(zip(wanted, answers, strict=True))  # type: ignore[call-overload]  # the answer to AskEntries
+        self._looked.update(zip(wanted, answers, strict=True))
 
-    def _headers(self, position: Position) -> Steps[EntryMetadata]:
+    def _headers(self, position: Position) -> Search[EntryMetadata]:
         if position in self._known:
             return self._known[position]
         self._left -= 1
         if self._left < 0:
             raise _UnprovedError
         answer = self._looked.pop(position, None) or (yield AskEntry(position))
-        if answer is None or isinstance(answer, Position):
+        if answer is None:
             raise _UnprovedError
-        headers: EntryMetadata = answer  # type: ignore[assignment]  # the answer to AskEntry
+        headers: EntryMetadata = answer
         if headers.marker_type is not None or headers.txn_aborted or (self.indexed and headers.index is None):
             raise _UnprovedError
         self._known[position] = headers
         return headers
 
 
-def prove_single(backlog: Backlog, count: int) -> Generator[AskEntry | AskSingles, object, bool]:
+def prove_unbatched(backlog: Backlog, count: int) -> Search[bool]:
     """Find out whether each of the next `count` entries of a backlog is one message or one chunk.
 
     The broker counts faster than a client reads, and several stretches at a time, but it counts chunks as messages.
@@ -273,7 +266,7 @@ def prove_single(backlog: Backlog, count: int) -> Generator[AskEntry | AskSingle
     entries = backlog.ledgers.between(first, last)
     for sample in range(_SAMPLES + 1):
         at = backlog.ledgers.number(backlog.ledgers.up_to(first) + entries * sample // _SAMPLES)
-        headers: EntryMetadata | None = (yield AskEntry(at)) if at is not None else None  # type: ignore[assignment]
+        headers: EntryMetadata | None = (yield AskEntry(at)) if at is not None else None
         if headers is None or headers.message_count != 1 or headers.marker_type is not None:
             return False
-    return bool((yield AskSingles(first, last)))
+    return bool((yield AskUnbatched(first, last)))

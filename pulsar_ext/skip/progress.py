@@ -3,56 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pulsar_ext.ids.position import Position
 
     from .backlog import Backlog
 
-__all__ = ["Progress"]
+__all__ = ["progress_bar"]
 
 
-class Progress(contextlib.AbstractContextManager["Progress"]):
-    """Shows how far through a backlog a scan is, in entries.
+@contextlib.contextmanager
+def progress_bar(backlog: Backlog, *, wanted: bool) -> Iterator[Callable[[Position], None]]:
+    """Show on standard error how far through a backlog a search is, from its first report on.
 
-    Args:
-        wanted: whether to show anything.
-        backlog: what is gone through.
+    Yields:
+        What a search reports to: a function of the position before which everything has been gone through.
     """
+    bar = _bar() if wanted else None
+    last = backlog.ledgers.last
+    if bar is None or last is None:
+        yield lambda _: None
+        return
+    begin = backlog.mark_delete
+    task = bar.add_task("counting entries", total=backlog.ledgers.between(begin, last))
 
-    def __init__(self, wanted: bool, backlog: Backlog) -> None:
-        self._backlog = backlog
-        self._wanted = wanted
-        self._bar: Any = None
+    def report(position: Position) -> None:
+        bar.start()  # again does nothing
+        bar.update(task, completed=backlog.ledgers.between(begin, position))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def at(self, position: Position) -> None:
-        """Show that everything before an entry has been gone through."""
-        last = self._backlog.ledgers.last
-        if not self._wanted or last is None:
-            return
-        begin = self._backlog.mark_delete
-        if self._bar is None:
-            self._bar = _open_bar(self._backlog.ledgers.between(begin, last))
-            self._wanted = self._bar is not None
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self._backlog.ledgers.between(begin, position))
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    try:
+        yield report
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
-def _open_bar(total: int) -> Any:
+def _bar() -> Any:
+    """Give a bar that is not shown yet; None without `rich`."""
     try:
         from rich.console import Console  # noqa: PLC0415  # an extra, which the library does not need
-        from rich.progress import Progress as Bar  # noqa: PLC0415  # likewise
+        from rich.progress import Progress  # noqa: PLC0415  # likewise
     except ImportError:
         return None
-    bar = Bar(console=Console(stderr=True), transient=True)
-    bar.add_task("counting entries", total=total)
-    bar.start()
-    return bar
+    return Progress(console=Console(stderr=True), transient=True)

@@ -1,4 +1,4 @@
-"""Questions that the pure search for a skip asks about the topic."""
+"""What the searches for a skip ask about a topic, besides what those for chunks ask (`chunks/queries.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.position import Position
 
 
-__all__ = ["AskCount", "AskEntries", "AskFacts", "AskIndex", "AskSingles", "AskSplits", "Strategy"]
+__all__ = ["AskBatchIndexAcks", "AskCount", "AskEntries", "AskIndex", "AskScan", "AskUnbatched", "Strategy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,16 @@ class AskCount:
 
 
 @dataclass(frozen=True, slots=True)
-class AskSingles:
+class AskUnbatched:
     """The search needs to know whether every entry from `first` to `last` is one message or one chunk; send a bool."""
 
     first: Position
     last: Position
+
+
+@dataclass(frozen=True, slots=True)
+class AskBatchIndexAcks:
+    """The search needs to know whether the broker can keep a cursor inside a batch; send a bool."""
 
 
 class Strategy(Enum):
@@ -54,23 +59,18 @@ class Strategy(Enum):
     ARITHMETIC = "arithmetic"
     """By the entries in each ledger, every entry being one message: a handful of requests, whatever the count."""
     ANALYSIS = "analysis"
-    """By the broker, which reads the entries and tells how many messages they hold."""
+    """By the broker, which reads the entries and says how many messages they hold."""
     HEADERS = "headers"
-    """By the headers of every entry up to the cut."""
+    """By the headers of every entry up to the boundary."""
     READER = "reader"
-    """By reading the topic up to the cut."""
+    """By reading the topic up to the boundary."""
     SUBSCRIPTION = "subscription"
     """By receiving what the subscription would deliver, which alone shows acknowledgements inside batches."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskFacts:
-    """The search needs the next fact of a scan that begins at `first`; send a `Fact`, None at the end of the topic."""
+class AskScan:
+    """The search needs what comes next in a scan that begins at `first`; send a `ScanItem`, None at the topic's end."""
 
     strategy: Strategy
     first: Position
-
-
-@dataclass(frozen=True, slots=True)
-class AskSplits:
-    """The search needs to know whether the broker can keep a cursor inside a batch; send a bool."""

@@ -1,84 +1,75 @@
-"""The blocking shell around the searches of `skip_plan.py` and `id_after.py`: it answers what they ask."""
+"""Runs the searches of `plan.py` and `message_id_after.py`: answers what they ask, over the admin API or by reading."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from pulsar_ext.chunks.search import AskEntry, AskLedgers
-from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
+from pulsar_ext.chunks.queries import AskEntry, AskLedgers, entry_headers, run_search
+from pulsar_ext.errors import AdminNotFound, AdminUnauthorized
 
-from .broker_count import messages_between, only_singles
-from .progress import Progress
-from .queries import AskCount, AskEntries, AskFacts, AskIndex, AskSingles, AskSplits
+from .broker_count import BrokerCount
+from .progress import progress_bar
+from .queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
 from .scan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable
 
-    from pulsar_ext.admin import InternalStats, PulsarAdmin, TopicStats
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import EntryMetadata
+    from pulsar_ext.chunks.queries import Search
     from pulsar_ext.ids.position import Position
 
     from .backlog import Backlog
 
-__all__ = ["Inquiry", "check_count", "is_fresh", "is_single"]
+__all__ = ["QueryRunner"]
 
-_MAX_LONG = 2**63 - 1
+T = TypeVar("T")
+
 _BATCH_INDEX_SETTING = "acknowledgmentAtBatchIndexLevelEnabled"
 
 
-class Inquiry:
+class QueryRunner:
     """Runs searches over one topic.
 
     Args:
-        client: opens readers and consumers, where headers are not enough.
-        admin: the admin REST API.
+        context: of the client that asks.
         topic: the full name of a topic without partitions.
         subscription: the one whose deliveries count.
         progress: whether to show a progress bar while the topic is read.
     """
 
-    def __init__(
-        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str = "", *, progress: bool = False
-    ) -> None:
-        self._client, self._admin = client, admin
+    def __init__(self, context: ClientContext, topic: str, subscription: str = "", *, progress: bool = False) -> None:
+        self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = topic, subscription
         self._progress = progress
-        self._ahead: tuple[Position, object] | None = None
+        self._prefetched: tuple[Position, EntryMetadata | None] | None = None
 
-    def run(self, steps: Generator[Any, Any, Any], backlog: Backlog) -> Any:
-        """Answer what a search asks for, and return what it finds.
+    def run(self, search: Search[T], backlog: Backlog) -> T:
+        """Run a search and return what it finds.
 
         Raises:
             pulsar.ConsumerBusy: the search is for what the subscription would deliver, and it has a consumer.
             AdminError: the admin API refused or did not answer.
         """
         scan: Scan | None = None
-        answer: object = None
-        with Progress(self._progress, backlog) as progress:
+
+        def answer(query: object) -> object:
+            nonlocal scan
+            if not isinstance(query, AskScan):
+                return self._answer(query, backlog, report)
+            if scan is None or scan.at != query.first:
+                if scan is not None:
+                    scan.close()
+                scan = Scan(self._context, self._topic, self._subscription, backlog, query.strategy, query.first)
+            item = scan.next()
+            report(scan.at)
+            return item
+
+        with progress_bar(backlog, wanted=self._progress) as report:
             try:
-                while True:
-                    ask = steps.send(answer)
-                    if not isinstance(ask, AskFacts):
-                        answer = self._answer(ask, backlog, progress)
-                        continue
-                    if scan is None or scan.at != ask.first:
-                        if scan is not None:
-                            scan.close()
-                        scan = Scan(
-                            self._client,
-                            self._admin,
-                            self._topic,
-                            self._subscription,
-                            backlog,
-                            ask.strategy,
-                            ask.first,
-                        )
-                    answer = scan.next()
-                    progress.at(scan.at)
-            except StopIteration as done:
-                return done.value
+                return run_search(search, answer)
             finally:
                 if scan is not None:
                     scan.close()
@@ -90,75 +81,43 @@ class Inquiry:
         except AdminUnauthorized:
             return None
 
-    def look_ahead(self, at: Position) -> None:
+    def prefetch_entry(self, at: Position) -> None:
         """Ask for an entry's headers before the search that will need them begins."""
-        self._ahead = None
-        self._ahead = (at, self._entry(at))
+        self._prefetched = None
+        self._prefetched = (at, self._entry(at))
 
-    def _answer(self, ask: object, backlog: Backlog, progress: Progress) -> object:
-        if isinstance(ask, AskEntry):
-            return self._entry(ask.position)
-        if isinstance(ask, AskEntries):
-            with ThreadPoolExecutor(len(ask.positions) or 1) as pool:
-                return list(pool.map(self._entry, ask.positions))
-        if isinstance(ask, AskIndex):
-            return self._index(ask.index)
-        if isinstance(ask, AskCount | AskSingles):
-            return self._counted(ask, backlog, progress)
-        if isinstance(ask, AskSplits):
+    def _answer(self, query: object, backlog: Backlog, report: Callable[[Position], None]) -> object:
+        if isinstance(query, AskEntry):
+            return self._entry(query.position)
+        if isinstance(query, AskEntries):
+            with ThreadPoolExecutor(len(query.positions) or 1) as pool:
+                return list(pool.map(self._entry, query.positions))
+        if isinstance(query, AskIndex):
+            return self._entry_of_index(query.index)
+        if isinstance(query, AskCount | AskUnbatched):
+            return self._counted(query, backlog, report)
+        if isinstance(query, AskBatchIndexAcks):
             return bool(self.keeps_batch_indexes())
-        assert isinstance(ask, AskLedgers)  # noqa: S101  # there are no other questions
+        assert isinstance(query, AskLedgers)  # noqa: S101  # there are no other queries
         return self._admin.internal_stats(self._topic).ledger_sizes()
 
-    def _counted(self, ask: AskCount | AskSingles, backlog: Backlog, progress: Progress) -> int | bool | None:
+    def _counted(
+        self, query: AskCount | AskUnbatched, backlog: Backlog, report: Callable[[Position], None]
+    ) -> int | None:
         if not self._subscription:
             return None  # the broker counts what a subscription has before it
-        where = (self._admin, self._topic, self._subscription, backlog.ledgers)
-        if isinstance(ask, AskCount):
-            return messages_between(*where, ask.first, ask.end)
-        return only_singles(*where, ask.first, ask.last, progress.at)
+        count = BrokerCount(self._admin, self._topic, self._subscription, backlog.ledgers)
+        if isinstance(query, AskCount):
+            return count.messages_between(query.first, query.end)
+        return count.all_unbatched(query.first, query.last, report)
 
-    def _entry(self, at: Position) -> object:
-        if self._ahead is not None and self._ahead[0] == at:
-            return self._ahead[1]
-        try:
-            return self._admin.entry(self._topic, at.ledger_id, at.entry_id)
-        except AdminNotFound:
-            return None
+    def _entry(self, at: Position) -> EntryMetadata | None:
+        if self._prefetched is not None and self._prefetched[0] == at:
+            return self._prefetched[1]
+        return entry_headers(self._admin, self._topic, at)
 
-    def _index(self, index: int) -> Position | None:
+    def _entry_of_index(self, index: int) -> Position | None:
         try:
             return self._admin.message_id_by_index(self._topic, index)
         except AdminNotFound:
             return None
-
-
-def check_count(count: int) -> None:
-    """Refuse what is no count.
-
-    Raises:
-        InvalidUse: it is no int, negative, or does not fit into 64 bits.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MAX_LONG:
-        raise InvalidUse(f"The count must be an int from 0 to {_MAX_LONG}, not {count!r}. Nothing was moved.")
-
-
-def is_fresh(internal: InternalStats, backlog: Backlog) -> bool:
-    """Whether the whole backlog was written since the broker loaded the topic, so that its counters cover it."""
-    last = backlog.ledgers.last
-    behind = 0 if last is None else backlog.ledgers.between(backlog.mark_delete, last)
-    added: int = internal.raw["entriesAddedCounter"]
-    return behind <= added
-
-
-def is_single(internal: InternalStats, stats: TopicStats, backlog: Backlog) -> bool:
-    """Whether the broker's counters show that no entry of the backlog is a batch: as many messages as entries came.
-
-    The statistics have to be younger than the internal ones: a message that comes in between then disproves it.
-    """
-    # Transactions and replicated subscriptions write markers, entries that no message was counted for.
-    marked = any(stats.raw.get(f"{kind}TxnCount") for kind in ("ongoing", "committed", "aborted")) or any(
-        one.raw.get("isReplicated") for one in stats.subscriptions.values()
-    )
-    added: int = internal.raw["entriesAddedCounter"]
-    return is_fresh(internal, backlog) and stats.messages_in == added and not marked

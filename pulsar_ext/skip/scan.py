@@ -1,7 +1,7 @@
 """Going through a topic entry by entry: by headers, by a Reader, or by what a subscription would deliver.
 
-Each source gives the facts of `cuts.py` in order. A reader is fast and sees no headers: what it does not deliver lies
-in a gap (chunks, markers, what is acknowledged), and gaps are filled in from headers.
+Each source gives the items of `boundaries.py` in order. A reader is fast and sees no headers: what it does not deliver
+lies in a gap (chunks, markers, what is acknowledged), and gaps are filled in from headers.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.results import Timeout, polling
-from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.errors import AdminNotFound
-from pulsar_ext.ids.message_id import MessageId, Origin
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Position
 
-from .boundaries import Batch, Piece, Run, fact_of
+from .boundaries import Chunk, EntryRun, PartialBatch, entry_after, item_of
 from .queries import Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
 
     from .backlog import Backlog
-    from .boundaries import Fact, MessageKey
+    from .boundaries import MessageKey, ScanItem
 
 __all__ = ["Scan"]
 
@@ -46,19 +46,17 @@ _QUEUE_BYTES = 256 * 1024 * 1024
 """A long queue keeps a reader busy; so much of the topic may wait in it."""
 
 _MAX_PENDING_CHUNKED = 1_000
-_FIRST_CHUNK_TAG = 0x3A
 
 
 class Scan:
     """One pass over a topic, from an entry to the last one there was when the backlog was read.
 
     Args:
-        client: opens the reader or the consumer.
-        admin: gives headers.
+        context: of the client that reads.
         topic: the full name of a topic without partitions.
         subscription: the one whose deliveries count, for `Strategy.SUBSCRIPTION`.
         backlog: what there is, and what of it is acknowledged.
-        strategy: where the facts come from.
+        strategy: where the items come from.
         first: the entry to begin at.
 
     Raises:
@@ -67,63 +65,62 @@ class Scan:
 
     def __init__(
         self,
-        client: Client,
-        admin: PulsarAdmin,
+        context: ClientContext,
         topic: str,
         subscription: str,
         backlog: Backlog,
         strategy: Strategy,
         first: Position,
     ) -> None:
-        self._client, self._admin, self._topic, self._subscription = client, admin, topic, subscription
+        self._opener, self._admin = context.opener, context.admin_api()
+        self._topic, self._subscription = topic, subscription
         self._backlog, self._first = backlog, first
         self._unfinished: set[MessageKey] = set()
         self._last = backlog.ledgers.last or first
-        self._facts = {
+        self._items = {
             Strategy.HEADERS: lambda: self._by_headers(first, self._last),
             Strategy.READER: self._by_reader,
             Strategy.SUBSCRIPTION: self._by_subscription,
         }[strategy]()
         self.at = first
 
-    def next(self) -> Fact | None:
-        """Give the next fact; None at the end."""
-        fact = next(self._facts, None)
-        if fact is not None:
-            end = fact.position if isinstance(fact, Batch | Piece) else Position(fact.ledger_id, fact.last)
-            self.at = self._backlog.ledgers.next(end) or Position(end.ledger_id, end.entry_id + 1)
-        return fact
+    def next(self) -> ScanItem | None:
+        """Give the next item; None at the end."""
+        item = next(self._items, None)
+        if item is not None:
+            self.at = entry_after(item, self._backlog.ledgers)
+        return item
 
     def close(self) -> None:
         """Close what it has opened."""
-        self._facts.close()
+        self._items.close()
 
-    def _by_headers(self, first: Position, last: Position) -> Generator[Fact, None, None]:
+    def _by_headers(self, first: Position, last: Position) -> Generator[ScanItem, None, None]:
         ledgers = self._backlog.ledgers
         at: Position | None = first
         while at is not None and at <= last:
             end = self._backlog.acked_until(at)
             # The headers of what is acknowledged matter only where a chunk among it breaks a message.
             if end is not None and not self._unfinished:
-                yield Run(at.ledger_id, at.entry_id, end.entry_id, 1)
+                yield EntryRun(at.ledger_id, at.entry_id, end.entry_id, 1)
                 at = ledgers.next(end)
             else:
                 yield self._by_header(at)
                 at = ledgers.next(at)
 
-    def _by_header(self, at: Position) -> Fact:
+    def _by_header(self, at: Position) -> ScanItem:
         try:
-            fact = fact_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
+            item = item_of(self._admin.entry(self._topic, at.ledger_id, at.entry_id))
         except AdminNotFound:
-            return Run(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed since
-        if isinstance(fact, Piece):
-            (self._unfinished.discard if fact.index + 1 == fact.of else self._unfinished.add)(fact.message)
-        return fact
+            return EntryRun(at.ledger_id, at.entry_id, at.entry_id, 0)  # trimmed since
+        if isinstance(item, Chunk):
+            (self._unfinished.discard if item.index + 1 == item.of else self._unfinished.add)(item.message)
+        return item
 
-    def _by_reader(self) -> Generator[Fact, None, None]:
+    def _by_reader(self) -> Generator[ScanItem, None, None]:
         start = MessageId(-1, self._first.ledger_id, self._first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
-        reader = self._client.create_reader(
+        reader = self._opener.create_reader(
             self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
         )
         try:
@@ -139,9 +136,9 @@ class Scan:
             return _MOST_QUEUE
         return int(min(max(_QUEUE_BYTES / max(internal.entry_bytes(), 1), _LEAST_QUEUE), _MOST_QUEUE))
 
-    def _by_subscription(self) -> Generator[Fact, None, None]:
+    def _by_subscription(self) -> Generator[ScanItem, None, None]:
         # Exclusive, so that nobody else gets what this one is to see. It acknowledges nothing.
-        consumer = self._client.subscribe(
+        consumer = self._opener.subscribe(
             self._topic,
             self._subscription,
             consumer_type=pulsar.ConsumerType.Exclusive,
@@ -154,10 +151,10 @@ class Scan:
             with contextlib.suppress(pulsar.PulsarException):
                 consumer.close()
 
-    def _delivered(self, messages: Iterator[Any], *, every_index: bool) -> Generator[Fact, None, None]:
-        """Turn deliveries into facts; `every_index` says that all messages of a batch come, not only some."""
+    def _delivered(self, messages: Iterator[Any], *, every_index: bool) -> Generator[ScanItem, None, None]:
+        """Make items of deliveries; `every_index` says that all messages of a batch come, not only some."""
         patience = _READER_PATIENCE if every_index else _SUBSCRIPTION_PATIENCE
-        run = _Growing(Position(self._first.ledger_id, self._first.entry_id - 1))
+        run = _GrowingRun(Position(self._first.ledger_id, self._first.entry_id - 1))
         end = (self._last.ledger_id, self._last.entry_id)
         held: Any = None
         silence = 0
@@ -179,14 +176,14 @@ class Scan:
                     _discard(messages, size - index - 1)
                 else:
                     indexes, held = _indexes(messages, inner, size)
-                    part = Batch(Position(ledger_id, entry_id), indexes) if len(indexes) < size else None
+                    part = PartialBatch(Position(ledger_id, entry_id), indexes) if len(indexes) < size else None
             if self._unfinished or part is not None or not run.grows(ledger_id, entry_id, size):
                 yield from run.take()
                 if (ledger_id, entry_id) > run.at:  # else it is delivered again, after a reconnect
                     yield from self._after_gap(run, Position(ledger_id, entry_id), inner, part, size)
         yield from run.take()
 
-    def _undelivered(self, run: _Growing) -> Generator[Fact, None, None]:
+    def _undelivered(self, run: _GrowingRun) -> Generator[ScanItem, None, None]:
         """Take the next entries from their headers."""
         ledgers = self._backlog.ledgers
         at = ledgers.next(Position(*run.at))
@@ -196,8 +193,8 @@ class Scan:
         run.at = (until.ledger_id, until.entry_id)
 
     def _after_gap(
-        self, run: _Growing, here: Position, inner: Any, part: Batch | None, size: int
-    ) -> Generator[Fact, None, None]:
+        self, run: _GrowingRun, here: Position, inner: Any, part: PartialBatch | None, size: int
+    ) -> Generator[ScanItem, None, None]:
         """Take what was not delivered up to an entry, then the entry itself."""
         ledgers = self._backlog.ledgers
         at, before = ledgers.next(Position(*run.at)), ledgers.number(ledgers.up_to(here) - 1)
@@ -208,13 +205,13 @@ class Scan:
             return
         if part is not None:
             yield part
-        elif self._unfinished and inner.batch_index() < 0 and _is_chunked(inner):
+        elif self._unfinished and inner.batch_index() < 0 and has_first_chunk(inner.serialize()):
             yield from self._by_headers(here, here)
         else:
             run.begin(here, size)
 
 
-class _Growing:
+class _GrowingRun:
     """A run that grows while deliveries continue it; `at` is the last entry that is accounted for."""
 
     __slots__ = ("_first", "_messages", "at")
@@ -241,11 +238,11 @@ class _Growing:
         self.at = (ledger_id, entry_id)
         return True
 
-    def take(self) -> tuple[Run, ...]:
+    def take(self) -> tuple[EntryRun, ...]:
         """Give the run, if there is one, and end it."""
         if self._first is None:
             return ()
-        run = Run(self.at[0], self._first, self.at[1], self._messages)
+        run = EntryRun(self.at[0], self._first, self.at[1], self._messages)
         self._first = None
         return (run,)
 
@@ -269,8 +266,3 @@ def _indexes(messages: Iterator[Any], first: Any, size: int) -> tuple[tuple[int,
                 return tuple(sorted(found)), inner
             found.add(inner.batch_index())
     return tuple(sorted(found)), None
-
-
-def _is_chunked(inner: Any) -> bool:
-    data = inner.serialize()
-    return _FIRST_CHUNK_TAG in data and decode(data).first_chunk is not None

@@ -1,8 +1,8 @@
-"""Skip N messages: exactly, in messages, and never through one (seed 000).
+"""Skip N messages: exactly, in messages, and never to the inside of one.
 
 The broker's own skip (`ManagedCursor.asyncSkipEntries`) counts entries, relative to where the cursor is at that moment.
-Here a pure plan (`skip_plan.py`) finds the entry to skip to, and that *position* is what the broker is told: whatever
-happens in between, nothing behind it is skipped. `docs/skip.md` says what is guaranteed beside live consumers.
+Here a pure search (`plan.py`) finds the entry to skip to, and the broker is given that *position*: whatever happens in
+between, nothing behind it is skipped. `docs/skip.md` says what is guaranteed beside live consumers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import pulsar
 from pulsar_ext.errors import AdminConflict, AdminNotFound, AdminUnavailable, CursorMoved, InvalidUse, SkipUnconfirmed
 from pulsar_ext.ids.topic_name import TopicName
 
-from .backlog import Backlog
-from .plan import Plan, Situation, plan_skip
-from .query_runner import Inquiry, check_count, is_fresh, is_single
+from .backlog import Backlog, is_fresh, is_unbatched
+from .plan import Situation, SkipPlan, check_count, plan_skip
+from .query_runner import QueryRunner
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import PulsarAdmin
-    from pulsar_ext.client.client import Client
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.position import Position
 
     from .boundaries import Unit
@@ -75,33 +74,30 @@ class Skipper:
     """Plans and carries out skips of one subscription: the blocking shell around `plan_skip`.
 
     Args:
-        client: opens readers and consumers, where headers are not enough.
-        admin: the admin REST API.
+        context: of the client that skips.
         topic: a topic without partitions, or one partition.
         subscription: must exist.
         progress: whether to show a progress bar on standard error while the topic is read, if `rich` is installed.
 
     Raises:
-        InvalidUse: a name is no name.
+        InvalidUse: a name is not valid.
     """
 
-    def __init__(
-        self, client: Client, admin: PulsarAdmin, topic: str, subscription: str, *, progress: bool = False
-    ) -> None:
+    def __init__(self, context: ClientContext, topic: str, subscription: str, *, progress: bool = False) -> None:
         if not isinstance(subscription, str) or not subscription:
             raise InvalidUse(f"A subscription's name must be a non-empty str, not {subscription!r}")
-        self._client, self._admin = client, admin
+        self._context, self._admin = context, context.admin_api()
         self._topic, self._subscription = str(TopicName.parse(topic)), subscription
-        self._inquiry = Inquiry(client, admin, self._topic, subscription, progress=progress)
+        self._runner = QueryRunner(context, self._topic, subscription, progress=progress)
 
     def skip(self, count: int, unit: Unit = "message", *, dry_run: bool = False) -> SkipResult:
         """Plan, and unless `dry_run` carry out.
 
         Raises:
-            InvalidUse: the count or the unit is none.
+            InvalidUse: the count or the unit is not valid.
             SkipInsideMessage: the skip would end inside a message; it says which counts are possible.
             CursorMoved: somebody moved the cursor in between.
-            SkipUnconfirmed: the broker was told to skip, and the cursor does not show it.
+            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
             AdminNotFound: no such topic or subscription.
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer.
@@ -113,18 +109,18 @@ class Skipper:
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
-    def plan(self, count: int, unit: Unit = "message") -> Plan:
+    def plan(self, count: int, unit: Unit = "message") -> SkipPlan:
         """Find where the cursor has to go; moves nothing. Raises as `skip`."""
         check_count(count)
         if unit not in ("message", "entry"):
             raise InvalidUse(f"unit must be 'message' or 'entry', not {unit!r}")
         situation = self._look()
         try:
-            plan: Plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
+            plan: SkipPlan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
         except pulsar.ConsumerBusy:
             # A consumer came meanwhile, so what the subscription would deliver cannot be seen any more.
             situation = self._look(idle=False)
-            plan = self._inquiry.run(plan_skip(situation, count, unit), situation.backlog)
+            plan = self._runner.run(plan_skip(situation, count, unit), situation.backlog)
         return plan
 
     def _look(self, *, idle: bool = True) -> Situation:
@@ -143,64 +139,64 @@ class Skipper:
         untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
         # What will be needed is asked for at once: each round to the broker takes as long as one request.
         with ThreadPoolExecutor(2) as pool:
-            # After the internal statistics: a message that comes between the two disproves `single`, never proves it.
+            # After the internal statistics: a message in between disproves `unbatched`, never proves it.
             asking = pool.submit(self._admin.stats, self._topic)
-            keeping = None if untouched else pool.submit(self._inquiry.keeps_batch_indexes)
+            keeping = None if untouched else pool.submit(self._runner.keeps_batch_indexes)
             first = backlog.entry(1)
             if first is not None:
-                self._inquiry.look_ahead(first)
+                self._runner.prefetch_entry(first)
             stats = asking.result()
         own = stats.subscriptions[self._subscription]
-        single = is_single(internal, stats, backlog)
-        clear = single or (untouched and not own.raw["lastAckedTimestamp"])
+        unbatched = is_unbatched(internal, stats, backlog)
+        clear = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
         keeps_indexes = None  # is not known
         if not clear:
-            keeps_indexes = self._inquiry.keeps_batch_indexes() if keeping is None else keeping.result()
+            keeps_indexes = self._runner.keeps_batch_indexes() if keeping is None else keeping.result()
         return Situation(
             backlog=backlog,
-            single=single,
-            acks_hide=not clear and keeps_indexes is not False,
+            unbatched=unbatched,
+            may_hide_acks=not clear and keeps_indexes is not False,
             idle=idle and not own.consumers,
-            splits=keeps_indexes,
+            batch_index_acks=keeps_indexes,
             chunked=bool(stats.raw.get("msgChunkPublished")),
             entry_bytes=internal.entry_bytes(),
             now_ms=time.time_ns() // 1_000_000,
             last_ack_ms=own.raw["lastAckedTimestamp"],
-            may_hide=not single and keeps_indexes is not False,
+            may_hide_new_acks=not unbatched and keeps_indexes is not False,
         )
 
     # -- apply -------------------------------------------------------------------------------------------------------
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: SkipPlan) -> None:
         """Move the cursor to where the plan says. Raises as `skip`."""
         if not plan.moves:
             return
         self._refuse_if_moved(plan)
-        backlog, cut = plan.situation.backlog, plan.cut
-        if cut.batch_index is None:
-            self._expire(plan, cut.position)
+        backlog, boundary = plan.situation.backlog, plan.boundary
+        if boundary.batch_index is None:
+            self._expire(plan, boundary.position)
         else:
-            batch = backlog.ledgers.next(cut.position)
-            assert batch is not None  # noqa: S101  # the cut is inside it
+            batch = backlog.ledgers.next(boundary.position)
+            assert batch is not None  # noqa: S101  # the boundary is inside it
             if not plan.situation.idle:
-                self._reset(batch, cut.batch_index)
+                self._reset(batch, boundary.batch_index)
                 return
-            if cut.entries:
-                self._expire(plan, cut.position)
-            self._acknowledge_inside(plan, batch, cut.batch_index)
+            if boundary.entries:
+                self._expire(plan, boundary.position)
+            self._acknowledge_inside(plan, batch, boundary.batch_index)
 
-    def _refuse_if_moved(self, plan: Plan) -> None:
+    def _refuse_if_moved(self, plan: SkipPlan) -> None:
         expected = plan.situation.backlog
         with ThreadPoolExecutor(1) as pool:
             # The broker does not show acknowledgements inside batches, but when the last one came.
-            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide else None
+            acking = pool.submit(self._last_ack_ms) if plan.situation.may_hide_new_acks else None
             internal = self._admin.internal_stats(self._topic)
             found = Backlog.of(internal, self._subscription) if self._subscription in internal.cursors else None
             acked = 0 if found is None or acking is None else acking.result()
         if found is None or found.state != expected.state or acked > plan.situation.last_ack_ms:
             raise CursorMoved(
                 f"The cursor of {self._subscription!r} on {self._topic} moved while the skip was planned: it was at "
-                f"{_describe(expected)} and is at {'no place any more' if found is None else _describe(found)}. "
+                f"{_describe(expected)} and {'is gone' if found is None else f'is at {_describe(found)}'}. "
                 "Nothing was skipped. Repeat the skip, or pause what acknowledges.",
                 expected=expected.mark_delete,
                 found=None if found is None else found.mark_delete,
@@ -210,7 +206,7 @@ class Skipper:
         last: int = self._admin.stats(self._topic).subscriptions[self._subscription].raw["lastAckedTimestamp"]
         return last
 
-    def _expire(self, plan: Plan, target: Position) -> None:
+    def _expire(self, plan: SkipPlan, target: Position) -> None:
         """Have everything up to an entry acknowledged, whatever the cursor has done since: unlike a skip by a count."""
         ledgers = plan.situation.backlog.ledgers
         last = ledgers.number(ledgers.up_to(target))
@@ -247,7 +243,7 @@ class Skipper:
             self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
 
     def _watch(self, last: Position, before: Backlog) -> Backlog:
-        """Wait a while until the cursor moves; the broker works in the background and tells nobody if that fails."""
+        """Wait a while until the cursor moves; the broker works in the background, and does not say if that fails."""
         deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
             time.sleep(pause)
@@ -265,10 +261,10 @@ class Skipper:
         except AdminUnavailable as error:
             raise self._unconfirmed(batch, None, f"the broker did not answer: {error}") from error
 
-    def _acknowledge_inside(self, plan: Plan, batch: Position, index: int) -> None:
+    def _acknowledge_inside(self, plan: SkipPlan, batch: Position, index: int) -> None:
         """Acknowledge the first messages of a batch as a consumer does: a reset would forget what is behind it."""
         try:
-            consumer = self._client.subscribe(
+            consumer = self._context.opener.subscribe(
                 self._topic,
                 self._subscription,
                 consumer_type=pulsar.ConsumerType.Exclusive,
@@ -289,7 +285,7 @@ class Skipper:
         finally:
             consumer.close()
         if at is None or (at.ledger_id(), at.entry_id()) != (batch.ledger_id, batch.entry_id):
-            raise self._unconfirmed(batch, plan.cut.position, "its batch is not delivered")
+            raise self._unconfirmed(batch, plan.boundary.position, "its batch is not delivered")
 
     def _unconfirmed(self, expected: Position, found: Position | None, why: str) -> SkipUnconfirmed:
         return SkipUnconfirmed(
@@ -299,22 +295,22 @@ class Skipper:
             found=found,
         )
 
-    def _result(self, plan: Plan, count: int, unit: Unit, *, dry_run: bool) -> SkipResult:
-        backlog, cut = plan.situation.backlog, plan.cut
+    def _result(self, plan: SkipPlan, count: int, unit: Unit, *, dry_run: bool) -> SkipResult:
+        backlog, boundary = plan.situation.backlog, plan.boundary
         last = backlog.ledgers.last
         redelivered = 0
-        if cut.batch_index is not None and not plan.situation.idle and last is not None:
-            redelivered = backlog.ledgers.between(cut.position, last) - backlog.entries(last) + cut.entries
+        if boundary.batch_index is not None and not plan.situation.idle and last is not None:
+            redelivered = backlog.ledgers.between(boundary.position, last) - backlog.entries(last) + boundary.entries
         return SkipResult(
             requested=count,
             unit=unit,
-            skipped_messages=cut.messages,
-            skipped_entries=cut.entries,
+            skipped_messages=boundary.messages,
+            skipped_entries=boundary.entries,
             position_before=backlog.mark_delete,
-            position_after=cut.position,
+            position_after=boundary.position,
             exact=plan.exact,
             strategy=plan.strategy.value,
-            batch_index=cut.batch_index,
+            batch_index=boundary.batch_index,
             redelivered_entries=redelivered,
             dry_run=dry_run,
         )

@@ -16,16 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
-from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
-from pulsar_ext.errors import InvalidUse
-from pulsar_ext.ids.message_id import is_chunked
+from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot, key_slots
 from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, bytes_of_base64
 from pulsar_ext.key_shared.slot_filter import SlotFilter
 
-from .id_columns import id_bytes, id_columns
+from .id_columns import id_columns
 from .message_repr import Told, read_texts
 
 if TYPE_CHECKING:
@@ -107,14 +105,14 @@ class Block:
         self.inners = inners
         self.topic = topic
         self.partition = partition
-        self._keys = keys
+        self.keys = keys
 
     def __len__(self) -> int:
         return len(self.inners)
 
     def take(self, indexes: Sequence[int]) -> Block:
         """Give a block of some of the messages, which keeps what is known of them."""
-        taken = Block([self.inners[index] for index in indexes], self.topic, self.partition, self._keys)
+        taken = Block([self.inners[index] for index in indexes], self.topic, self.partition, self.keys)
         at = np.asarray(indexes, np.int64)
         for name, value in vars(self).items():
             if name in _LISTS:
@@ -136,6 +134,26 @@ class Block:
     def release(self) -> None:
         """Let go of the messages: what was made of them stays."""
         vars(self).clear()
+
+    @cached_property
+    def text_column(self) -> Any:
+        """Give the keys' texts as an Arrow array."""
+        return pa.array(self.texts, pa.string())
+
+    @cached_property
+    def has_keyless(self) -> bool:
+        """Whether a message has no key, or an empty one."""
+        return "" in self.texts
+
+    @cached_property
+    def begins(self) -> tuple[Any, Any]:
+        """Give the ledger and the entry at which each message begins: its own, or its first chunk's."""
+        ledger, entry, _ = self.positions
+        if self.firsts:
+            ledger, entry = ledger.copy(), entry.copy()
+            for index, first in self.firsts.items():
+                ledger[index], entry[index] = first.ledger_id, first.entry_id
+        return ledger, entry
 
     # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
 
@@ -188,7 +206,7 @@ class Block:
         # The tag's byte may be part of a number as well, so those few are looked at.
         for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
             data = self.id_bytes[index]
-            if is_chunked(data):
+            if has_first_chunk(data):
                 first = decode(data).first_chunk
                 if first is not None:
                     found[index] = Position(first.ledger_id, first.entry_id)
@@ -249,10 +267,10 @@ class Block:
     @cached_property
     def slots(self) -> Any:
         """The key slots, as a numpy array."""
-        if self._keys.exact:
-            return np.fromiter(map(self._keys.slot, self.inners), np.int32, len(self))
-        slots = key_slots(self._text_column.cast(pa.large_string())).astype(np.int32)
-        if self._keyless:
+        if self.keys.exact:
+            return np.fromiter(map(self.keys.slot, self.inners), np.int32, len(self))
+        slots = key_slots(self.text_column.cast(pa.large_string())).astype(np.int32)
+        if self.has_keyless:
             names, numbers = self.producers, self.sequence_ids.tolist()
             for index, text in enumerate(self.texts):
                 if not text:
@@ -263,177 +281,10 @@ class Block:
                     slots[index] = key_slot(ordering)
         return slots
 
-    # -- the columns -------------------------------------------------------------------------------------------------
-
-    def column(self, name: str, kind: Any) -> Any:
-        """Give one column as an Arrow array of that type.
-
-        Raises:
-            InvalidUse: a text is wanted of bytes that are no UTF-8.
-        """
-        return _COLUMNS[name](self, kind)
-
-    def _value(self, kind: Any) -> Any:
-        return self._textual(self.values, kind)
-
-    def _key(self, kind: Any) -> Any:
-        if self._keys.exact:
-            return self._textual(list(map(self._keys.key, self.inners, self.texts)), kind)
-        keys = self._text_column
-        if self._keyless:
-            keys = pa.array([text or None for text in self.texts], pa.string())
-        return keys if kind == pa.string() else keys.cast(kind)
-
-    @cached_property
-    def _text_column(self) -> Any:
-        return pa.array(self.texts, pa.string())
-
-    @cached_property
-    def _keyless(self) -> bool:
-        return "" in self.texts
-
-    def _ordering_key(self, kind: Any) -> Any:
-        return pa.array([one or None for one in self.ordering], kind)
-
-    def _topic(self, kind: Any) -> Any:
-        return pa.repeat(pa.scalar(self.topic, kind), len(self))
-
-    def _partition(self, kind: Any) -> Any:
-        return pa.repeat(pa.scalar(self.partition, kind), len(self))
-
-    def _message_id(self, kind: Any) -> Any:
-        sizes = None if self.firsts else self._batch_sizes()
-        if self.told is None or sizes is None:
-            return pa.array(self.id_bytes, kind)
-        ledger, entry, batch = self.positions
-        offsets, data = id_bytes(ledger, entry, self.partition, batch, sizes)
-        return pa.Array.from_buffers(kind, len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-    def _batch_sizes(self) -> Any:
-        """Give the sizes of the messages' batches as an array, asked for once a batch; None where that is no gain."""
-        ledger, entry, batch = self.positions
-        first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
-        begins = np.flatnonzero(first & (batch >= 0))
-        if len(begins) * _WORTH > len(self):
-            return None
-        sizes = np.zeros(len(self), np.int64)
-        sizes[begins] = [decode(self.serialized(index)).batch_size or 0 for index in begins.tolist()]
-        # Each message has what the first of its entry has; those in no batch have none.
-        return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
-
-    def _first_chunk_id(self, kind: Any) -> Any:
-        if not self.firsts:
-            return pa.nulls(len(self), kind)
-        found: list[bytes | None] = [None] * len(self)
-        for index, first in self.firsts.items():
-            found[index] = encode(MessageIdData(first.ledger_id, first.entry_id, self.partition))
-        return pa.array(found, kind)
-
-    def _publish_time(self, kind: Any) -> Any:
-        told = self.told
-        if told is None:
-            millis = np.fromiter(map(InnerMessage.publish_timestamp, self.inners), np.int64, len(self))
-        else:
-            millis = told.publish_time
-        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
-
-    def _event_time(self, kind: Any) -> Any:
-        millis = np.fromiter(map(InnerMessage.event_timestamp, self.inners), np.int64, len(self))
-        if not millis.any():
-            return pa.nulls(len(self), kind)
-        return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
-
-    def _properties(self, kind: Any) -> Any:
-        names: list[str] = []
-        items: list[str] = []
-        counts = np.zeros(len(self) + 1, np.int32)
-        having = range(len(self)) if self.told is None else np.flatnonzero(~self.told.bare).tolist()
-        for index in having:
-            one = self.inners[index].properties()
-            names.extend(one)
-            items.extend(one.values())
-            counts[index + 1] = len(one)
-        offsets = np.cumsum(counts, dtype=np.int32)
-        return pa.MapArray.from_arrays(
-            pa.array(offsets, pa.int32()), pa.array(names, kind.key_type), pa.array(items, kind.item_type), type=kind
-        )
-
-    def _sequence_id(self, kind: Any) -> Any:
-        return pa.array(self.sequence_ids, kind)
-
-    def _producer_name(self, kind: Any) -> Any:
-        return pa.array(self.producers, kind)
-
-    def _key_slot(self, kind: Any) -> Any:
-        return pa.array(self.slots, kind)
-
-    def _ledger_id(self, kind: Any) -> Any:
-        return pa.array(self.positions[0], kind)
-
-    def _entry_id(self, kind: Any) -> Any:
-        return pa.array(self.positions[1], kind)
-
-    def _begin_ledger_id(self, kind: Any) -> Any:
-        return pa.array(self._begins[0], kind)
-
-    def _begin_entry_id(self, kind: Any) -> Any:
-        return pa.array(self._begins[1], kind)
-
-    @cached_property
-    def _begins(self) -> tuple[Any, Any]:
-        ledger, entry, _ = self.positions
-        if self.firsts:
-            ledger, entry = ledger.copy(), entry.copy()
-            for index, first in self.firsts.items():
-                ledger[index], entry[index] = first.ledger_id, first.entry_id
-        return ledger, entry
-
-    def _batch_index(self, kind: Any) -> Any:
-        return pa.array(self.positions[2], kind)
-
-    def _textual(self, values: Sequence[bytes | None], kind: Any) -> Any:
-        found = pa.array(values, pa.binary())
-        if kind != pa.string():
-            return found if found.type == kind else found.cast(kind)
-        try:
-            return found.cast(kind)
-        except pa.ArrowInvalid:
-            for inner, value in zip(self.inners, values, strict=True):
-                try:
-                    (value or b"").decode()
-                except UnicodeDecodeError as error:
-                    raise InvalidUse(
-                        f"The message {inner.message_id()} on {self.topic} is no UTF-8 text ({error}): read it as "
-                        "binary."
-                    ) from None
-            raise
-
 
 _SEQUENCE_AT = len("Message(prod=") + len(", seq=")
-_WORTH = 4
-"""How many messages a batch must have, on average, for asking for its size to be cheaper than for each id."""
 _LISTS = frozenset({"id_bytes", "data", "texts", "ordering", "producers"})
 _ARRAYS = frozenset({"sequence_ids"})
-_COLUMNS = {
-    "value": Block._value,  # noqa: SLF001  # this module's own class, here and below
-    "__key": Block._key,  # noqa: SLF001
-    "__orderingKey": Block._ordering_key,  # noqa: SLF001
-    "__topic": Block._topic,  # noqa: SLF001
-    "__partition": Block._partition,  # noqa: SLF001
-    "__messageId": Block._message_id,  # noqa: SLF001
-    "__firstChunkId": Block._first_chunk_id,  # noqa: SLF001
-    "__publishTime": Block._publish_time,  # noqa: SLF001
-    "__eventTime": Block._event_time,  # noqa: SLF001
-    "__messageProperties": Block._properties,  # noqa: SLF001
-    "__sequenceId": Block._sequence_id,  # noqa: SLF001
-    "__producerName": Block._producer_name,  # noqa: SLF001
-    "__keySlot": Block._key_slot,  # noqa: SLF001
-    "__ledgerId": Block._ledger_id,  # noqa: SLF001
-    "__entryId": Block._entry_id,  # noqa: SLF001
-    "__beginLedgerId": Block._begin_ledger_id,  # noqa: SLF001
-    "__beginEntryId": Block._begin_entry_id,  # noqa: SLF001
-    "__batchIndex": Block._batch_index,  # noqa: SLF001
-}
 
 
 def _ordering(inner: Any) -> bytes:

@@ -7,234 +7,23 @@ what cannot be read raises when the data source is made, before anything is conn
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.errors import InvalidUse
 
-from .option_values import (
-    a_choice,
-    a_duration,
-    a_flag,
-    a_moment,
-    a_number,
-    a_pattern,
-    a_text,
-    a_topic,
-    a_url,
-    an_avro_schema,
-    an_offset,
-    by_topic,
-    some_keys,
-    some_names,
-    some_ranges,
-    some_topics,
-)
+from .option_table import ALL, OPTIONS, PASSED_ON, READ, READS, SINK, STREAM, WRITE, WRITES
+from .option_values import a_flag, a_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["OPTIONS", "PASSED_ON", "Option", "Settings", "check_options", "option_table", "parse_options"]
+__all__ = ["Settings", "check_options", "option_table", "parse_options"]
 
-READ, STREAM, WRITE, SINK = "batch read", "streaming read", "batch write", "streaming write"
-_READS = (READ, STREAM)
-_WRITES = (WRITE, SINK)
-_ALL = (*_READS, *_WRITES)
 _HIDDEN = frozenset({"token"})
 _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
 """What Spark itself puts among the options: `load(path)`, and where a streaming write keeps its checkpoint."""
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option: its name as documented, where it applies, its reader, its default and what it means."""
-
-    name: str
-    where: tuple[str, ...]
-    parse: Callable[[str], Any]
-    default: Any
-    meaning: str
-
-    @property
-    def values(self) -> str:
-        """What it takes, for the table."""
-        kinds: dict[Any, str] = {
-            a_text: "text",
-            a_topic: "name",
-            an_avro_schema: "JSON",
-            some_topics: "names, comma-separated",
-            a_flag: "true \\| false",
-            a_duration: "duration",
-            some_names: "names, comma-separated",
-            a_pattern: "regular expression",
-            some_ranges: "`0-10000,20001-30000`",
-            some_keys: "keys, comma-separated or a JSON list",
-        }
-        return kinds.get(self.parse) or self.parse.__doc__ or ""
-
-
-_ID = "`earliest`, `latest`, a message id"
-_TIME = "milliseconds or ISO 8601"
-
-OPTIONS: Final = (
-    Option("service.url", _ALL, a_url("pulsar", "pulsar+ssl"), None, "The broker, `pulsar://host:6650`. Required."),
-    Option("admin.url", _ALL, a_url("http", "https"), None, "Its admin API; by default the same host's usual port."),
-    Option("token", _ALL, a_text, None, "The token to authenticate with. Never shown, in plans neither."),
-    Option("topic", _ALL, a_topic, None, "The topic to read, or to write where a row names none."),
-    Option("topics", _READS, some_topics, None, "Several topics."),
-    Option(
-        "topicsPattern",
-        _READS,
-        a_pattern,
-        None,
-        "Every topic whose full name matches `tenant/namespace/expression`; new ones join a streaming query.",
-    ),
-    Option(
-        "startingOffsets",
-        _READS,
-        by_topic(an_offset, _ID),
-        None,
-        "Where to begin, that message included. Default: `earliest`, for a stream `latest`.",
-    ),
-    Option(
-        "startingTime",
-        _READS,
-        by_topic(a_moment, _TIME),
-        None,
-        "Begin at the first entry published then or later.",
-    ),
-    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, that message included."),
-    Option(
-        "endingTime", (READ,), by_topic(a_moment, _TIME), None, "End before the first entry published then or later."
-    ),
-    Option(
-        "splitBy",
-        _READS,
-        a_choice("partition", "entries", "keyHash"),
-        None,
-        "`partition`: a task for each topic partition. `entries`: a partition is shared among tasks, each entry read "
-        "by one. `keyHash`: a key stays in one task, each task reads everything. Default: `entries` with "
-        "`minPartitions`, else `partition`.",
-    ),
-    Option("minPartitions", _READS, a_number(1, 100_000), None, "How many tasks at least, if there are entries."),
-    Option("keyHashRanges", _READS, some_ranges, None, "Read only messages whose key slot is in these ranges."),
-    Option("keys", _READS, some_keys, None, "Read only the slots that these keys are in."),
-    Option(
-        "keyForms",
-        _READS,
-        a_choice("text", "exact"),
-        "text",
-        "`exact` asks the admin API about each key that may have been sent as bytes; `text` takes keys as they look.",
-    ),
-    Option(
-        "filterPushdown",
-        (READ,),
-        a_flag,
-        default=False,
-        meaning="Let Spark push filters on `__keySlot` down; it needs `spark.sql.python.filterPushdown.enabled`.",
-    ),
-    Option("readCompacted", _READS, a_flag, default=False, meaning="Read the last message of each key only."),
-    Option(
-        "valueFormat",
-        _READS,
-        a_choice("bytes", "string", "json", "avro"),
-        "bytes",
-        "`json` and `avro` make columns of the value's fields, by `valueSchema` or the topic's own schema.",
-    ),
-    Option("valueSchema", _READS, an_avro_schema, None, "An Avro schema in JSON, in place of the topic's own."),
-    Option(
-        "allowDifferentTopicSchemas",
-        _READS,
-        a_flag,
-        default=False,
-        meaning="Take the first topic's schema for all.",
-    ),
-    Option("columns", _READS, some_names, None, "Which columns to give; a schema given to `.schema()` does the same."),
-    Option(
-        "failOnDataLoss",
-        _READS,
-        a_flag,
-        default=True,
-        meaning="Fail where messages that were to be read were trimmed; `false` goes on with a warning.",
-    ),
-    Option(
-        "incompleteChunks",
-        _READS,
-        a_choice("fail", "skip"),
-        "fail",
-        "What to do about a chunked message whose end has not come within `pollTimeoutMs`.",
-    ),
-    Option("pollTimeoutMs", _READS, a_number(1000), 60_000, "How long a task waits for a message that must come."),
-    Option(
-        "waitingForNonExistedTopic",
-        (STREAM,),
-        a_flag,
-        default=False,
-        meaning="Start with a topic that does not exist yet; otherwise that raises.",
-    ),
-    Option("maxBatchRows", _READS, a_number(1, 1_000_000), 4096, "Most rows of an Arrow batch."),
-    Option("maxBatchBytes", _READS, a_number(1024), 16 << 20, "Payload of an Arrow batch, one message more at most."),
-    Option(
-        "predefinedSubscription",
-        (STREAM,),
-        a_text,
-        None,
-        "The query's durable subscription; if it exists, the query starts where it stands.",
-    ),
-    Option(
-        "subscriptionPrefix",
-        (STREAM,),
-        a_text,
-        "spark-pulsar",
-        "Begins the name that a query without `predefinedSubscription` gives itself and keeps in its checkpoint.",
-    ),
-    Option("maxEntriesPerTrigger", (STREAM,), a_number(1), None, "Most entries of a batch, over all partitions."),
-    Option("maxBytesPerTrigger", (STREAM,), a_number(1), None, "Most stored bytes of a batch, by ledgers' averages."),
-    Option("minEntriesPerTrigger", (STREAM,), a_number(1), None, "Wait until there are so many entries,"),
-    Option("maxTriggerDelay", (STREAM,), a_duration, 900_000, "but no longer than this. Default: 15m."),
-    Option(
-        "guarantee",
-        _WRITES,
-        a_choice("at-least-once", "exactly-once"),
-        "at-least-once",
-        "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
-    ),
-    Option("producerName", _WRITES, a_text, None, "Begins the names of the producers, one a lane."),
-    Option("laneBy", _WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
-)
-
-PASSED_ON: Final = MappingProxyType(
-    {
-        "pulsar.client.": (
-            "operation_timeout_seconds",
-            "io_threads",
-            "message_listener_threads",
-            "concurrent_lookup_requests",
-            "connection_timeout_ms",
-            "stats_interval_in_seconds",
-            "tls_trust_certs_file_path",
-            "tls_allow_insecure_connection",
-            "tls_validate_hostname",
-            "tls_certificate_file_path",
-            "tls_private_key_file_path",
-            "listener_name",
-        ),
-        "pulsar.reader.": ("receiver_queue_size", "reader_name", "subscription_role_prefix"),
-        "pulsar.producer.": (
-            "compression_type",
-            "chunking_enabled",
-            "batching_enabled",
-            "batching_type",
-            "batching_max_messages",
-            "batching_max_allowed_size_in_bytes",
-            "batching_max_publish_delay_ms",
-            "max_pending_messages",
-            "send_timeout_millis",
-        ),
-    }
-)
-"""Arguments of the client, the reader and the producer that options with these prefixes set, in camelCase or not."""
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _ENUMS = {"compression_type": ("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"), "batching_type": ("Default", "KeyBased")}
@@ -248,7 +37,7 @@ _CONFLICTS = (
     ("readCompacted", "guarantee"),
     ("predefinedSubscription", "subscriptionPrefix"),
 )
-_PASSED_FOR = {"pulsar.client.": _ALL, "pulsar.reader.": _READS, "pulsar.producer.": _WRITES}
+_PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.": WRITES}
 
 
 class Settings:
@@ -329,7 +118,7 @@ def check_options(options: Mapping[str, str]) -> None:
     """
     parse_options(options, None)
     errors: dict[str, InvalidUse] = {}
-    for where in _ALL:
+    for where in ALL:
         try:
             parse_options(options, where)
         except InvalidUse as error:
@@ -342,7 +131,7 @@ def check_options(options: Mapping[str, str]) -> None:
         known = [_BY_KEY[key.lower()].where for key in options if key.lower() in _BY_KEY]
         return sum(where in uses for uses in (*passed, *known))
 
-    raise errors[max(_ALL, key=applying)]
+    raise errors[max(ALL, key=applying)]
 
 
 def _elsewhere(name: str, where: str, uses: tuple[str, ...]) -> str:
@@ -378,7 +167,7 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
     for one, two in _CONFLICTS:
         if one in values and two in values:
             raise InvalidUse(f"Options {one} and {two} contradict each other: give one of them.")
-    if where in _READS:
+    if where in READS:
         if not {"topic", "topics", "topicsPattern"} & set(values):
             raise InvalidUse("Say what to read: option topic, topics or topicsPattern.")
         _check_splitting(values)
@@ -429,7 +218,7 @@ def option_table() -> str:
     short = {READ: "read", STREAM: "readStream", WRITE: "write", SINK: "writeStream"}
     lines = ["| option | for | values | default | meaning |", "|---|---|---|---|---|"]
     for option in OPTIONS:
-        where = "all" if option.where == _ALL else ", ".join(short[one] for one in option.where)
+        where = "all" if option.where == ALL else ", ".join(short[one] for one in option.where)
         default = "" if option.default is None else f"`{str(option.default).lower()}`"
         lines.append(f"| `{option.name}` | {where} | {option.values} | {default} | {option.meaning} |")
     for prefix, arguments in PASSED_ON.items():

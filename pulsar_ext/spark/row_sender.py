@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.dedup.sender import DedupProducer
 from pulsar_ext.produce.batch import RowBatch
-from pulsar_ext.produce.batching import BatchingProducer
-from pulsar_ext.produce.outcome import Bulk
+from pulsar_ext.produce.batching import BatchingSender
+from pulsar_ext.produce.outcome import BulkOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,14 +31,15 @@ class RowSender:
     """
 
     def __init__(self, producer: Any) -> None:
-        self._producer = producer
-        self._bulk = Bulk()
+        self._sender: BatchingSender = producer.sender
+        self._bulk = BulkOutcome()
         self._taken = 0
 
     @staticmethod
     def takes(producer: Any) -> bool:
         """Whether a producer makes its batches itself, and not one for each key."""
-        return isinstance(producer, BatchingProducer) and producer._settings.batched and not producer._settings.by_key  # noqa: SLF001  # this library's own, here and below
+        sender = producer.sender
+        return isinstance(sender, BatchingSender) and sender.config.batched and not sender.config.by_key
 
     @property
     def duplicates(self) -> int:
@@ -70,7 +70,7 @@ class RowSender:
                 if ids is not None:
                     options["sequence_id"] = ids[index]
                 self._taken += 1
-                self._producer.post(values[index], self._bulk.one, options, patient=True)
+                self._sender.post(values[index], self._bulk.one, options, patient=True)
 
     def finish(self) -> None:
         """Wait until all rows are persisted.
@@ -78,8 +78,8 @@ class RowSender:
         Raises:
             pulsar.PulsarException: the error of the first one that failed.
         """
-        self._producer.cut()
-        self._producer.await_done(lambda: self._bulk.done >= self._taken)
+        self._sender.dispatch.push()
+        self._sender.dispatch.pending.wait_for(lambda: self._bulk.done >= self._taken)
         self._bulk.raise_failure()
 
     def _written(
@@ -109,16 +109,12 @@ class RowSender:
         return found, found
 
     def _encode(self, options: dict[str, Any]) -> tuple[bytes, bytes, bytes]:
-        """Write a row's part of a batch, checked; the producer's own way of doing so may change with the first key."""
-        written: tuple[bytes, bytes, bytes] = self._producer.encode(b"", options)
-        return written
+        """Write a row's part of a batch, checked."""
+        return self._sender.encode(b"", options)
 
     def _parts(self, values: Sequence[bytes], fields: Sequence[bytes]) -> Iterator[slice]:
         """Cut rows into batches, by the producer's bounds."""
-        settings = self._producer._settings  # noqa: SLF001
-        most: int = settings.bounds.messages
-        if settings.limit:
-            most = min(most, max(1, settings.limit // 2))
+        most = self._sender.most_at_once
         begin = size = 0
         for index, weight in enumerate(map(int.__add__, map(len, values), map(len, fields))):
             if index > begin and (index - begin >= most or not self._fits(size + weight)):
@@ -129,7 +125,7 @@ class RowSender:
             yield slice(begin, len(values))
 
     def _fits(self, size: int) -> bool:
-        return bool(size <= self._producer._settings.bounds.size)  # noqa: SLF001
+        return size <= self._sender.config.bounds.size
 
     def _push(
         self,
@@ -139,17 +135,11 @@ class RowSender:
         keys: Sequence[bytes],
     ) -> bool:
         """Push rows as one batch; False if that is not possible, and nothing was done."""
-        producer, count = self._producer, len(values)
-        with producer._lock:  # noqa: SLF001
-            producer._wait_for_bulk(count)  # noqa: SLF001
-            if isinstance(producer, DedupProducer):
-                producer._check_whole()  # noqa: SLF001
-                if ids is None or not producer._sequence.admit_ascending(ids):  # noqa: SLF001
-                    return False
-            else:
-                first = producer._numbers.last + 1  # noqa: SLF001
-                ids = range(first, first + count)
-                producer._numbers.last += count  # noqa: SLF001
-            self._taken += count
-            producer._push_whole(RowBatch.of_rows(values, ids, fields, keys, self._bulk))  # noqa: SLF001
+
+        def batch(numbers: Sequence[int]) -> RowBatch:
+            return RowBatch.of_rows(values, numbers, fields, keys, self._bulk)
+
+        if not self._sender.push_at_once(len(values), ids, batch):
+            return False
+        self._taken += len(values)
         return True

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from pulsar_ext.errors import InvalidUse
 
 from .columns import COLUMNS, STANDARD
+from .message_columns import column_of
 from .values import value_decoder
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class BatchMaker:
         if self._wanted and self._decoder is not None:
             values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
         arrays = [
-            values[field.name] if field.name in values else block.column(field.name, field.type)
+            values[field.name] if field.name in values else column_of(block, field.name, field.type)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext._native.results import Timeout
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
-from pulsar_ext.ids.message_id import MessageId, Origin
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.key_shared.key_encoding import KeyForms
 
+from .block_taker import BlockTaker
 from .connection import admin_of, client_of
 from .delivery_account import Deliveries
 from .errors import DataLoss, NotDelivered
 from .message_block import Block, Ids, Keys, Sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
@@ -36,14 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentReader", "read_segments"]
 
-_FIRST_MILLIS = 200
-_NEXT_MILLIS = 10
-"""How long the first message of a block may take, and each further one: what came before is not held back."""
 _SILENT_SECONDS = 0.5
 _LOOK_AGAIN_SECONDS = 2.0
 _OVERDUE_SECONDS = 5.0
 _REOPENED_AT_MOST = 5
-_FIRST_BLOCK = 64
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
 _FOLLOWED_ENTRIES = 1000
@@ -123,7 +119,9 @@ class SegmentReader:
 
     def _read(self) -> Iterator[Block]:
         deliveries = self._deliveries
-        take = _Taking(self._settings["maxBatchRows"], self._settings["maxBatchBytes"], self._segment.bytes_per_message)
+        take = BlockTaker(
+            self._settings["maxBatchRows"], self._settings["maxBatchBytes"], self._segment.bytes_per_message
+        )
         patience = self._settings["pollTimeoutMs"] / 1000
         progress, look_at = time.monotonic(), 0.0
         while not deliveries.reached or self._waited_for:
@@ -323,38 +321,6 @@ class SegmentReader:
             is_read_compacted=self._compacted,
             **options,
         )
-
-
-class _Taking:
-    """Takes messages from a reader, as many at once as bounds allow.
-
-    Args:
-        rows: the most messages.
-        size: the most bytes.
-        weight: what one message may weigh, before any is known.
-    """
-
-    def __init__(self, rows: int, size: int, weight: int) -> None:
-        self._rows, self._bytes = rows, size
-        self._at_once = min(rows, _FIRST_BLOCK, max(size // weight, 1))
-
-    def __call__(self, read_next: Callable[[int], Any]) -> list[Any]:
-        """Give up to a block of messages; none if nothing came within 200 ms."""
-        inners: list[Any] = []
-        try:
-            inners.append(read_next(_FIRST_MILLIS))
-            # Straight into the list: a wait that ends in a timeout loses nothing of what came before.
-            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._at_once - 1))
-        except Timeout:
-            pass
-        return inners
-
-    def learn(self, block: Block) -> None:
-        """Let the next block be as large as the bounds allow by what this one weighed."""
-        weight = block.weight // len(block) or 1
-        fits = max(self._bytes // weight, 1)
-        # Not much more at once: one light block says little about the next.
-        self._at_once = min(self._rows, fits, self._at_once * 4)
 
 
 def _is_abandoned(admin: PulsarAdmin, topic: str, position: Position, first: EntryMetadata) -> bool:

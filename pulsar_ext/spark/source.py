@@ -26,7 +26,8 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS
 
 from .connection import admin_of
-from .options import READ, SINK, STREAM, WRITE, check_options, parse_options
+from .option_table import READ, SINK, STREAM, WRITE
+from .options import check_options, parse_options
 from .partition import PulsarPartition, read_split, wanted_ranges
 from .planning import batch_segments
 from .schema import check_schema, full_schema

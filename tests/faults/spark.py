@@ -19,257 +19,28 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import random
-import select
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-import warnings
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-import psutil
 import pulsar as official
+from spark_steps import (
+    QUIET,
+    Driver,
+    Outcome,
+    Run,
+    fill,
+    options_of,
+    wait,
+)
 
-import pulsar_ext
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.testing import PulsarProcess
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["Outcome", "run_archive", "run_read", "run_write"]
-
-_ANSWER_SECONDS: Final = 240.0
-_SETTLE_SECONDS: Final = 300.0
-_CHUNKED_BYTES: Final = 230_000
-_EACH: Final = 40
 _FED: Final = 20_000
-_QUIET: Final = official.ConsoleLogger(official.LoggerLevel.Error)
-_BATCHING: Final = {"batching_enabled": True, "batching_max_messages": 10}
-_WORKERS: Final = {"worker": "pyspark.worker", "source": "python_streaming_source_runner"}
-_KINDS: Final = {
-    "plain": {},
-    "batched": _BATCHING,
-    "key-batched": {**_BATCHING, "batching_type": official.BatchingType.KeyBased},
-    "chunked": {"chunking_enabled": True},
-}
-
-
-@dataclass
-class Outcome:
-    """What one run did: faults by kind, messages, and what went wrong."""
-
-    run: str
-    faults: dict[str, int] = field(default_factory=Counter)
-    restarts: int = 0
-    messages: int = 0
-    lost: int = 0
-    duplicated: int = 0
-    unreported: int = 0
-
-    @property
-    def good(self) -> bool:
-        """Whether nothing was lost or doubled, and each loss was reported that was made on purpose."""
-        return not (self.lost or self.duplicated or self.unreported)
-
-    def tell(self, kind: str) -> None:
-        """Say which fault was made; the runs are long."""
-        print(f"{time.strftime('%H:%M:%S')} {self.run}: {kind}", file=sys.stderr, flush=True)
-
-    def count(self, found: list[int], wanted: range | list[int]) -> None:
-        """Compare what is there with what should be."""
-        counts = Counter(found)
-        self.messages += len(wanted)
-        self.lost += sum(1 for number in wanted if not counts[number])
-        self.duplicated += sum(times - 1 for times in counts.values())
-        self.tell(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
-
-
-class Driver:
-    """The Spark program, in a process of its own."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._process: Any = None
-
-    def begin(self) -> None:
-        """Start it, and wait until it has a session."""
-        program = Path(__file__).with_name("spark_driver.py")
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(program)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-                start_new_session=True,
-            )
-        self._answer()
-
-    def ask(self, do: str, **order: Any) -> Any:
-        """Give an order and wait for its answer."""
-        self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        if isinstance(answer, dict) and "failed" in answer:
-            raise RuntimeError(f"the driver could not {do}: {answer['failed']}")
-        return answer
-
-    def _answer(self) -> Any:
-        ready, _, _ = select.select([self._process.stdout], [], [], _ANSWER_SECONDS)
-        line = self._process.stdout.readline() if ready else ""
-        if not line:
-            raise RuntimeError(f"the driver did not answer; its log is {self._log}")
-        return json.loads(line)
-
-    def kill(self) -> None:
-        """End it and its Java machine by SIGKILL; its Python workers have to notice by themselves."""
-        children = psutil.Process(self._process.pid).children(recursive=True)
-        for child in children:
-            if child.name() == "java":
-                child.kill()
-        self._process.kill()
-        self._process.wait()
-
-    def kill_workers(self, module: str) -> bool:
-        """End its Python processes that run a module of pyspark by SIGKILL; False if there is none at the moment."""
-        workers = []
-        for child in psutil.Process(self._process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                command = child.cmdline()
-                # The daemon that forks workers has the same command as they have, and stays.
-                is_worker = "pyspark.daemon" not in command or child.parent().cmdline() == command
-                if command and command[-1].endswith(module) and is_worker:
-                    workers.append(child)
-        for worker in workers:
-            with contextlib.suppress(psutil.Error):
-                worker.kill()
-        return bool(workers)
-
-    def end(self) -> None:
-        """End it for good."""
-        with contextlib.suppress(Exception):
-            self.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def fill(service_url: str, admin: PulsarAdmin, topic: str, first: int, *, each: int = _EACH) -> int:
-    """Send messages of every kind, whose values are their numbers; give the next number."""
-    number = first
-    client = pulsar_ext.Client(service_url, admin=admin, logger=_QUIET)
-    with client, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for kind, options in _KINDS.items():
-            producer = client.create_producer(topic, block_if_queue_full=True, **options)
-            failed: list[Any] = []
-            for index in range(each):
-                size = _CHUNKED_BYTES if kind == "chunked" and index % 10 == 0 else 0
-                producer.send_async(
-                    str(number).encode().ljust(size),
-                    lambda result, _id, failed=failed: result == official.Result.Ok or failed.append(result),
-                    partition_key=f"k{index % 13}" if index % 4 else None,
-                )
-                number += 1
-            producer.flush()
-            producer.close()
-            if failed:
-                raise RuntimeError(f"{len(failed)} messages could not be sent: {failed[0]}")
-    return number
-
-
-def wait(until: Callable[[], Any], what: str, seconds: float = _SETTLE_SECONDS) -> Any:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not (found := until()):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"it never came to it that {what}")
-        time.sleep(0.2)
-    return found
-
-
-class Run:
-    """A stream under faults: keeps it going, and does harm to it."""
-
-    def __init__(self, outcome: Outcome, broker: Any, directory: Path, order: dict[str, Any]) -> None:
-        self.outcome = outcome
-        self._broker = broker
-        self._order = order
-        self.driver = Driver(directory / "driver.log")
-        self.driver.begin()
-        self.driver.ask("start", **order)
-
-    def fault(self, kind: str) -> None:
-        """Do harm once."""
-        if kind in _WORKERS:
-            wait(lambda: self.driver.kill_workers(_WORKERS[kind]), f"there is a process of {kind}", 60)
-        elif kind == "broker":
-            self._broker.kill()
-            time.sleep(random.uniform(0, 2))
-            self._broker.restart()
-        elif kind == "driver":
-            self.driver.kill()
-            self.driver.begin()
-            self.driver.ask("start", **self._order)
-        elif kind == "commit":
-            self.driver.ask("stop")
-            drop_last_commit(Path(self._order["checkpoint"]))
-            self.driver.ask("start", **self._order)
-        self.outcome.faults[kind] += 1
-        self.outcome.tell(kind)
-
-    def planned(self) -> int:
-        """Give how many batches were planned so far."""
-        return len(list((Path(self._order["checkpoint"]) / "offsets").glob("[0-9]*")))
-
-    def in_a_batch(self, before: int) -> None:
-        """Wait until a batch is planned beyond so many, so that harm is done to something."""
-
-        def begun() -> bool:
-            self.keep_going()
-            return self.planned() > before
-
-        wait(begun, "a batch begins")
-        time.sleep(random.uniform(0, 2))
-
-    def keep_going(self) -> None:
-        """Start the query again from its checkpoint if it has failed, as whoever runs it would."""
-        if self.driver.ask("status").get("active"):
-            return
-        self.outcome.restarts += 1
-        self.driver.ask("start", **self._order)
-
-    def settle(self, numbers: Callable[[], list[int]], wanted: range) -> None:
-        """Wait until everything has arrived, then a little longer for what must not come."""
-
-        def arrived() -> bool:
-            self.keep_going()
-            return set(wanted) <= set(numbers())
-
-        with contextlib.suppress(RuntimeError):
-            wait(arrived, "everything has arrived")
-        self.driver.ask("stop")
-        self.outcome.count(numbers(), wanted)
-
-
-def drop_last_commit(checkpoint: Path) -> None:
-    """Delete the newest entry of a commit log, if there is one."""
-    commits = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    if commits:
-        commits[-1].unlink()
-        (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
-
-
-def options_of(broker: Any, topic: str, **more: str) -> dict[str, str]:
-    """Give the options of a read or a write."""
-    return {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **more}
 
 
 def run_archive(broker: Any, admin: PulsarAdmin) -> list[Outcome]:
@@ -428,7 +199,7 @@ def _write(broker: Any, topic: str, directory: Path, outcome: Outcome, faults: i
 
 def _raw(service_url: str, topic: str, count: int) -> list[int]:
     """Read a topic with the official client."""
-    client = official.Client(service_url, logger=_QUIET)
+    client = official.Client(service_url, logger=QUIET)
     found = []
     try:
         reader = client.create_reader(topic, official.MessageId.earliest)

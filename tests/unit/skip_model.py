@@ -1,16 +1,16 @@
-"""A topic as the tests of skips model it: entries of every kind, and every place where it can be cut."""
+"""A topic as the tests of skips model it: entries of every kind, and every place where a cursor can stand."""
 
 import dataclasses
 
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import EntryMetadata
-from pulsar_ext.chunks.search import AskEntry
+from pulsar_ext.chunks.queries import AskEntry, run_search
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import fact_of
+from pulsar_ext.skip.boundaries import item_of
 from pulsar_ext.skip.plan import Situation
-from pulsar_ext.skip.queries import AskCount, AskEntries, AskFacts, AskIndex, AskSingles, AskSplits
+from pulsar_ext.skip.queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
 
 OLD, NOW = 1_000_000, 2_000_000
 _SMALL = st.integers(1, 4)
@@ -109,10 +109,10 @@ class Topic:
     def situation(self, **over):
         values = {
             "backlog": self.backlog,
-            "single": False,
-            "acks_hide": False,
+            "unbatched": False,
+            "may_hide_acks": False,
             "idle": True,
-            "splits": False,
+            "batch_index_acks": False,
             "chunked": False,
             "entry_bytes": 100.0,
             "now_ms": NOW,
@@ -121,35 +121,33 @@ class Topic:
 
     def run(self, search):
         """Drive a search to its result."""
-        answer = None
-        while True:
-            try:
-                ask = search.send(answer)
-            except StopIteration as done:
-                return done.value
-            self.asked += 1
-            if isinstance(ask, AskEntry):
-                answer = self.headers.get(ask.position)
-            elif isinstance(ask, AskEntries):
-                answer = [self.headers.get(at) for at in ask.positions]
-            elif isinstance(ask, AskIndex):
-                answer = next((at for at in self.at if self.headers[at].index >= ask.index), None)
-                if answer == self.at[0] and self.headers[answer].index > ask.index:
-                    answer = Position(-1, -1)  # as the broker does inside the first batch
-            elif isinstance(ask, AskCount | AskSingles):
-                answer = self._counted(ask)
-            elif isinstance(ask, AskSplits):
-                answer = True
-            elif isinstance(ask, AskFacts):
-                answer = fact_of(self.headers[ask.first]) if ask.first in self.headers else None
-            else:
-                answer = [
-                    (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
-                    for ledger in {at.ledger_id for at in self.at}
-                ]
+        return run_search(search, self._answer)
+
+    def _answer(self, ask):
+        self.asked += 1
+        return self.headers.get(ask.position) if isinstance(ask, AskEntry) else self._answered(ask)
+
+    def _answered(self, ask):
+        if isinstance(ask, AskEntries):
+            return [self.headers.get(at) for at in ask.positions]
+        if isinstance(ask, AskIndex):
+            found = next((at for at in self.at if self.headers[at].index >= ask.index), None)
+            # As the broker does inside the first batch.
+            inside = found == self.at[0] and self.headers[found].index > ask.index
+            return Position(-1, -1) if inside else found
+        if isinstance(ask, AskCount | AskUnbatched):
+            return self._counted(ask)
+        if isinstance(ask, AskBatchIndexAcks):
+            return True
+        if isinstance(ask, AskScan):
+            return item_of(self.headers[ask.first]) if ask.first in self.headers else None
+        return [
+            (ledger, 1 + max(at.entry_id for at in self.at if at.ledger_id == ledger))
+            for ledger in {at.ledger_id for at in self.at}
+        ]
 
     def _counted(self, ask):
-        if isinstance(ask, AskSingles):
+        if isinstance(ask, AskUnbatched):
             return all(entry.messages == 1 for at, entry in self.entries.items() if ask.first <= at <= ask.last)
         there = [at for at in self.at if ask.first <= at < ask.end and at not in self.acked]
         return sum(self.entries[at].messages for at in there)
@@ -163,29 +161,29 @@ class Topic:
                     found += [(position, index, [position]) for index in range(entry.messages)]
             else:
                 open_chunks.setdefault(entry.message, []).append(position)
-                pieces = open_chunks[entry.message]
-                if len(pieces) == entry.chunks and not self.acked.intersection(pieces):
-                    found.append((position, -1, list(pieces)))
+                chunks = open_chunks[entry.message]
+                if len(chunks) == entry.chunks and not self.acked.intersection(chunks):
+                    found.append((position, -1, list(chunks)))
         return found
 
-    def cuts(self):
-        """Every clean cut as (position of the last entry before it, messages before it, entries before it)."""
+    def boundaries(self):
+        """Every clean boundary as (position of the last entry before it, messages before it, entries before it)."""
         start = self.backlog.mark_delete
-        ends = [(pieces[0], pieces[-1]) for _, _, pieces in self.whole()]
-        for cut in [start, *(at for at in self.at if at not in self.acked)]:
-            if all((first <= cut) == (last <= cut) for first, last in set(ends)):
-                before = sum(last <= cut for _, last in ends)
-                yield cut, before, sum(at <= cut and at not in self.acked for at in self.at)
+        ends = [(chunks[0], chunks[-1]) for _, _, chunks in self.whole()]
+        for boundary in [start, *(at for at in self.at if at not in self.acked)]:
+            if all((first <= boundary) == (last <= boundary) for first, last in set(ends)):
+                before = sum(last <= boundary for _, last in ends)
+                yield boundary, before, sum(at <= boundary and at not in self.acked for at in self.at)
 
 
-def expected_cut(topic, count, unit):
-    """The first clean cut of that count, or the nearest two counts, or the end."""
-    cuts = list(topic.cuts())
-    counts = [cut[1] if unit == "message" else cut[2] for cut in cuts]
+def expected_boundary(topic, count, unit):
+    """The first clean boundary of that count, or the nearest two counts, or the end."""
+    boundaries = list(topic.boundaries())
+    counts = [boundary[1] if unit == "message" else boundary[2] for boundary in boundaries]
     if count in counts:
-        return cuts[counts.index(count)]
+        return boundaries[counts.index(count)]
     above = [each for each in counts if each > count]
-    return (max(each for each in counts if each < count), min(above)) if above else cuts[-1]
+    return (max(each for each in counts if each < count), min(above)) if above else boundaries[-1]
 
 
 def straight(count, each=1):

@@ -14,7 +14,8 @@ from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.spark.connection import admin_of
-from pulsar_ext.spark.options import READ, parse_options
+from pulsar_ext.spark.option_table import READ
+from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.planning import topics_of
 
 if TYPE_CHECKING:

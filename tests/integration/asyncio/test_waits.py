@@ -1,4 +1,4 @@
-"""What asyncio consumers, readers and clients owe to those who wait, who wait no more, and who close."""
+"""What becomes of callers of the asyncio client that wait, are cancelled, or close it."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def test_nothing_from_before_a_seek_comes_after_it(run, topic):
         with pytest.raises(pulsar.Timeout):
             await reader.read_next(50)
         await producer.send(b"3", partition_key="k")
-        while not reader._feed.holds:  # noqa: ASYNC110  # the abandoned read's answer has no event
+        while not reader._queue.has_ready:  # noqa: ASYNC110  # the abandoned read's answer has no event
             await asyncio.sleep(0.01)
         await reader.seek(MessageId.earliest)
         assert [(await reader.read_next(5000)).data() for _ in range(4)] == [b"0", b"1", b"2", b"3"]

@@ -276,10 +276,11 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
     producer = client.create_producer(topic, batching_enabled=True)
     producer.send(b"x")
     admin.update_partitions(topic, 3)
+    sender = blocking_of(producer).sender
     for _ in range(100):
-        blocking_of(producer)._next_look = 0
+        sender._next_look = 0
         producer.send(b"x")
-        if len(blocking_of(producer).parts) == 3:
+        if len(sender.parts) == 3:
             break
         time.sleep(0.1)
     assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}

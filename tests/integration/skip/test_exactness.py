@@ -21,7 +21,7 @@ from pulsar_ext.errors import (
     SkipInsideMessage,
 )
 from pulsar_ext.ids.position import Ledgers, Position, position_after
-from pulsar_ext.skip.broker_count import messages_between
+from pulsar_ext.skip.broker_count import BrokerCount
 
 BOTH_CLIENTS = True
 
@@ -104,7 +104,7 @@ def test_the_broker_counts_in_several_steps(bench):
     bench.acknowledge(topic, {label for label, _ in stored[1_000:1_100] + stored[5_500:5_600]})
     ledgers = Ledgers(bench.admin.internal_stats(topic).ledger_sizes())
     ends = [position_of(stored[number][1]) for number in (0, 4_800)]
-    assert messages_between(bench.admin, topic, "s", ledgers, *ends) == 4_700
+    assert BrokerCount(bench.admin, topic, "s", ledgers).messages_between(*ends) == 4_700
     result = bench.client.skip_messages(topic, "s", 4_800)
     assert (result.strategy, result.skipped_messages, result.exact) == ("reader", 4_800, True)
     rest = [label for label, _ in stored[4_900:5_500] + stored[5_600:]]

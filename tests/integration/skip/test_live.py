@@ -91,7 +91,7 @@ def test_cursor_moved(bench):
     """An acknowledgement between plan and execution is seen, and nothing is skipped."""
     topic = bench.topic()
     labels = [label for label, _ in bench.fill(topic, "plain")]
-    skipper = Skipper(blocking_of(bench.client), bench.admin, topic, "s")
+    skipper = Skipper(blocking_of(bench.client).context, topic, "s")
     plan = skipper.plan(10)
     bench.acknowledge(topic, {labels[4]})
     with pytest.raises(CursorMoved, match="Nothing was skipped") as error:
@@ -152,7 +152,7 @@ def test_broker_killed(pulsar_own_broker, moment):
         bench = Bench(broker, client, admin, "public/default")
         topic = bench.topic()
         labels = [label for label, _ in bench.fill(topic, "mixed")]
-        skipper = Skipper(client, admin, topic, "s")
+        skipper = Skipper(client.context, topic, "s")
         plan = skipper.plan(12)
         if moment == "after":
             skipper.apply(plan)

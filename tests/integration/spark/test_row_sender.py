@@ -8,7 +8,8 @@ import pulsar_ext
 
 pytest.importorskip("pyspark")
 
-from pulsar_ext.spark.options import WRITE, parse_options
+from pulsar_ext.spark.option_table import WRITE
+from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import Rows
 from pulsar_ext.spark.task_producers import Lanes
 

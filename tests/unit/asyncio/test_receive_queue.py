@@ -1,4 +1,4 @@
-"""The way of messages from the C++ client's threads to awaiting callers, without a broker."""
+"""How messages get from the C++ client's threads to callers that await them, without a broker."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pulsar_ext.asyncio
-from pulsar_ext.asyncio._blocking_receiver import Asking
-from pulsar_ext.asyncio._loop_bridge import Mailbox
-from pulsar_ext.asyncio._receive_queue import Feed
-from pulsar_ext.asyncio.errors import awaited
+from pulsar_ext.asyncio._blocking_receiver import BlockingReceiver
+from pulsar_ext.asyncio._loop_bridge import LoopBridge
+from pulsar_ext.asyncio._receive_queue import ReceiveQueue
+from pulsar_ext.asyncio.errors import translating
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.receive.order import Transition
 
@@ -24,20 +24,20 @@ _OK = pulsar.Result.Ok
 
 
 class Source:
-    """Stands for the C++ client: answers what is asked for as messages come, oldest question first."""
+    """Stands for the C++ client: answers requests as messages come, the oldest first."""
 
     def __init__(self):
-        self.stored, self.asked = [], []
+        self.stored, self.requests = [], []
 
-    def ask(self, answer):
+    def receive_async(self, callback):
         if self.stored:
-            answer(_OK, self.stored.pop(0))
+            callback(_OK, self.stored.pop(0))
         else:
-            self.asked.append(answer)
+            self.requests.append(callback)
 
-    def come(self, message):
-        if self.asked:
-            self.asked.pop(0)(_OK, message)
+    def deliver(self, message):
+        if self.requests:
+            self.requests.pop(0)(_OK, message)
         else:
             self.stored.append(message)
 
@@ -48,11 +48,11 @@ def test_nothing_is_lost_to_a_cancellation(steps):
 
     async def drive():
         source = Source()
-        feed = Feed(source.ask)
+        messages = ReceiveQueue(source.receive_async)
         waiting, taken, sent = [], [], 0
 
         async def take():
-            taken.append(await feed.next())
+            taken.append(await messages.get())
 
         for step in steps:
             if step == "wait":
@@ -60,7 +60,7 @@ def test_nothing_is_lost_to_a_cancellation(steps):
             elif step == "cancel" and waiting:
                 waiting.pop(len(waiting) // 2).cancel()
             elif step == "come":
-                source.come(sent)
+                source.deliver(sent)
                 sent += 1
             else:
                 await asyncio.sleep(0)
@@ -70,7 +70,7 @@ def test_nothing_is_lost_to_a_cancellation(steps):
             one.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         while len(taken) < sent:
-            taken.append(await asyncio.wait_for(feed.next(), 1))
+            taken.append(await asyncio.wait_for(messages.get(), 1))
         assert taken == list(range(sent))
 
     asyncio.run(drive())
@@ -81,12 +81,12 @@ def test_first_come_first_served():
 
     async def drive():
         source = Source()
-        feed = Feed(source.ask)
-        callers = [asyncio.create_task(feed.next()) for _ in range(4)]
+        messages = ReceiveQueue(source.receive_async)
+        callers = [asyncio.create_task(messages.get()) for _ in range(4)]
         await asyncio.sleep(0)
         for number in range(3):
-            source.come(number)
-        await asyncio.sleep(0)  # the mailbox wakes three of them
+            source.deliver(number)
+        await asyncio.sleep(0)  # the bridge wakes three of them
         callers[1].cancel()
         await asyncio.wait([callers[3]], timeout=1)
         done = await asyncio.gather(*callers, return_exceptions=True)
@@ -95,15 +95,15 @@ def test_first_come_first_served():
     asyncio.run(drive())
 
 
-def test_an_end_reaches_everybody():
-    """Closing ends every wait, and what has come before can still be taken."""
+def test_closing_ends_every_wait():
+    """Every caller that waits when the queue is closed gets AlreadyClosed."""
 
     async def drive():
         source = Source()
-        feed = Feed(source.ask)
-        callers = [asyncio.create_task(feed.next()) for _ in range(3)]
+        messages = ReceiveQueue(source.receive_async)
+        callers = [asyncio.create_task(messages.get()) for _ in range(3)]
         await asyncio.sleep(0)
-        feed.close()
+        messages.close()
         for one in await asyncio.gather(*callers, return_exceptions=True):
             assert isinstance(one, pulsar.AlreadyClosed)
             assert isinstance(one, pulsar.asyncio.PulsarException)
@@ -118,7 +118,7 @@ def test_a_loop_gets_to_do_something_else():
     async def drive():
         source = Source()
         source.stored = list(range(1000))
-        feed = Feed(source.ask)
+        messages = ReceiveQueue(source.receive_async)
         turns = 0
 
         async def count():
@@ -129,70 +129,70 @@ def test_a_loop_gets_to_do_something_else():
 
         other = asyncio.create_task(count())
         for _ in range(1000):
-            await feed.next()
+            await messages.get()
         other.cancel()
         assert turns >= 10
 
     asyncio.run(drive())
 
 
-def test_a_closed_loop_takes_no_mail():
-    """What a thread posts to a loop that is closed vanishes without an error on that thread."""
+def test_a_closed_loop_runs_no_calls():
+    """A call for a loop that is closed vanishes without an error on the thread that makes it."""
     loop = asyncio.new_event_loop()
-    box = Mailbox(loop)
+    bridge = LoopBridge(loop)
     loop.close()
-    box.post(print, "never")
+    bridge.call_soon(print, "never")
 
 
-def test_errors_belong_to_both_worlds():
+def test_errors_are_those_of_both_clients():
     """An official error is caught by either client's classes, keeps its own class and text, and can be pickled."""
-    with pytest.raises(pulsar.ConsumerBusy) as caught, awaited():
+    with pytest.raises(pulsar.ConsumerBusy) as caught, translating():
         raise pulsar.ConsumerBusy("Pulsar error: ConsumerBusy")
     error = pickle.loads(pickle.dumps(caught.value))
     for kind in (pulsar.PulsarException, pulsar.asyncio.PulsarException, pulsar_ext.asyncio.PulsarException):
         assert isinstance(error, kind)
     assert (error.error(), "Pulsar error: ConsumerBusy" in str(error)) == (pulsar.Result.ConsumerBusy, True)
-    with pytest.raises(InvalidUse), awaited():
+    with pytest.raises(InvalidUse), translating():
         raise InvalidUse("ours stay as they are")
 
 
 def test_an_error_is_raised_once_in_its_place():
-    """What came before it is taken first, taking what is here ends before it, and the next call is beyond it."""
+    """What arrived before an error is taken first, taking what is ready stops before it, and the next call goes on."""
 
     async def steps():
         source = Source()
-        feed = Feed(source.ask)
-        feed.give([1, KeyError("two"), 3])
-        assert [await feed.next(), feed.take()] == [1, None]
+        messages = ReceiveQueue(source.receive_async)
+        messages.put([1, KeyError("two"), 3])
+        assert [await messages.get(), messages.get_ready()] == [1, None]
         with pytest.raises(KeyError):
-            await feed.next()
-        assert await feed.next() == 3
-        waiting = asyncio.ensure_future(feed.next())
+            await messages.get()
+        assert await messages.get() == 3
+        waiting = asyncio.ensure_future(messages.get())
         await asyncio.sleep(0)
-        source.asked.pop(0)(pulsar.Result.Timeout, None)
+        source.requests.pop(0)(pulsar.Result.Timeout, None)
         with pytest.raises(pulsar.Timeout):
             await waiting
-        source.come(4)
-        assert await feed.next() == 4
-        feed.give([5])
-        feed.close()
+        source.deliver(4)
+        assert await messages.get() == 4
+        messages.put([5])
+        messages.close()
         with pytest.raises(pulsar.AlreadyClosed):
-            await feed.next()
+            await messages.get()
 
     asyncio.run(steps())
 
 
 @pytest.mark.parametrize("transition", Transition)
 def test_what_came_is_dropped_if_it_comes_again(transition):
-    """A seek, a redelivery and a cursor that was reset drop what came; an end that may fail does not."""
-    feed = Feed(Source().ask)
-    feed.give([1])
-    feed.before(transition)
-    assert feed.holds is not transition.brings_back
+    """A seek, a redelivery and a cursor reset drop what arrived; what ends the consumer, and may fail, does not."""
+    messages = ReceiveQueue(Source().receive_async)
+    messages.put([1])
+    messages.before(transition)
+    assert messages.has_ready is not transition.brings_back
 
 
 def test_a_blocking_receive_answers_one_request_after_the_other():
-    """In the order of what it gives, whatever that is, on a thread that does not hold up the end of the process."""
+    """Messages and errors come in the order in which they were received, on a thread that is a daemon."""
     given = iter([1, 2, KeyError("three"), pulsar.Timeout("four"), pulsar.AlreadyClosed("five")])
     running, threads, answers = threading.Lock(), set(), queue.Queue()
 
@@ -206,9 +206,9 @@ def test_a_blocking_receive_answers_one_request_after_the_other():
                 raise one
             return one
 
-    asking = Asking(receive)
+    receiver = BlockingReceiver(receive)
     for _ in range(5):
-        asking(lambda result, came: answers.put((result, came)))
+        receiver.receive_async(lambda result, came: answers.put((result, came)))
     first, second, third, fourth, fifth = (answers.get(timeout=20) for _ in range(5))
     assert (first, second) == ((_OK, 1), (_OK, 2))
     assert isinstance(third[0], KeyError)

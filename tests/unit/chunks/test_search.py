@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.search import AskEntry, AskLedgers, Chunks, find_chunks
+from pulsar_ext.chunks.queries import AskEntry, AskLedgers, run_search
+from pulsar_ext.chunks.search import Chunks, find_chunks
 from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
@@ -51,18 +52,14 @@ def _run(entries, counts, position):
     ledgers = {}
     for at in entries:
         ledgers[at.ledger_id] = max(ledgers.get(at.ledger_id, 0), at.entry_id + 1)
-    search = find_chunks(position)
-    request = next(search)
-    while True:
-        try:
-            if isinstance(request, AskLedgers):
-                request = search.send([*ledgers.items(), (max(ledgers) + 7, 0)])
-            else:
-                assert isinstance(request, AskEntry)
-                known = entries.get(request.position)
-                request = search.send(known and _entry(*known, counts[known[0]]))
-        except StopIteration as done:
-            return done.value
+
+    def answer(query):
+        if isinstance(query, AskLedgers):
+            return [*ledgers.items(), (max(ledgers) + 7, 0)]
+        known = entries.get(query.position)
+        return known and _entry(*known, counts[known[0]])
+
+    return run_search(find_chunks(position), answer)
 
 
 @given(topics(), st.data())

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._wire.batch_payload import batch_metadata, batch_parts, key_fields, option_fields, whole_batch
-from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, Sequence, Standing, StoredEntry, persisted_above
+from pulsar_ext.dedup.sequence_ids import MAX_SEQUENCE_ID, SequenceIds, Standing, StoredEntry, persisted_above
 from pulsar_ext.errors import SequenceIdRejected
-from pulsar_ext.produce.batch import Batch, Bounds, Group, seal
+from pulsar_ext.produce.batch import Batch, BatchGroup, Bounds, seal
 
 
 @dataclass
@@ -67,10 +67,10 @@ class Client:
         self.broker = broker
         broker.write(len(broker.writing))  # what `Opening.settle` waits for
         above = persisted_above(broker.pushed, (one.stored for one in reversed(broker.topic)), group_messages)
-        self.sequence = Sequence(broker.pushed, above)
+        self.sequence = SequenceIds(broker.pushed, above)
         self.pending: list[tuple[Entry, object]] = []
         self.bounds = Bounds(group_messages, 1 << 30)
-        self.group = Group(self.bounds, by_key=True)
+        self.group = BatchGroup(self.bounds, by_key=True)
 
     def send(self, sequence_id: int, key: object) -> Standing:
         sequence_id, standing = self.sequence.admit(sequence_id)
@@ -80,7 +80,7 @@ class Client:
 
     def cut(self) -> None:
         keys, batches = list(self.group.batches), self.group.close()
-        self.group = Group(self.bounds, by_key=True)
+        self.group = BatchGroup(self.bounds, by_key=True)
         if not batches:
             return
         flight = self.sequence.push([batch.ids for batch in batches])
@@ -238,7 +238,7 @@ def test_what_batches_carry_goes_up_and_leaves_nothing_missing_below(batches):
 
 def test_ids_may_begin_at_zero_and_leave_gaps():
     """0 is an id, gaps are fine, and a persisted id is a duplicate."""
-    sequence = Sequence(-1)
+    sequence = SequenceIds(-1)
     assert sequence.admit(0) == (0, Standing.NEW)
     assert sequence.admit(7) == (7, Standing.NEW)
     flight = sequence.push([[0, 7]])
@@ -251,7 +251,7 @@ def test_ids_may_begin_at_zero_and_leave_gaps():
 @pytest.mark.parametrize("bad", [-1, MAX_SEQUENCE_ID + 1, True, "1", 1.0])
 def test_what_is_no_id_is_rejected(bad):
     """A sequence id is a number of 63 bits; nothing changes otherwise."""
-    sequence = Sequence(3)
+    sequence = SequenceIds(3)
     with pytest.raises(SequenceIdRejected, match="not a sequence id"):
         sequence.admit(bad)
     assert sequence.admit(None) == (4, Standing.NEW)
@@ -259,7 +259,7 @@ def test_what_is_no_id_is_rejected(bad):
 
 def test_an_id_twice_in_the_open_batch_is_rejected():
     """It is not known yet whether the first one will be persisted, and the broker would drop the second."""
-    sequence = Sequence(-1)
+    sequence = SequenceIds(-1)
     sequence.admit(5)
     with pytest.raises(SequenceIdRejected, match="batch that is open"):
         sequence.admit(5)
@@ -267,7 +267,7 @@ def test_an_id_twice_in_the_open_batch_is_rejected():
 
 def test_going_back_into_a_gap_is_rejected():
     """An id below what was pushed, that no message has, would be dropped by the broker without a word."""
-    sequence = Sequence(-1)
+    sequence = SequenceIds(-1)
     sequence.admit(5)
     sequence.push([[5]])
     sequence.pushed = 5
@@ -278,7 +278,7 @@ def test_going_back_into_a_gap_is_rejected():
 @pytest.mark.parametrize("order", [(1, None), (None, 1)])
 def test_explicit_and_automatic_ids_do_not_mix(order):
     """The broker would drop messages silently."""
-    sequence = Sequence(-1)
+    sequence = SequenceIds(-1)
     sequence.admit(order[0])
     with pytest.raises(SequenceIdRejected, match="none"):
         sequence.admit(order[1])
@@ -286,7 +286,7 @@ def test_explicit_and_automatic_ids_do_not_mix(order):
 
 def test_a_refused_message_can_be_sent_again_only_while_nothing_followed():
     """An id whose message was too big is free again; behind later ones it goes back."""
-    sequence = Sequence(-1)
+    sequence = SequenceIds(-1)
     sequence.admit(1)
     flight = sequence.push([[1]])
     sequence.refuse(flight, 1)
@@ -301,15 +301,15 @@ def test_a_refused_message_can_be_sent_again_only_while_nothing_followed():
 
 def test_automatic_ids_begin_behind_everything_that_is_persisted():
     """Also behind what a part of a group left above the broker's number, and behind the application's first."""
-    assert Sequence(3, {5, 9}).admit(None) == (10, Standing.NEW)
-    assert Sequence(3, {5, 9}).highest == 9
-    assert Sequence(-1, first=42).admit(None) == (42, Standing.NEW)
-    assert Sequence(3).admit_many(3) == range(4, 7)
+    assert SequenceIds(3, {5, 9}).admit(None) == (10, Standing.NEW)
+    assert SequenceIds(3, {5, 9}).highest == 9
+    assert SequenceIds(-1, first=42).admit(None) == (42, Standing.NEW)
+    assert SequenceIds(3).admit_many(3) == range(4, 7)
 
 
 def test_many_ids_at_once_are_taken_only_if_all_are_new_and_go_up():
     """Anything else is left to be decided one by one."""
-    sequence = Sequence(3)
+    sequence = SequenceIds(3)
     for ids in ([3, 4], [4, 4], [5, 4], [4, "5"], []):
         assert not sequence.admit_ascending(ids)
     assert sequence.admit_ascending([4, 6])
@@ -320,14 +320,14 @@ def test_many_ids_at_once_are_taken_only_if_all_are_new_and_go_up():
 def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
     """No group is above either bound, but for a single message above the bytes; every message is in one, in order."""
     bounds = Bounds(most, most_bytes)
-    group, taken = Group(bounds, by_key=False), []
+    group, taken = BatchGroup(bounds, by_key=False), []
     for number, size in enumerate(sizes):
         if not group.has_room(size):
             taken += group.close()
-            group = Group(bounds, by_key=False)
+            group = BatchGroup(bounds, by_key=False)
         if group.join("", (b"x" * size, None, number, b"", b"")):
             taken += group.close()
-            group = Group(bounds, by_key=False)
+            group = BatchGroup(bounds, by_key=False)
     taken += group.close()
     assert [number for batch in taken for number in batch.ids] == list(range(len(sizes)))
     for batch in taken:

@@ -8,7 +8,7 @@ from skip_model import OLD, Entry, Topic
 
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import CutFinder, Piece, Run
+from pulsar_ext.skip.boundaries import BoundaryFinder, Chunk, EntryRun
 
 
 def test_repeated_chunks():
@@ -16,10 +16,10 @@ def test_repeated_chunks():
     key = ("u", "p", 1)
     for order, messages in (([0, 1, 1, 2], 1), ([0, 0, 1, 2], 1), ([0, 2], 0)):
         backlog = Backlog(Ledgers([(3, 9)]), Position(3, -1))
-        finder = CutFinder(backlog, 5, "message")
+        finder = BoundaryFinder(backlog, 5, "message")
         for entry, index in enumerate(order):
-            finder.feed(Piece(Position(3, entry), key, index, 3, OLD))
-        assert finder.cut.messages == messages
+            finder.feed(Chunk(Position(3, entry), key, index, 3, OLD))
+        assert finder.boundary.messages == messages
         assert not finder.unfinished
 
 
@@ -28,9 +28,9 @@ def test_runs_are_their_entries(acked, first, length):
     """A long run counts as its entries one by one do, with holes of any kind."""
     topic = Topic([Entry(0)] * 60, {3: 60}, [number for number in set(acked) if number < 60])
     wanted = random.Random(first).randrange(70)
-    one, each = (CutFinder(topic.backlog, wanted, "message") for _ in range(2))
-    one.feed(Run(3, first, first + length - 1, 2))
+    one, each = (BoundaryFinder(topic.backlog, wanted, "message") for _ in range(2))
+    one.feed(EntryRun(3, first, first + length - 1, 2))
     for entry in range(first, first + length):
         if not each.done:
-            each.feed(Run(3, entry, entry, 2))
-    assert (one.cut, one.beyond) == (each.cut, each.beyond)
+            each.feed(EntryRun(3, entry, entry, 2))
+    assert (one.boundary, one.following) == (each.boundary, each.following)

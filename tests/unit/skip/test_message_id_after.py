@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skip_model import Topic, topics
 
-from pulsar_ext.skip.message_id_after import Found, find_after
+from pulsar_ext.skip.message_id_after import FoundMessage, find_after
 
 
 @settings(max_examples=200)
@@ -19,12 +19,12 @@ def test_message_after(data, start, count, index):
     position, batch_index, _ = messages[start]
     asked = -1 if topic.entries[position].messages == 1 else batch_index
     found = topic.run(
-        find_after(topic.backlog.ledgers, position, asked, count, single=False, chunked=False, big_entries=False)
+        find_after(topic.backlog.ledgers, position, asked, count, unbatched=False, chunked=False, entry_bytes=100.0)
     )
     if start + count >= len(messages):
         assert found is None
         return
-    at, inside, pieces = messages[start + count]
+    at, inside, chunks = messages[start + count]
     size = topic.entries[at].messages
-    first = pieces[0] if len(pieces) > 1 else None
-    assert found == (Found(at, inside, size) if size > 1 else Found(at, first_chunk=first))
+    first = chunks[0] if len(chunks) > 1 else None
+    assert found == (FoundMessage(at, inside, size) if size > 1 else FoundMessage(at, first_chunk=first))

@@ -1,16 +1,16 @@
-"""Planning a skip, against a model that looks at every place where a topic can be cut."""
+"""Planning a skip, against a model that looks at every place where a cursor can stand."""
 
 import dataclasses
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from skip_model import NOW, Entry, Topic, expected_cut, straight, topics
+from skip_model import NOW, Entry, Topic, expected_boundary, straight, topics
 
 from pulsar_ext.errors import SkipInsideMessage
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import Batch, CutFinder
+from pulsar_ext.skip.boundaries import BoundaryFinder, PartialBatch
 from pulsar_ext.skip.plan import plan_skip
 from pulsar_ext.skip.queries import Strategy
 
@@ -20,7 +20,7 @@ _ACKED = st.sets(st.integers(0, 80))
 @settings(max_examples=400)
 @given(st.data(), _ACKED, st.integers(0, 30), st.sampled_from(["message", "entry"]), st.booleans())
 def test_plan_equals_the_model(data, acked, count, unit, index):
-    """Whatever interleaves, is broken, or is acknowledged: the plan is the model's cut, or names its two counts."""
+    """Whatever interleaves, is broken, or is acknowledged: the plan is the model's, or names its two counts."""
     # A single chunk of a message that was given up looks like a message to the index: documented in header_count.py.
     entries, sizes = data.draw(topics(least=2 if index else 1))
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
@@ -42,7 +42,7 @@ def test_plan_of_large_batches_equals_the_model(data, made, acked, unit):
 
 
 def _check_plan(topic, count, unit):
-    expected = expected_cut(topic, count, unit)
+    expected = expected_boundary(topic, count, unit)
     try:
         plan = topic.run(plan_skip(topic.situation(), count, unit))
     except SkipInsideMessage as error:
@@ -51,33 +51,33 @@ def _check_plan(topic, count, unit):
     if plan is None:
         assert possible == expected
         return
-    found = (plan.cut.messages, plan.cut.entries)
+    found = (plan.boundary.messages, plan.boundary.entries)
     assert found[unit == "entry"] == expected[1:][unit == "entry"]
     assert plan.exact == (expected[1:][unit == "entry"] == count)
     if plan.exact:
-        assert plan.cut.position >= expected[0]
+        assert plan.boundary.position >= expected[0]
         # Behind what is acknowledged is the same place as before it.
-        left = [at for at in topic.at if at not in topic.acked and at <= plan.cut.position]
-        assert (max(left, default=topic.backlog.mark_delete), *found) in topic.cuts()
+        left = [at for at in topic.at if at not in topic.acked and at <= plan.boundary.position]
+        assert (max(left, default=topic.backlog.mark_delete), *found) in topic.boundaries()
     else:  # past the end: entries that hold nothing deliverable may lie behind
-        assert plan.cut.messages == expected[1]
+        assert plan.boundary.messages == expected[1]
 
 
 @settings(max_examples=300)
 @given(topics(chunks=False), _ACKED, st.integers(0, 40), st.booleans(), st.sampled_from([True, None]))
-def test_inside_a_batch(made, acked, count, index, splits):
+def test_inside_a_batch(made, acked, count, index, batch_index_acks):
     """Where the broker keeps acknowledgements inside batches, every count up to the end is exact."""
     entries, sizes = made
     topic = Topic(entries, sizes, [number for number in acked if number < len(entries)], index=index)
-    plan = topic.run(plan_skip(topic.situation(splits=splits), count, "message"))
+    plan = topic.run(plan_skip(topic.situation(batch_index_acks=batch_index_acks), count, "message"))
     messages = topic.whole()
-    assert plan.cut.messages == min(count, len(messages))
+    assert plan.boundary.messages == min(count, len(messages))
     assert plan.exact == (count <= len(messages))
     if count < len(messages):
-        upcoming = (topic.backlog.ledgers.next(plan.cut.position), plan.cut.batch_index or 0)
-        after = [(at, position) for at, position, _ in messages if at > plan.cut.position]
-        assert after[plan.cut.batch_index or 0] == messages[count][:2]
-        if plan.cut.batch_index is not None:
+        upcoming = (topic.backlog.ledgers.next(plan.boundary.position), plan.boundary.batch_index or 0)
+        after = [(at, position) for at, position, _ in messages if at > plan.boundary.position]
+        assert after[plan.boundary.batch_index or 0] == messages[count][:2]
+        if plan.boundary.batch_index is not None:
             assert upcoming == messages[count][:2]
 
 
@@ -85,11 +85,11 @@ def test_inside_a_batch(made, acked, count, index, splits):
     ("each", "index", "strategy"), [(1, False, "arithmetic"), (1, True, "index"), (4, True, "index")]
 )
 def test_requests_do_not_grow(each, index, strategy):
-    """One producer's topic is counted with a handful of requests, however far the cut is."""
+    """One producer's topic is counted with a handful of requests, however far the boundary is."""
     for total in (400, 8_000):
         topic = Topic(*straight(total, each), index=index)
-        plan = topic.run(plan_skip(topic.situation(single=each == 1), total // 2, "message"))
-        assert (plan.strategy.value, plan.cut.messages, plan.exact) == (strategy, total // 2, True)
+        plan = topic.run(plan_skip(topic.situation(unbatched=each == 1), total // 2, "message"))
+        assert (plan.strategy.value, plan.boundary.messages, plan.exact) == (strategy, total // 2, True)
         assert topic.asked <= 7
 
 
@@ -99,21 +99,27 @@ def test_large_batches_are_counted_by_the_broker(uneven):
     for total in (40, 800):
         entries = [Entry(0, 73 if uneven and number % 7 == 3 else 100) for number in range(total)]
         topic = Topic(entries, {3: total // 2, 4: 0, 7: total - total // 2})
-        cut = total * 3 // 4
-        count = sum(entry.messages for entry in entries[:cut])
+        entries_before = total * 3 // 4
+        count = sum(entry.messages for entry in entries[:entries_before])
         plan = topic.run(plan_skip(topic.situation(), count, "message"))
-        assert (plan.strategy, plan.cut.messages, plan.cut.entries, plan.exact) == (Strategy.ANALYSIS, count, cut, True)
+        assert (plan.strategy, plan.boundary.messages, plan.boundary.entries, plan.exact) == (
+            Strategy.ANALYSIS,
+            count,
+            entries_before,
+            True,
+        )
         assert topic.asked <= 12
-        inside = topic.run(plan_skip(topic.situation(splits=True), count + 9, "message"))
-        assert (inside.strategy, inside.cut.messages, inside.cut.batch_index) == (Strategy.ANALYSIS, count + 9, 9)
+        inside = topic.run(plan_skip(topic.situation(batch_index_acks=True), count + 9, "message"))
+        assert inside.strategy is Strategy.ANALYSIS
+        assert (inside.boundary.messages, inside.boundary.batch_index) == (count + 9, 9)
         with pytest.raises(SkipInsideMessage) as error:
             topic.run(plan_skip(topic.situation(), count + 9, "message"))
-        assert (error.value.below, error.value.above) == (count, count + entries[cut].messages)
+        assert (error.value.below, error.value.above) == (count, count + entries[entries_before].messages)
 
 
 @pytest.mark.parametrize("odd", ["chunks", "producer", "hole", "short", "far"])
 def test_what_the_broker_does_not_count(odd):
-    """Chunks, another producer, what is acknowledged, and a cut that is near the start of a long topic are read."""
+    """Chunks, another producer, what is acknowledged, and a boundary near the start of a long topic are read."""
     entries = [Entry(0, 100)] * 80
     if odd == "chunks":
         entries[20:23] = [Entry(0, 1, chunk, 3, 1) for chunk in range(3)]
@@ -123,10 +129,10 @@ def test_what_the_broker_does_not_count(odd):
         entries = [Entry(0, 7)] * 80
     topic = Topic(entries, {3: 30, 4: 50}, [20] if odd == "hole" else ())
     wanted = {"far": 10, "short": 70}.get(odd, 60)
-    count = [number for number in (cut[1] for cut in topic.cuts()) if number][wanted]
+    count = [number for number in (boundary[1] for boundary in topic.boundaries()) if number][wanted]
     plan = topic.run(plan_skip(topic.situation(), count, "message"))
     assert plan.strategy in (Strategy.READER, Strategy.HEADERS)
-    assert (plan.cut.messages, plan.exact) == (count, True)
+    assert (plan.boundary.messages, plan.exact) == (count, True)
 
 
 def test_a_chunk_disproves():
@@ -136,7 +142,7 @@ def test_a_chunk_disproves():
     topic = Topic(entries, sizes, index=True)
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
     assert plan.strategy is Strategy.READER
-    assert (plan.cut.messages, plan.cut.entries) == (300, 302)
+    assert (plan.boundary.messages, plan.boundary.entries) == (300, 302)
 
 
 def test_two_names_that_look_alike():
@@ -147,21 +153,21 @@ def test_two_names_that_look_alike():
 
 
 def test_unfinished_message():
-    """A chunked message that is still being written is not cut; after 60 s without a chunk it no longer counts."""
+    """A chunked message that is still being written is not divided; after 60 s without a chunk it no longer counts."""
     entries = [Entry(0), Entry(1, 1, 0, 2, 7, published=NOW - 59_000), Entry(0), Entry(0)]
     topic = Topic(entries, {3: 4})
     with pytest.raises(SkipInsideMessage, match="begins at 3:1") as error:
         topic.run(plan_skip(topic.situation(), 2, "message"))
     assert (error.value.below, error.value.above) == (1, None)
     plan = topic.run(plan_skip(topic.situation(now_ms=NOW + 2_000), 2, "message"))
-    assert (plan.cut.position, plan.cut.messages, plan.exact) == (Position(3, 2), 2, True)
+    assert (plan.boundary.position, plan.boundary.messages, plan.exact) == (Position(3, 2), 2, True)
 
 
 @pytest.mark.parametrize(("idle", "strategy", "exact"), [(True, "subscription", True), (False, "headers", False)])
 def test_hidden_acknowledgements(idle, strategy, exact):
     """Acknowledgements inside batches are looked up through the subscription, or the result is called inexact."""
     topic = Topic([Entry(0, 4), Entry(1, 4)], {3: 2})
-    plan = topic.run(plan_skip(topic.situation(acks_hide=True, idle=idle), 4, "message"))
+    plan = topic.run(plan_skip(topic.situation(may_hide_acks=True, idle=idle), 4, "message"))
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
 
 
@@ -176,8 +182,8 @@ def _long_topic(**odd):
 def test_counted_by_the_broker(hide):
     """Where the broker counts as many messages as entries, a long stretch is skipped by arithmetic, in few requests."""
     topic = _long_topic()
-    plan = topic.run(plan_skip(topic.situation(acks_hide=hide), 300, "message"))
-    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
+    plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide), 300, "message"))
+    assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
     assert topic.asked < 20
 
 
@@ -185,21 +191,21 @@ def test_batch_in_a_long_stretch():
     """One batch among hundreds of single messages is counted as what it is."""
     topic = _long_topic(n123=Entry(0, 3))
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
-    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 147), Strategy.READER, True)
+    assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 147), Strategy.READER, True)
 
 
 def test_chunks_in_a_long_stretch():
     """A count by the broker, which takes chunks for messages, does not hide a chunked message."""
     topic = _long_topic(n123=Entry(0, 1, 0, 2, 9), n124=Entry(0, 1, 1, 2, 9))
     plan = topic.run(plan_skip(topic.situation(), 300, "message"))
-    assert (plan.cut.position, plan.strategy, plan.exact) == (Position(5, 150), Strategy.READER, True)
+    assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 150), Strategy.READER, True)
 
 
 def test_partly_acknowledged_batch():
-    """Messages acknowledged inside a batch count nothing, and a cut inside it stands before the right one."""
+    """Messages acknowledged inside a batch count nothing, and a boundary inside it stands before the right one."""
     backlog = Backlog(Ledgers([(3, 2)]), Position(3, -1))
-    finder = CutFinder(backlog, 3, "message", splits=True)
-    finder.feed(Batch(Position(3, 0), (1, 3)))
-    finder.feed(Batch(Position(3, 1), (0, 4, 7)))
+    finder = BoundaryFinder(backlog, 3, "message", inside_batches=True)
+    finder.feed(PartialBatch(Position(3, 0), (1, 3)))
+    finder.feed(PartialBatch(Position(3, 1), (0, 4, 7)))
     assert finder.exact
-    assert (finder.cut.position, finder.cut.batch_index, finder.cut.messages) == (Position(3, 0), 4, 3)
+    assert (finder.boundary.position, finder.boundary.batch_index, finder.boundary.messages) == (Position(3, 0), 4, 3)

@@ -1,0 +1,148 @@
+"""What a client does besides opening and closing: it builds, finds out what ids stand for, and skips."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
+from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.skip.message_id_after import message_id_after
+from pulsar_ext.skip.skipper import Skipper, SkipResult
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+    from pulsar_ext.key_shared.reader_group import Filtering
+    from pulsar_ext.skip.boundaries import Unit
+
+__all__ = ["ClientTools"]
+
+
+class ClientTools:
+    """What a `Client` offers on top of the official one."""
+
+    __slots__ = ()
+    context: ClientContext
+
+    def new_reader(self, schema: Any = None) -> ReaderBuilder:
+        """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
+        return ReaderBuilder(self.context, schema)
+
+    def create_reader_group(
+        self,
+        topic: str,
+        start_message_id: Any,
+        ranges: int | Sequence[RangesLike | KeyHashRanges],
+        *,
+        start_message_id_inclusive: bool = False,
+        filtering: Filtering = "auto",
+        key_forms: KeyFormsMode = "auto",
+        receiver_queue_size: int = 1000,
+    ) -> RangeReaderGroup:
+        """Open readers that share a topic by key ranges and, where its batches allow it, read it only once together.
+
+        Args:
+            topic: with or without partitions; it must exist.
+            start_message_id: where to start; on a partitioned topic `MessageId.earliest` or `latest`.
+            ranges: how many readers, or the ranges of each, which cover every slot once.
+            start_message_id_inclusive: whether to read the message of the start id too.
+            filtering: "broker" makes all readers stand on one sticky Key_Shared subscription, which is deleted at
+                `close()`; "client" makes each read everything and keep its part; "auto" looks at the topic's batches
+                and says in `group.filtering` and `group.reason` what it chose and why.
+            key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            receiver_queue_size: of each reader.
+
+        Raises:
+            InvalidKeyHashRange, NoSuchTopic, InvalidUse: as their names say; nothing was opened.
+        """
+        return open_group(
+            self.context,
+            topic,
+            start_message_id,
+            ranges,
+            inclusive=start_message_id_inclusive,
+            filtering=filtering,
+            key_forms=key_forms,
+            receiver_queue_size=receiver_queue_size,
+        )
+
+    def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
+        """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
+        return ConsumerBuilder(self.context, schema)
+
+    def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
+        """Find out through the admin API whether an id is part of a chunked message.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id: of the message's last chunk, or of any other chunk of it.
+
+        Returns:
+            The `ChunkMessageId` of the whole message, or an id equal to the given one if it is not chunked.
+
+        Raises:
+            MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
+            MessageIdUnresolved: the message's chunks are more than 10,000 entries apart.
+            AdminError: the admin API refused or did not answer.
+        """
+        return self.context.resolver.resolve(topic, message_id)
+
+    def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
+        """Find the message that is so many messages behind another.
+
+        Messages count in the order in which a reader gets them: each one of a batch, and a chunked one once, where its
+        last chunk is.
+
+        Args:
+            topic: the topic, or the partitioned topic if the id names its partition.
+            message_id: any id of the one message, or `MessageId.earliest`, which stands before the first.
+            count: how many messages behind it, 0 or more.
+
+        Returns:
+            The id of the other message, None past the end of the topic.
+
+        Raises:
+            InvalidUse: the count is not valid, or the id is `MessageId.latest`.
+            InvalidMessageId: the id names a batch and not which message of it.
+            MessageIdNotFound: the topic does not hold the message.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer.
+        """
+        start = self.context.resolver.resolve(topic, message_id)
+        return message_id_after(self.context, topic, start, count)
+
+    def skip_messages(
+        self,
+        topic: str,
+        subscription: str,
+        count: int,
+        *,
+        unit: Unit = "message",
+        dry_run: bool = False,
+        progress: bool = False,
+    ) -> SkipResult:
+        """Skip messages that a subscription has not acknowledged: exactly so many, and none of them in part.
+
+        Args:
+            topic: a topic without partitions, or one partition.
+            subscription: must exist; with or without consumers, which stay connected.
+            count: how many; past the end, all there are.
+            unit: `message`, or `entry` as the broker's own skip counts.
+            dry_run: only find out where the cursor would go.
+            progress: show a progress bar on standard error where the topic has to be read, if `rich` is installed.
+
+        Raises:
+            InvalidUse: the count or the unit is not valid.
+            SkipInsideMessage: that would be inside a message; it says which two counts are possible.
+            CursorMoved: somebody acknowledged between the plan and its execution.
+            SkipUnconfirmed: the broker was asked to skip, and the cursor does not show it.
+            AdminNotFound: no such topic or subscription.
+            AdminNotAllowed: the topic is a partitioned parent, or not persistent.
+            AdminError: the admin API refused or did not answer. All of these but `SkipUnconfirmed`: nothing was moved.
+        """
+        skipper = Skipper(self.context, topic, subscription, progress=progress)
+        return skipper.skip(count, unit, dry_run=dry_run)

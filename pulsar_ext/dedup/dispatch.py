@@ -1,0 +1,209 @@
+"""Pushing the batches of an effectively-once sender, so that it stops where it cannot know what is persisted.
+
+A result other than an outcome, or none within `send_timeout_millis`, leaves open whether a batch is persisted. Nothing
+may follow it then: what the broker takes next moves its number for this name past what may be missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._runtime.scheduler import batch_scheduler
+from pulsar_ext.produce.batch import Batch, seal
+from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+
+if TYPE_CHECKING:
+    from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._runtime.callbacks import SendCallback
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.produce.batch import BatchGroup, InFlight
+    from pulsar_ext.produce.config import BatchingConfig
+    from pulsar_ext.produce.outcome import PersistedEntry
+
+    from .sequence_ids import SequenceIds
+
+__all__ = ["DedupDispatcher"]
+
+_OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
+_TIMEOUT, _CLOSED = pulsar.Result.Timeout, pulsar.Result.AlreadyClosed
+
+
+class DedupDispatcher(BatchDispatcher):
+    """A `BatchDispatcher` that keeps the account of sequence ids.
+
+    Args:
+        handle: the C++ producer.
+        context: of its client.
+        config: how batches are made.
+        sequence: the ids.
+        timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
+    """
+
+    def __init__(
+        self,
+        handle: ProducerHandle,
+        context: ClientContext,
+        config: BatchingConfig,
+        sequence: SequenceIds,
+        timeout: float,
+    ) -> None:
+        super().__init__(handle, context, config)
+        self.sequence = sequence
+        self.timeout = timeout
+        self._timed_out = False
+        self._flying: deque[Batch] = deque()
+        self._possible_duplicates: dict[InFlight, list[SendCallback | None]] = {}
+
+    def await_original(self, sequence_id: int, callback: SendCallback | None) -> bool:
+        """Have a possible duplicate wait for the outcome of the message in flight; False if that is known by now."""
+        with self.pending.changed:
+            group = self.sequence.flying_with(sequence_id)
+            if group is None:
+                return False
+            self._possible_duplicates.setdefault(group, []).append(callback)
+            self.pending.accepted += 1
+            return True
+
+    # Batches
+
+    def seal(self, group: BatchGroup) -> deque[Batch]:
+        """Close a group, and decide in which order its batches are pushed."""
+        batches = group.close()
+        group.flight = self.sequence.push([batch.ids for batch in batches])
+        return _ordered(batches, group.flight)
+
+    def push_batch(self, batch: Batch) -> None:
+        """Hand a batch to the C++ producer, unless it would follow what may be missing."""
+        if self.sequence.broken is not None and batch.unsent is None:
+            batch_scheduler.run(partial(self.failed, batch, _CLOSED))
+            return
+        if batch.unsent is None:
+            self._flying.append(batch)
+            if self.timeout:
+                batch_scheduler.watch(self, self.timeout)
+        super().push_batch(batch)
+        if not batch.refused and batch.carried is not None:
+            self.sequence.pushed = max(self.sequence.pushed, batch.carried)
+
+    def fly(self, batch: Batch) -> None:
+        """Count a message as on its way that is not pushed here, and let nothing else enter until `land`."""
+        batch.flight = self.sequence.push([batch.ids])
+        self.sequence.pushed = batch.ids[0]
+        self.pending.accepted += 1
+        self._flying.append(batch)
+        self.pending.held = True
+
+    def land(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report the outcome of a message that was pushed elsewhere."""
+        self.pending.held = False
+        if result in (_OK, _TOO_BIG) or result is DUPLICATE_MESSAGE:
+            self.deliver(batch, result, entry)
+        else:
+            self.failed(batch, result)
+
+    def part(self, group: BatchGroup) -> None:
+        """Part the first of a group's batches, which is larger than the broker allows, and was not sent at all."""
+        assert group.sealed is not None  # noqa: S101  # it is being pushed
+        assert group.flight is not None  # noqa: S101  # likewise
+        batch = group.sealed[0]
+        if batch.count == 1:
+            self.sequence.refuse(group.flight, batch.ids[0])
+        else:
+            self.sequence.part(group.flight)
+            with self.pending.changed, contextlib.suppress(ValueError):
+                self._flying.remove(batch)
+        super().part(group)
+        group.sealed = _ordered(list(group.sealed), group.flight)
+
+    def tick(self, now: float) -> float | None:
+        """Push what waited long enough, and give up on what was pushed too long ago; the scheduler's call."""
+        if self.pending.held:
+            return None  # a message in chunks is on its way, with a deadline of its own
+        left = super().tick(now)
+        if not self.timeout or self._timed_out:
+            return left
+        with self.pending.changed:
+            oldest = self._flying[0].began + self.timeout - now if self._flying else None
+        if oldest is None:
+            return left
+        if oldest > 0:
+            return oldest if left is None else min(left, oldest)
+        self._timed_out = True
+        self.sequence.fail(
+            f"the broker has not answered within {self.timeout:g} s (send_timeout_millis), so that it is not known "
+            "whether what was sent is persisted"
+        )
+        # Nothing that waits for a connection may be sent any more once Timeout is reported.
+        threading.Thread(target=self._abort, name="pulsar_ext-timeout", daemon=True).start()
+        return left
+
+    def _abort(self) -> None:
+        with contextlib.suppress(pulsar.PulsarException):
+            self.handle.inner.close()
+
+    # Outcomes
+
+    def doubt(self, result: Any) -> None:
+        """Let nothing follow a result that leaves open whether a batch is persisted.
+
+        This must not wait until its senders know: what is sent until then would leave a hole before it.
+        """
+        self.sequence.fail(f"a message failed with {result.name}, so that it is not known whether it is persisted")
+
+    def settled(self, batch: Batch, inner: Any) -> None:
+        """Take the id of a batch that is persisted."""
+        if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time
+            self.deliver(batch, DUPLICATE_MESSAGE, None)
+        else:
+            super().settled(batch, inner)
+
+    def failed(self, batch: Batch, result: Any) -> None:
+        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
+        if self._timed_out and result == _CLOSED:
+            result = _TIMEOUT
+        self.doubt(result)
+        self.deliver(batch, result, None)
+
+    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report the outcome of each message of a batch, and then of those that may be duplicates of its group."""
+        duplicates: list[SendCallback | None] = []
+        with self.pending.changed:
+            with contextlib.suppress(ValueError):
+                self._flying.remove(batch)
+            if batch.flight is not None and self.sequence.complete(batch.flight):
+                duplicates = self._possible_duplicates.pop(batch.flight, [])
+        super().deliver(batch, result, entry)
+        if duplicates:
+            known = result if result not in (_OK, _TOO_BIG) else DUPLICATE_MESSAGE
+            reported = Batch()
+            reported.callbacks, reported.count = duplicates, len(duplicates)
+            super().deliver(reported, known, None)
+
+    # The end
+
+    def finish(self, deadline: float) -> None:
+        """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
+        if self._timed_out:
+            with contextlib.suppress(pulsar.PulsarException):  # it is closed, or closing
+                super().finish(deadline)
+        else:
+            super().finish(deadline)
+
+
+def _ordered(batches: list[Batch], flight: InFlight) -> deque[Batch]:
+    """Give a group's batches in the order to push, each with the id that it carries."""
+    ordered: deque[Batch] = deque()
+    for index, carried in seal([batch.ids for batch in batches]) if batches else ():
+        batch = batches[index]
+        batch.carried, batch.flight = carried, flight
+        ordered.append(batch)
+    if ordered:
+        ordered[-1].carried = flight.highest  # of what was pushed before as well
+    return ordered

@@ -1,0 +1,50 @@
+"""Message ids as text: what Java's and the official client's `toString()` and `str()` write (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pulsar_ext.errors import InvalidMessageId
+
+if TYPE_CHECKING:
+    from .order import OrderKey
+
+__all__ = ["read_text", "text_of"]
+
+_JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
+_OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
+_SHOWN = 60
+"""So much of a text that cannot be read is enough to recognise it."""
+
+
+def read_text(text: str) -> list[OrderKey]:
+    """Read the text of an id, or of the first and the last chunk's with a semicolon between.
+
+    Readable are Java's `ledger:entry[:partition[:batch_index]]`, of which a position is the beginning, and the official
+    client's `(ledger,entry,partition,batch_index)`.
+
+    Returns:
+        Ledger, entry, partition and batch index of each, -1 for what the text does not say.
+
+    Raises:
+        InvalidMessageId: the text is something else.
+    """
+    if not isinstance(text, str):
+        raise InvalidMessageId(f"The text of a message id is a str, not {type(text).__name__}.")
+    matches = [_JAVA.fullmatch(part) or _OFFICIAL.fullmatch(part) for part in text.strip().split(";")]
+    found = [match.groups(default="-1") for match in matches if match is not None]
+    if len(found) < len(matches) or len(found) > 2:  # noqa: PLR2004  # first and last chunk
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+        raise InvalidMessageId(
+            f"{shown!r} is not a message id. Readable are 'ledger:entry:partition', "
+            "'ledger:entry:partition:batch_index' and, for a chunked message, 'first;last'."
+        )
+    return [(int(ledger), int(entry), int(partition), int(batch)) for ledger, entry, partition, batch in found]
+
+
+def text_of(key: OrderKey) -> str:
+    """Write Java's text of an id that is not chunked."""
+    ledger, entry, partition, batch = key
+    text = f"{ledger}:{entry}:{partition}"
+    return text if batch == -1 else f"{text}:{batch}"

@@ -1,0 +1,244 @@
+"""The sender that hands each message to the C++ producer: batches, if any, are the official client's.
+
+The official client acquires a place in its queue for every chunk while it holds the lock that frees places, so a full
+queue deadlocks it for good, and a refused message leaks the places it had. A producer of chunked messages therefore
+runs without the official queue, behind a `PendingLimit`. Mirrors Java's `ProducerImpl`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.fork import closed, refuse_after_fork
+from pulsar_ext._native.results import raise_result
+from pulsar_ext._native.signatures import shaped_like
+from pulsar_ext._runtime.callbacks import call_back
+from pulsar_ext.ids.message_id import MessageId, from_inner, plain_from_inner
+
+from .options import named_options, rows_of
+from .outcome import BulkOutcome, SentMany
+from .sender import HandleSender, check_callback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pulsar_ext._native.fork import Refusing
+    from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._runtime.callbacks import SendCallback
+    from pulsar_ext._runtime.context import ClientContext
+
+    from .mixed_keys import MixedKeyCheck
+    from .pending_limit import PendingLimit
+
+__all__ = ["DirectSender"]
+
+_MANY_PENDING = 500
+"""How many of `send_many` are on their way at most: half of the official queue's default."""
+
+_POLL_SECONDS = 0.001
+
+_unflushed: set[DirectSender] = set()
+"""Senders that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
+
+
+class DirectSender(HandleSender):
+    """Sends messages one by one.
+
+    Args:
+        handle: the C++ producer.
+        context: of its client.
+        limit: bounds what is pending, in place of the official queue.
+        mixed_keys: looks for the first message with a key, if batches mix keys.
+    """
+
+    __slots__ = ("_inside", "_limit", "_mixed_keys", "_unflushed", "_wrap", "closed")
+
+    def __init__(
+        self,
+        handle: ProducerHandle,
+        context: ClientContext,
+        *,
+        limit: PendingLimit | None,
+        mixed_keys: MixedKeyCheck | None,
+    ) -> None:
+        super().__init__(handle, context)
+        self.closed = False
+        self._inside: list[int] = []  # the threads that are sending, whom a close waits for
+        self._limit = limit
+        self._mixed_keys = mixed_keys
+        self._unflushed = False
+        self._wrap = plain_from_inner if limit is None else from_inner
+        refuse_after_fork(self, "Producer")
+        context.senders.add(self)
+
+    @property
+    def inner(self) -> Any:
+        """The C++ producer."""
+        return self.handle.inner
+
+    @shaped_like(pulsar.Producer.send)
+    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Send a message and wait until it is persisted."""
+        self.context.callbacks.refuse("send")
+        if self._mixed_keys is not None:
+            self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
+        message = self.handle.build(content, *args, **kwargs)
+        limit, thread = self._limit, get_ident()
+        self._inside.append(thread)
+        try:
+            if self.closed:
+                raise_result(pulsar.Result.AlreadyClosed)
+            if limit is None:
+                return self._wrap(self.handle.inner.send(message))
+            weight = limit.weigh(message.length())
+            if not self._enter(limit, weight):
+                raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
+            try:
+                return from_inner(self.handle.inner.send(message))
+            finally:
+                limit.release(weight)
+        finally:
+            self._inside.remove(thread)
+
+    @shaped_like(pulsar.Producer.send_async)
+    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
+        check_callback(callback)
+        if self._mixed_keys is not None:
+            self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
+        message = self.handle.build(content, *args, **kwargs)
+        guarded = None if callback is None else self.context.callbacks.guarded(callback, self._wrap, self._inside)
+        if not self._unflushed:
+            self._unflushed = True
+            _unflushed.add(self)
+        thread = get_ident()
+        self._inside.append(thread)
+        try:
+            if self.closed:
+                refused = pulsar.Result.AlreadyClosed
+            elif self._limit is None:
+                self.handle.inner.send_async(message, guarded)
+                return
+            elif self._send_within(self._limit, message, guarded):
+                return
+            else:
+                refused = pulsar.Result.ProducerQueueIsFull
+        finally:
+            self._inside.remove(thread)
+        if callback is not None:
+            call_back(callback, refused, MessageId())
+
+    def _send_within(self, limit: PendingLimit, message: Any, guarded: Callable[[Any, Any], None] | None) -> bool:
+        """Send without waiting for the outcome; False if there is no room and the producer does not block."""
+        weight = limit.weigh(message.length())
+        entered = False
+
+        def done(result: Any, inner: Any) -> None:
+            limit.release(weight)
+            if guarded is not None:
+                guarded(result, inner)
+
+        try:
+            entered = self._enter(limit, weight)
+            if entered:
+                self.handle.inner.send_async(message, done)
+        except BaseException:
+            if entered:
+                limit.release(weight)
+            raise
+        return entered
+
+    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        """Send many messages one by one, and with `flush` wait until all of them are persisted."""
+        outcome = BulkOutcome()
+        taken = 0
+        for content, options in rows_of(contents, columns):
+            self.send_async(content, outcome.one, **options)
+            taken += 1
+            outcome.wait(taken - _MANY_PENDING)
+        if flush:
+            outcome.wait(taken)
+            outcome.raise_failure()
+        return SentMany(taken, outcome.duplicates, outcome.last)
+
+    def flush(self) -> None:
+        """Send what is batched and wait until everything sent so far is persisted."""
+        self._unflushed = False
+        self.handle.inner.flush()
+        if not self._unflushed:
+            _unflushed.discard(self)
+
+    def finish(self, deadline: float) -> None:
+        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self._await_sends(deadline)
+            self._flush_until(deadline)  # the official close fails an open batch
+        finally:
+            try:
+                self.handle.inner.close()
+            finally:
+                self._let_go()
+
+    def _await_sends(self, deadline: float) -> None:
+        """Wait for other threads to come back out of the C++ producer: closing forgets what comes in meanwhile."""
+        thread = get_ident()
+        while any(one != thread for one in list(self._inside)):
+            if time.monotonic() >= deadline or not self.is_connected():
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def _flush_until(self, deadline: float) -> None:
+        """Flush while the connection lasts: the native flush would wait for a lost one for ever."""
+        if not self.is_connected():
+            return
+        flushed = threading.Event()
+
+        def flush() -> None:
+            with contextlib.suppress(pulsar.PulsarException):  # each message's callback has been called
+                self.handle.inner.flush()
+            flushed.set()
+
+        try:
+            threading.Thread(target=flush, name="pulsar_ext-flush", daemon=True).start()
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            self.handle.inner.flush_async(lambda _: flushed.set())
+        while not flushed.wait(0.02) and time.monotonic() < deadline and self.is_connected():
+            pass
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client was shut down."""
+        self.closed = True
+        self._let_go()
+
+    def bar(self) -> None:
+        """Let no thread enter the C++ producer any more: the program ends."""
+        self.handle.inner = closed("Producer")
+
+    def after_fork(self, refusal: Refusing) -> None:
+        """Refuse every use in this child process; the limit's lock may have been held at the fork, for good."""
+        self.handle.inner = refusal
+        self._limit = None
+
+    def _let_go(self) -> None:
+        _unflushed.discard(self)
+        if self._limit is not None:
+            self._limit.close()
+
+    def _enter(self, limit: PendingLimit, weight: int) -> bool:
+        """Take room for a message; False if there is none and the producer does not block."""
+        if limit.try_acquire(weight):
+            return True
+        if not limit.blocks:
+            return False
+        self.context.callbacks.refuse("send_async with a full queue")
+        limit.acquire(weight)
+        return True

@@ -1,0 +1,131 @@
+"""What a producer sends with, and what senders share that have one C++ producer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pulsar_ext.errors import InvalidUse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pulsar_ext._native.handles import ProducerHandle
+    from pulsar_ext._runtime.callbacks import SendCallback
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import MessageId
+
+    from .outcome import SentMany
+
+__all__ = ["HandleSender", "Sender", "check_callback"]
+
+
+class Sender(Protocol):
+    """Sends the messages of one producer. It is open once it is made, and `finish` or `forget` ends it."""
+
+    context: ClientContext
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more messages, because it was closed."""
+        ...
+
+    def topic(self) -> str:
+        """Give the topic's name."""
+        ...
+
+    def producer_name(self) -> str:
+        """Give the producer's name."""
+        ...
+
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the broker."""
+        ...
+
+    def last_sequence_id(self) -> int:
+        """Give the last sequence id that is persisted, as officially."""
+        ...
+
+    def last_sequence_id_published(self) -> int:
+        """Give the sequence id up to which everything is persisted, -1 if there is none."""
+        ...
+
+    def last_sequence_id_pushed(self) -> int:
+        """Give the highest sequence id that a message has, persisted or on its way."""
+        ...
+
+    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Send a message and wait for its outcome; the arguments are the official ones, here and below."""
+        ...
+
+    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+        """Send a message and have its outcome reported; the producer's method of this name is this very method."""
+        ...
+
+    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        """Send many messages, whose arguments come a column each, and with `flush` wait for their outcomes."""
+        ...
+
+    def flush(self) -> None:
+        """Send what is batched, and wait for every outcome."""
+        ...
+
+    def finish(self, deadline: float) -> None:
+        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
+        ...
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client was shut down."""
+        ...
+
+
+class HandleSender:
+    """A sender with one C++ producer.
+
+    Args:
+        handle: the C++ producer.
+        context: of its client.
+    """
+
+    __slots__ = ("__weakref__", "context", "handle")
+
+    def __init__(self, handle: ProducerHandle, context: ClientContext) -> None:
+        self.handle = handle
+        self.context = context
+
+    def topic(self) -> str:
+        """Give the topic's name."""
+        return str(self.handle.topic())
+
+    def producer_name(self) -> str:
+        """Give the producer's name."""
+        return str(self.handle.producer_name())
+
+    def is_connected(self) -> bool:
+        """Whether there is a connection to the broker."""
+        return bool(self.handle.is_connected())
+
+    def last_sequence_id(self) -> int:
+        """Give the last sequence id that is persisted, as officially."""
+        return int(self.handle.last_sequence_id())
+
+    def last_sequence_id_published(self) -> int:
+        """Give the last sequence id that is persisted."""
+        return self.last_sequence_id()
+
+    def last_sequence_id_pushed(self) -> int:
+        """Refuse: the C++ client gives the ids, and says nothing about them.
+
+        Raises:
+            InvalidUse: always.
+        """
+        raise InvalidUse("last_sequence_id_pushed() needs a producer created with deduplication=True.")
+
+
+def check_callback(callback: object) -> None:
+    """Refuse a callback that is neither None nor callable.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if callback is not None and not callable(callback):
+        raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")

@@ -1,0 +1,193 @@
+"""The columns of a block of messages, as Arrow arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
+from pulsar_ext.errors import InvalidUse
+
+from .id_columns import id_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .message_block import Block
+
+__all__ = ["column_of"]
+
+_MILLIS = 1000
+_WORTH = 4
+"""How many messages a batch must have, on average, for asking for its size to be cheaper than for each id."""
+
+
+def column_of(block: Block, name: str, kind: Any) -> Any:
+    """Give one column of a block as an Arrow array of that type.
+
+    Raises:
+        InvalidUse: a text is wanted of bytes that are not UTF-8.
+    """
+    return _COLUMNS[name](block, kind)
+
+
+def _value(block: Block, kind: Any) -> Any:
+    return _textual(block, block.values, kind)
+
+
+def _key(block: Block, kind: Any) -> Any:
+    if block.keys.exact:
+        return _textual(block, list(map(block.keys.key, block.inners, block.texts)), kind)
+    keys = block.text_column
+    if block.has_keyless:
+        keys = pa.array([text or None for text in block.texts], pa.string())
+    return keys if kind == pa.string() else keys.cast(kind)
+
+
+def _ordering_key(block: Block, kind: Any) -> Any:
+    return pa.array([one or None for one in block.ordering], kind)
+
+
+def _topic(block: Block, kind: Any) -> Any:
+    return pa.repeat(pa.scalar(block.topic, kind), len(block))
+
+
+def _partition(block: Block, kind: Any) -> Any:
+    return pa.repeat(pa.scalar(block.partition, kind), len(block))
+
+
+def _message_id(block: Block, kind: Any) -> Any:
+    sizes = None if block.firsts else _batch_sizes(block)
+    if block.told is None or sizes is None:
+        return pa.array(block.id_bytes, kind)
+    ledger, entry, batch = block.positions
+    offsets, data = id_bytes(ledger, entry, block.partition, batch, sizes)
+    return pa.Array.from_buffers(kind, len(block), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _batch_sizes(block: Block) -> Any:
+    """Give the sizes of the messages' batches as an array, asked for once a batch; None where that is no gain."""
+    ledger, entry, batch = block.positions
+    first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
+    begins = np.flatnonzero(first & (batch >= 0))
+    if len(begins) * _WORTH > len(block):
+        return None
+    sizes = np.zeros(len(block), np.int64)
+    sizes[begins] = [decode(block.serialized(index)).batch_size or 0 for index in begins.tolist()]
+    # Each message has what the first of its entry has; those in no batch have none.
+    return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
+
+
+def _first_chunk_id(block: Block, kind: Any) -> Any:
+    if not block.firsts:
+        return pa.nulls(len(block), kind)
+    found: list[bytes | None] = [None] * len(block)
+    for index, first in block.firsts.items():
+        found[index] = encode(MessageIdData(first.ledger_id, first.entry_id, block.partition))
+    return pa.array(found, kind)
+
+
+def _publish_time(block: Block, kind: Any) -> Any:
+    told = block.told
+    if told is None:
+        millis = np.fromiter(map(InnerMessage.publish_timestamp, block.inners), np.int64, len(block))
+    else:
+        millis = told.publish_time
+    return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
+
+
+def _event_time(block: Block, kind: Any) -> Any:
+    millis = np.fromiter(map(InnerMessage.event_timestamp, block.inners), np.int64, len(block))
+    if not millis.any():
+        return pa.nulls(len(block), kind)
+    return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
+
+
+def _properties(block: Block, kind: Any) -> Any:
+    names: list[str] = []
+    items: list[str] = []
+    counts = np.zeros(len(block) + 1, np.int32)
+    having = range(len(block)) if block.told is None else np.flatnonzero(~block.told.bare).tolist()
+    for index in having:
+        one = block.inners[index].properties()
+        names.extend(one)
+        items.extend(one.values())
+        counts[index + 1] = len(one)
+    offsets = np.cumsum(counts, dtype=np.int32)
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(names, kind.key_type), pa.array(items, kind.item_type), type=kind
+    )
+
+
+def _sequence_id(block: Block, kind: Any) -> Any:
+    return pa.array(block.sequence_ids, kind)
+
+
+def _producer_name(block: Block, kind: Any) -> Any:
+    return pa.array(block.producers, kind)
+
+
+def _key_slot(block: Block, kind: Any) -> Any:
+    return pa.array(block.slots, kind)
+
+
+def _ledger_id(block: Block, kind: Any) -> Any:
+    return pa.array(block.positions[0], kind)
+
+
+def _entry_id(block: Block, kind: Any) -> Any:
+    return pa.array(block.positions[1], kind)
+
+
+def _begin_ledger_id(block: Block, kind: Any) -> Any:
+    return pa.array(block.begins[0], kind)
+
+
+def _begin_entry_id(block: Block, kind: Any) -> Any:
+    return pa.array(block.begins[1], kind)
+
+
+def _batch_index(block: Block, kind: Any) -> Any:
+    return pa.array(block.positions[2], kind)
+
+
+def _textual(block: Block, values: Sequence[bytes | None], kind: Any) -> Any:
+    found = pa.array(values, pa.binary())
+    if kind != pa.string():
+        return found if found.type == kind else found.cast(kind)
+    try:
+        return found.cast(kind)
+    except pa.ArrowInvalid:
+        for inner, value in zip(block.inners, values, strict=True):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError as error:
+                raise InvalidUse(
+                    f"The message {inner.message_id()} on {block.topic} is no UTF-8 text ({error}): read it as binary."
+                ) from None
+        raise
+
+
+_COLUMNS = {
+    "value": _value,
+    "__key": _key,
+    "__orderingKey": _ordering_key,
+    "__topic": _topic,
+    "__partition": _partition,
+    "__messageId": _message_id,
+    "__firstChunkId": _first_chunk_id,
+    "__publishTime": _publish_time,
+    "__eventTime": _event_time,
+    "__messageProperties": _properties,
+    "__sequenceId": _sequence_id,
+    "__producerName": _producer_name,
+    "__keySlot": _key_slot,
+    "__ledgerId": _ledger_id,
+    "__entryId": _entry_id,
+    "__beginLedgerId": _begin_ledger_id,
+    "__beginEntryId": _begin_entry_id,
+    "__batchIndex": _batch_index,
+}

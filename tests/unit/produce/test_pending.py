@@ -1,0 +1,93 @@
+"""How many messages a sender has accepted, and what became of them; and the check for keys in mixed batches."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pulsar
+import pytest
+
+from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning, mixed_key_check
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+from pulsar_ext.produce.pending import PendingMessages
+
+
+def test_room_comes_back_with_the_outcome_and_the_flush_waits_for_the_callbacks():
+    """Released messages leave room; completed ones end waits."""
+    pending = PendingMessages(2)
+    pending.accepted = 2
+    assert not pending.has_room()
+    pending.release(1)
+    assert pending.has_room()
+    assert not pending.has_room(2)
+    assert not pending.wait_for(lambda: pending.completed >= 2, 0.001)
+    assert not pending.complete(1)
+    assert pending.complete(1)
+    pending.wait_for_all()
+
+
+@pytest.mark.parametrize("flag", ["held", "barred"])
+def test_nothing_enters_where_nothing_may(flag):
+    """However much room there is."""
+    pending = PendingMessages(0)
+    assert pending.has_room(1_000_000)
+    setattr(pending, flag, True)
+    assert not pending.has_room()
+
+
+def test_a_wait_ends_when_nothing_will_come():
+    """As with shutdown()."""
+    pending = PendingMessages(0)
+    pending.accepted = 1
+    waiter = threading.Thread(target=pending.wait_for_all)
+    waiter.start()
+    pending.abandon()
+    waiter.join(30)
+    assert not waiter.is_alive()
+
+
+def test_the_first_failure_is_kept_once_and_a_duplicate_is_none():
+    """Until it is taken."""
+    pending = PendingMessages(0)
+    for result in (pulsar.Result.Ok, DUPLICATE_MESSAGE, pulsar.Result.Timeout, pulsar.Result.AlreadyClosed):
+        pending.fail(result)
+    assert pending.take_failure() == pulsar.Result.Timeout
+    assert pending.take_failure() is None
+
+
+class Named:
+    """What the warning names."""
+
+    def topic(self):
+        return "t"
+
+    def producer_name(self):
+        return "p"
+
+
+def test_the_first_key_warns_at_the_line_that_sends_and_never_again():
+    """Also where the warning is raised as an error."""
+    check = mixed_key_check({"batching_enabled": True, "batching_type": pulsar.BatchingType.Default})
+    assert check.look({"properties": {}}, Named()) is check
+    with pytest.warns(MixedKeyBatchWarning, match="producer p on t") as warned:
+        assert check.look({"partition_key": ""}, Named()) is None
+    assert warned[0].filename == __file__
+    check = mixed_key_check({"batching_enabled": True, "batching_type": pulsar.BatchingType.Default})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MixedKeyBatchWarning):
+            check.look({"ordering_key": "a"}, Named())
+        assert check.look({"ordering_key": "a"}, Named()) is None
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"batching_enabled": False, "batching_type": pulsar.BatchingType.Default},
+        {"batching_enabled": True, "batching_type": pulsar.BatchingType.KeyBased},
+    ],
+)
+def test_what_mixes_nothing_is_not_checked(named):
+    """No batches, or batches by key."""
+    assert mixed_key_check(named) is None
