@@ -13,7 +13,7 @@ import pytest
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
 
-_README = Path(__file__).parents[2] / "README.md"
+_README = Path(__file__).parents[3] / "README.md"
 
 
 @pytest.fixture
