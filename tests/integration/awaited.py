@@ -1,6 +1,6 @@
 """The asyncio client in the shape of the blocking one, so that both go through the same tests.
 
-Each call runs in an event loop on a thread of its own and is waited for. Nothing but that is done here.
+Each call runs in an event loop on another thread, and this one waits for its result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KINDS = (Consumer, GroupReader, Producer, RangeReaderGroup, Reader)
 
 
 def blocking_of(made: Any) -> Any:
-    """Give the blocking object behind one of either shape, for what tests look at within it."""
+    """Give the blocking object of either client, for tests that look inside it."""
     return made.awaited.blocking if isinstance(made, Awaited) else made
 
 
@@ -58,7 +58,7 @@ class Awaited:
         return pulsar_ext.MessageId.wrap(result) if isinstance(result, _pulsar.MessageId) else result
 
     def _on_thread(self, listener: Any) -> Any:
-        """Give a listener that awaits this one, which may wait for the loop."""
+        """Give an async listener that runs this one on a thread, where it may wait for the loop."""
 
         async def listen(receiving: Any, message: Any) -> None:
             await asyncio.to_thread(listener, self._wrap(receiving), message)
@@ -91,11 +91,9 @@ class AwaitedClient(Awaited):
         return producer
 
     def close(self) -> None:
-        """Close, and hear the outcome of the sends that have begun."""
+        """Close, and wait for the outcomes of the sends that have begun."""
         super().close()
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while not self._loop.settled():
-            assert time.monotonic() < deadline, "a send never heard what became of it"
+        self._loop.settle()
 
     def end(self) -> None:
         """Close, and end the loop."""
@@ -119,20 +117,20 @@ class AwaitedProducer(Awaited):
     batches = False
 
     def send(self, content: Any, **options: Any) -> Any:
-        """Send; a batch leaves at once, as the blocking `send()` has it, and does not wait for others to join it."""
+        """Send; a batch leaves at once, as with the blocking `send()`, and does not wait for more messages."""
 
         async def send() -> Any:
             sending = asyncio.ensure_future(self.awaited.send(content, **options))
             await asyncio.sleep(0)
             if self.batches and not sending.done():
-                with contextlib.suppress(pulsar_ext.PulsarException):  # the send tells it
+                with contextlib.suppress(pulsar_ext.PulsarException):  # the send raises it
                     await self.awaited.flush()
             return await sending
 
         return self._loop.run(send)
 
     def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        """Begin an awaited send, and report its outcome to the callback; what is refused at once raises."""
+        """Begin an awaited send, and report its outcome to the callback; raises if it is refused at once."""
 
         async def send() -> None:
             sent = pulsar_ext.MessageId()
@@ -159,18 +157,16 @@ class AwaitedProducer(Awaited):
                     self._loop.run(self.awaited.flush)
 
     def close(self) -> None:
-        """Close, and hear the outcome of the sends that have begun."""
+        """Close, and wait for the outcomes of the sends that have begun."""
         super().close()
-        deadline = time.monotonic() + _SETTLE_SECONDS
-        while not self._loop.settled():
-            assert time.monotonic() < deadline, "a send never heard what became of it"
+        self._loop.settle()
 
 
 class AwaitedReceiver(Awaited):
     """A consumer or a reader.
 
-    Iterating a reader of key ranges gives what is there and ends, iterating a consumer ends when it is closed, as with
-    the blocking ones.
+    As with the blocking ones, iterating a reader of key ranges ends when there are no more messages, and iterating a
+    consumer when it is closed.
     """
 
     def __iter__(self) -> Any:
@@ -225,7 +221,7 @@ class Loop:
         self._thread.start()
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function in the loop; if it gives something to await, wait for that."""
+        """Call a function in the loop, await what it returns if that can be awaited, and give the result."""
 
         async def call() -> Any:
             result = function(*args, **kwargs)
@@ -234,7 +230,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
     def begin(self, function: Any) -> None:
-        """Begin a task and let it come to its first wait; raise what it raised by then."""
+        """Begin a task and let it run until it first waits; raise what it raised by then."""
 
         async def create() -> None:
             task = self._loop.create_task(function())
@@ -244,10 +240,16 @@ class Loop:
             if task.done():
                 task.result()
 
-        if threading.current_thread() is self._thread:  # of a callback
+        if threading.current_thread() is self._thread:  # in a callback
             self._begun.add(self._loop.create_task(function()))
         else:
             asyncio.run_coroutine_threadsafe(create(), self._loop).result()
+
+    def settle(self) -> None:
+        """Wait until everything that has begun has ended."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while not self.settled():
+            assert time.monotonic() < deadline, "a send has no outcome"
 
     def settled(self) -> bool:
         """Wait a little for everything that has begun; give whether it has ended."""

@@ -1,0 +1,104 @@
+"""The blocks that acknowledge or redeliver whole: which calls they make, blocking and awaited, without a broker."""
+
+import asyncio
+
+import pytest
+
+from pulsar_ext.ack.scope import AckScope
+from pulsar_ext.asyncio import AckScope as AwaitedScope
+from pulsar_ext.receive.record import Records
+
+
+class Consumer:
+    """Writes down the calls of a scope; what it received is put into `records`."""
+
+    def __init__(self):
+        self.calls, self.records = [], Records()
+        self.record, self.refused = self.records.begin, None
+
+    def end_record(self, noted):
+        self.records.end(noted)
+        return noted
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            self.calls.append((name, *args, *kwargs.values()))
+            if name == self.refused:
+                raise KeyError(name)
+
+        return call
+
+
+class AwaitedConsumer(Consumer):
+    """The same with calls to be awaited."""
+
+    def __getattr__(self, name):
+        call = super().__getattr__(name)
+
+        async def awaited(*args, **kwargs):
+            call(*args, **kwargs)
+
+        return awaited
+
+
+def _blocking(consumer, messages, body):
+    with AckScope(consumer, messages, confirm=True, timeout_ms=5) as entered:
+        body(entered)
+
+
+def _awaited(consumer, messages, body):
+    async def steps():
+        async with AwaitedScope(consumer, messages, confirm=True, timeout_ms=5) as entered:
+            body(entered)
+
+    asyncio.run(steps())
+
+
+both = pytest.mark.parametrize(("kind", "run"), [(Consumer, _blocking), (AwaitedConsumer, _awaited)])
+
+
+@both
+@pytest.mark.parametrize("given", [True, False])
+def test_a_block_that_ends_acknowledges_and_flushes(kind, run, given):
+    """Messages that were given, or received inside the block only, are acknowledged at once, then flushed."""
+    consumer, entered = kind(), []
+
+    def body(what):
+        entered.append(what)
+        consumer.records.note([1, 2])
+
+    run(consumer, iter([1, 2]) if given else None, body)
+    consumer.records.note([3])
+    assert consumer.calls == [("acknowledge_many", [1, 2]), ("flush_acks", True, 5)]
+    assert (entered == [[1, 2]]) is given
+
+
+@both
+def test_a_block_that_raises_redelivers_each(kind, run):
+    """Each message is negatively acknowledged, nothing is acknowledged, and the exception goes on."""
+    consumer = kind()
+    with pytest.raises(ZeroDivisionError):
+        run(consumer, [1, 2], lambda _: 1 / 0)
+    assert consumer.calls == [("negative_acknowledge", 1), ("negative_acknowledge", 2)]
+
+
+@both
+def test_a_refused_acknowledgement_is_raised_and_nothing_is_flushed(kind, run):
+    """The calls stop at the first one that raises."""
+    consumer = kind()
+    consumer.refused = "acknowledge_many"
+    with pytest.raises(KeyError):
+        run(consumer, [1], lambda _: None)
+    assert consumer.calls == [("acknowledge_many", [1])]
+
+
+def test_blocks_within_each_other_note_the_same():
+    """What is received while two blocks are open belongs to both."""
+    records = Records()
+    outer = records.begin()
+    records.note([1])
+    inner = records.begin()
+    records.note([2])
+    records.end(inner)
+    records.note([3])
+    assert (outer, inner) == ([1, 2, 3], [2])
