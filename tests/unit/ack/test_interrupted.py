@@ -102,7 +102,7 @@ def interrupted_at(number):
 
 
 def acknowledge(acks, messages, number):
-    """Acknowledge as a consumer does, and flush; interrupted. Gives what surely was acknowledged, and the lines passed."""
+    """Acknowledge as a consumer does, and flush; interrupted. Gives what was surely acknowledged, and the lines."""
     surely, inbox = [], acks.inbox.messages
     with interrupted_at(number) as passed, suppress(KeyboardInterrupt):
         for message in messages:
