@@ -109,19 +109,22 @@ class ChunkedSender(DedupSender):
             super().post(content, callback, options, patient=patient)
             return
         data = None if draft.has_null_value() else draft.data()
-        dispatch = self.dispatch
-        with dispatch.lock:
-            if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
-                return
-            self._wait_until_idle()
-            self.check_whole()
-            sequence_id, standing = self.sequence.admit(given)
-            if standing is not Standing.NEW:  # nothing is in flight, so it is persisted
-                dispatch.refuse(callback, DUPLICATE_MESSAGE)
-                return
-            batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
-            batch.callbacks, batch.ids, batch.count, batch.began = (callback,), (sequence_id,), 1, time.monotonic()
-            dispatch.fly(batch)
+        self.dispatch.exclusively(self._post_chunked, data, callback, options)
+
+    def _post_chunked(self, data: bytes | None, callback: SendCallback | None, options: dict[str, Any]) -> None:
+        """Begin to send a message with nothing else in flight; the lock is held once."""
+        dispatch, given = self.dispatch, options.get("sequence_id")
+        if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
+            return
+        self._wait_until_idle()
+        self.check_whole()
+        sequence_id, standing = self.sequence.admit(given)
+        if standing is not Standing.NEW:  # nothing is in flight, so it is persisted
+            dispatch.refuse(callback, DUPLICATE_MESSAGE)
+            return
+        batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
+        batch.callbacks, batch.ids, batch.count, batch.began = (callback,), (sequence_id,), 1, time.monotonic()
+        dispatch.fly(batch)
         carry = threading.Thread(target=self._carry, args=(batch, data, options), name="pulsar_ext-chunks", daemon=True)
         carry.start()
 

@@ -134,7 +134,7 @@ class BatchGroup:
         by_key: whether there is one for each key.
     """
 
-    __slots__ = ("_by_key", "_most", "batches", "flight", "free", "left", "only", "sealed")
+    __slots__ = ("_by_key", "_most", "batches", "closed", "flight", "free", "left", "only", "sealed")
 
     def __init__(self, bounds: Bounds, *, by_key: bool) -> None:
         self._by_key = by_key
@@ -146,6 +146,8 @@ class BatchGroup:
         """How many bytes more may join, and fill it."""
         self.only: list[Item] | None = None
         """The messages of the only batch, once there is one and if it is the only one: who has room may append."""
+        self.closed = False
+        """Whether no message may join any more."""
         self.sealed: deque[Batch] | None = None
         """Its batches in the order to push, once it is closed."""
         self.flight: InFlight | None = None
@@ -160,7 +162,8 @@ class BatchGroup:
         return size <= self.left or not self.batches
 
     def join(self, key: str, item: Item) -> bool:
-        """Take a message in; give whether the batches are full."""
+        """Take a message in; False if it is closed."""
+        size = len(item[0])
         if not self._by_key:
             key = ""
         batch = self.batches.get(key)
@@ -168,17 +171,19 @@ class BatchGroup:
             batch = self.batches[key] = Batch()
             if not self._by_key:
                 self.only = batch.items
-        batch.items.append(item)
+        if self.closed:
+            return False
+        # A signal's handler can run only behind a call: from the look at `closed` to the end nothing comes between.
         self.free -= 1
-        self.left -= len(item[0])
-        return self.free <= 0 or self.left <= 0
+        self.left -= size
+        batch.items.append(item)
+        return True
 
     def close(self) -> list[Batch]:
         """Give its batches, closed, in the order of their first messages."""
-        batches = list(self.batches.values())
-        for batch in batches:
+        for batch in self.batches.values():
             batch.close()
-        return batches
+        return [batch for batch in self.batches.values() if batch.count]
 
 
 def ordered(batches: Sequence[Batch]) -> deque[Batch]:

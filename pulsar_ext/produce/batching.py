@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -77,6 +78,7 @@ class BatchingSender(HandleSender):
         if self.dispatch.pending.barred:
             self._check_open(content, options)
             raise_result(pulsar.Result.AlreadyClosed)
+        self.dispatch.refuse_inside("send")
         waiter = OutcomeWaiter()
         self.post(content, waiter, options)
         self.dispatch.push()
@@ -90,23 +92,24 @@ class BatchingSender(HandleSender):
         further; a send, flush or close that would wait for that same thread is refused there.
         """
         if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
-            dispatch = self.dispatch
+            dispatch, size = self.dispatch, len(content)
             with dispatch.lock:  # what nearly every message is: it joins a batch that it does not fill
                 group, pending, numbers = dispatch.group, dispatch.pending, self.numbers
-                left = group.left - len(content)
+                items, left = group.only, group.left - size
                 if (
-                    group.only is not None
+                    items is not None
+                    and dispatch.inside is None
                     and group.free > 1
                     and left > 0
                     and numbers.steady
                     and pending.accepted - pending.released < pending.limit
                 ):
-                    number = numbers.last + 1
-                    group.only.append((content, callback, number, b"", b""))
-                    numbers.last = number
+                    # A signal's handler can run only behind a call, so nothing comes between these lines.
+                    numbers.last = number = numbers.last + 1
                     group.free -= 1
                     group.left = left
                     pending.accepted += 1
+                    items.append((content, callback, number, b"", b""))
                     return
         check_callback(callback)
         options = named_options(args, kwargs) if args or kwargs else _NO_OPTIONS
@@ -124,6 +127,7 @@ class BatchingSender(HandleSender):
         """
         if self.dispatch.pending.barred:
             self.handle.inner.flush()  # raises what a closed producer raises
+        self.dispatch.refuse_inside("send_many")
         outcome = BulkOutcome()
         if columns.keys() <= self.many_at_once:
             taken = self._send_at_once(contents, columns.get("sequence_id"), outcome)
@@ -158,30 +162,55 @@ class BatchingSender(HandleSender):
         given = options.get("sequence_id")
         if given is not None:
             self.check(given)
-        alone = not self.config.batched or (bool(options) and stands_alone(options))
-        data, fields, keys = b"", b"", b""
-        if alone:
+        patient = patient or self.waits
+        dispatch, thread = self.dispatch, get_ident()
+        if not self.config.batched or (options and stands_alone(options)):
             self.look_at_keys(options)
-        elif options or content is None:
+            dispatch.exclusively(self._post_alone, content, callback, options, patient)
+            return
+        if options or content is None:
             data, fields, keys = self.encode(content, options)
         else:
-            data = self.handle.schema.encode(content)
+            data, fields, keys = self.handle.schema.encode(content), b"", b""
         if type(data) is not bytes:
             self.handle.build(content)  # raises what the official client raises
-        dispatch, message = self.dispatch, None
-        with dispatch.lock:
-            if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient or self.waits)):
+        with dispatch.lock:  # as `exclusively` does, which would cost each message one call more
+            if dispatch.inside is not None:
+                dispatch.deferred.append(partial(self._join, given, callback, options, patient, (data, fields, keys)))
                 return
-            if alone:
-                number = self.numbers.upcoming if given is None else given
-                message = self.handle.build(content, **{**options, "sequence_id": number})
-            admitted = self.admit(given, callback)
-            if admitted is None:
-                return
-            if message is None:
-                dispatch.join(key_of(options), (data, callback, admitted, fields, keys))
-            else:
-                dispatch.push_alone(message, callback, (admitted,))
+            dispatch.inside = thread
+            try:
+                self._join(given, callback, options, patient, (data, fields, keys))
+                if dispatch.deferred:
+                    dispatch.run_deferred()
+            finally:
+                dispatch.inside = None
+
+    def _join(
+        self,
+        given: int | None,
+        callback: SendCallback | None,
+        options: dict[str, Any],
+        patient: bool,
+        written: tuple[bytes, bytes, bytes],
+    ) -> None:
+        """Put a message that is written into its batch."""
+        dispatch = self.dispatch
+        if dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient):
+            number = self.admit(given, callback)
+            if number is not None:
+                data, fields, keys = written
+                dispatch.join(key_of(options), (data, callback, number, fields, keys))
+
+    def _post_alone(self, content: Any, callback: SendCallback | None, options: dict[str, Any], patient: bool) -> None:
+        """Push a message as an entry of its own."""
+        given, dispatch = options.get("sequence_id"), self.dispatch
+        if dispatch.pending.has_room() or dispatch.make_room(callback, patient=patient):
+            upcoming = self.numbers.upcoming if given is None else given
+            message = self.handle.build(content, **{**options, "sequence_id": upcoming})
+            number = self.admit(given, callback)
+            if number is not None:
+                dispatch.push_alone(message, callback, (number,))
 
     @staticmethod
     def check(sequence_id: object) -> None:
@@ -272,12 +301,15 @@ class BatchingSender(HandleSender):
         """
         if not self.config.batched:
             return False
-        with self.dispatch.lock:
-            self.await_room(count)
-            ids = self.admit_many(count, numbers)
-            if ids is None:
-                return False
-            self.dispatch.push_whole(make(ids))
+        self.dispatch.refuse_inside("send_many")
+        return bool(self.dispatch.exclusively(self._push_at_once, count, numbers, make))
+
+    def _push_at_once(self, count: int, numbers: Sequence[int] | None, make: Callable[[Sequence[int]], Batch]) -> bool:
+        self.await_room(count)
+        ids = self.admit_many(count, numbers)
+        if ids is None:
+            return False
+        self.dispatch.push_whole(make(ids))
         return True
 
     def await_room(self, count: int) -> None:

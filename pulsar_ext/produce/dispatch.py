@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import threading
 import time
 from collections import deque
 from functools import partial
@@ -27,6 +26,7 @@ from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
 from .batch import Batch, BatchGroup, ordered
+from .exclusive import Exclusive
 from .outcome import deliver_each, persisted_entry
 from .pending import PendingMessages
 
@@ -49,7 +49,7 @@ _FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
 _log = logging.getLogger("pulsar_ext")
 
 
-class BatchDispatcher:
+class BatchDispatcher(Exclusive):
     """The open batches of one producer, those on their way, and their outcomes.
 
     The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`. A
@@ -63,13 +63,13 @@ class BatchDispatcher:
     """
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
+        super().__init__()
         self.handle = handle
         self.context = context
         self.config = config
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
         self.pending = PendingMessages(config.limit)
-        self.lock = threading.RLock()
         self.closed = False
         self._groups: deque[BatchGroup] = deque()
         self._pushing = False
@@ -86,13 +86,15 @@ class BatchDispatcher:
 
     def join(self, key: str, item: Item) -> None:
         """Put a message into the open batch of its key; the lock is held."""
-        group = self.group
-        if not group.has_room(len(item[0])):
-            self.push_open()
+        while True:  # until no handler of a signal has pushed the group just before
             group = self.group
-        full = group.join(key, item)
+            if not group.has_room(len(item[0])):
+                self.push_open()
+                group = self.group
+            if group.join(key, item):
+                break
         self.pending.accepted += 1
-        if full:
+        if group.free <= 0 or group.left <= 0:
             self.push_open()
         elif group.count == 1:
             self._opened = time.monotonic()
@@ -123,27 +125,20 @@ class BatchDispatcher:
 
     def await_unlocked(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition about outcomes holds; the lock is held once, and let go meanwhile."""
-        self.lock.release()
-        try:
-            self.pending.wait_for(condition)
-        finally:
-            self.lock.acquire()
+        self.unlocked(self.pending.wait_for, condition)
 
     def refuse(self, callback: SendCallback | None, result: Any) -> None:
         """Report a message's outcome at once, on the sender's own thread; the lock is held, and let go meanwhile."""
         if callback is None:
             self.pending.fail(result)
             return
-        self.lock.release()
-        try:
-            call_back(callback, result, MessageId())
-        finally:
-            self.lock.acquire()
+        self.unlocked(call_back, callback, result, MessageId())
 
     # Batches
 
     def push(self) -> None:
-        """Push what the open batches hold."""
+        """Push what the open batches hold, and what a signal's handler has sent."""
+        self.run_left_over()
         with self.lock:
             self.push_open()
 
@@ -177,10 +172,11 @@ class BatchDispatcher:
         self._push_groups()
 
     def _close_group(self) -> None:
-        if self.group.batches:
+        if self.group.count:
             if not self._groups or self._groups[-1] is not self.group:
                 self._groups.append(self.group)
-            self.group = BatchGroup(self.config.bounds, by_key=self.config.by_key)
+            following = BatchGroup(self.config.bounds, by_key=self.config.by_key)
+            self.group.closed, self.group = True, following
 
     def _push_groups(self) -> None:
         """Push what is closed, in order."""
@@ -295,6 +291,8 @@ class BatchDispatcher:
         if self.pending.barred:
             self.handle.inner.flush()
             return
+        self.refuse_inside("flush")
+        self.run_left_over()
         with self.lock:
             self.push_open()
             sent = self.pending.accepted
@@ -309,6 +307,7 @@ class BatchDispatcher:
             return
         if self.pending.barred:
             self.handle.inner.close()  # inherited across a fork: raises
+        self.run_left_over()
         with self.lock:
             self.closed = True
             self.push_open()
@@ -340,7 +339,7 @@ class BatchDispatcher:
     def after_fork(self, refusal: Refusing) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         self.handle.inner = refusal
-        self.lock = threading.RLock()
+        self.renew()
         self.pending = PendingMessages(-1)
         self.pending.barred = True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -298,3 +299,37 @@ def test_an_automatic_id_behind_an_explicit_one_is_not_dropped(
         producer.send(b"%d" % number, sequence_id=sequence_id)
     assert [message.data() for message in read(client, topic, 4)] == [b"0", b"1", b"2", b"3"]
     assert producer.last_sequence_id_published() == 102
+
+
+@pytest.mark.blocking_only("a signal's handler awaits nothing")
+@pytest.mark.parametrize("batching", [pulsar.BatchingType.Default, pulsar.BatchingType.KeyBased])
+def test_a_signal_handler_may_send_while_it_interrupts_a_send(client, topic, batching):
+    """Again and again: every message has one outcome, is on the topic once, and each sender's in order."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_type=batching, max_pending_messages=0)
+    outcomes, sent = [], {"main": 0, "handler": 0}
+
+    def send(sender):
+        sent[sender] += 1
+        producer.send_async(f"{sender} {sent[sender]}".encode(), lambda result, _: outcomes.append(result))
+
+    def handler(*_):
+        send("handler")
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        handler()
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end and sent["main"] < 30_000:
+            send("main")
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    producer.flush()
+    assert outcomes == [pulsar.Result.Ok] * sum(sent.values())
+    found = {"main": [], "handler": []}
+    for message in read(client, topic, sum(sent.values())):
+        sender, number = message.data().decode().split()
+        found[sender].append(int(number))
+    assert found == {sender: list(range(1, count + 1)) for sender, count in sent.items()}

@@ -325,7 +325,8 @@ def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
         if not group.has_room(size):
             taken += group.close()
             group = BatchGroup(bounds, by_key=False)
-        if group.join("", (b"x" * size, None, number, b"", b"")):
+        assert group.join("", (b"x" * size, None, number, b"", b""))
+        if group.free <= 0 or group.left <= 0:
             taken += group.close()
             group = BatchGroup(bounds, by_key=False)
     taken += group.close()
