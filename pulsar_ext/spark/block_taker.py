@@ -1,4 +1,4 @@
-"""Taking messages from a reader, as many at once as the bounds of a block allow."""
+"""Takes messages from a reader, a block at a time."""
 
 from __future__ import annotations
 
@@ -10,43 +10,44 @@ from pulsar_ext._native.results import Timeout
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .message_block import Block
+    from .message_block import MessageBlock
 
 __all__ = ["BlockTaker"]
 
 _FIRST_MILLIS = 200
 _NEXT_MILLIS = 10
-"""How long the first message of a block may take, and each further one: what came before is not held back."""
+"""How long to wait for the first message of a block, and for each further one, which delays those before it."""
 _FIRST_BLOCK = 64
+_GROWTH = 4
 
 
 class BlockTaker:
-    """Takes messages from a reader, as many at once as bounds allow.
+    """Takes messages from a reader, as many at once as a block may have.
 
     Args:
-        rows: the most messages.
-        size: the most bytes.
-        weight: what one message may weigh, before any is known.
+        max_rows: the most messages of a block.
+        max_bytes: the most bytes of payload, by what the messages before it had.
+        bytes_per_message: an estimate for the first block.
     """
 
-    def __init__(self, rows: int, size: int, weight: int) -> None:
-        self._rows, self._bytes = rows, size
-        self._at_once = min(rows, _FIRST_BLOCK, max(size // weight, 1))
+    def __init__(self, max_rows: int, max_bytes: int, bytes_per_message: int) -> None:
+        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._rows = min(max_rows, _FIRST_BLOCK, max(max_bytes // bytes_per_message, 1))
 
-    def __call__(self, read_next: Callable[[int], Any]) -> list[Any]:
-        """Give up to a block of messages; none if nothing came within 200 ms."""
+    def take(self, read_next: Callable[[int], Any]) -> list[Any]:
+        """Give the messages of a block, at least one; an empty list if no message came within 200 ms."""
         inners: list[Any] = []
         try:
             inners.append(read_next(_FIRST_MILLIS))
-            # Straight into the list: a wait that ends in a timeout loses nothing of what came before.
-            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._at_once - 1))
+            # `extend` keeps what came before a timeout.
+            inners.extend(islice(map(read_next, repeat(_NEXT_MILLIS)), self._rows - 1))
         except Timeout:
             pass
         return inners
 
-    def learn(self, block: Block) -> None:
-        """Let the next block be as large as the bounds allow by what this one weighed."""
-        weight = block.weight // len(block) or 1
-        fits = max(self._bytes // weight, 1)
-        # Not much more at once: one light block says little about the next.
-        self._at_once = min(self._rows, fits, self._at_once * 4)
+    def adapt(self, block: MessageBlock) -> None:
+        """Size the next block by the payloads of this one."""
+        bytes_per_message = block.payload_bytes // len(block) or 1
+        fits = max(self._max_bytes // bytes_per_message, 1)
+        # Growth is limited, because one block of small messages says little about the next one.
+        self._rows = min(self._max_rows, fits, self._rows * _GROWTH)

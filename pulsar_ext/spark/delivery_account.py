@@ -1,52 +1,37 @@
-"""What a task has been delivered of a segment, and so what is missing (pure).
+"""Which messages of a segment a task has received, and so which entries are missing (pure, on numpy).
 
-Deliveries come in order of their (last) entries. An entry that did not come by itself is a chunk of a message, a
-marker, trimmed or lost by a client on a reconnect: `missing` lists them, for headers to tell which.
+Messages come in the order of their (last) entries. An entry that no message came from is a chunk of a message, a
+marker, was trimmed, or was lost by the client on a reconnect: `missing` lists them, and their headers tell which it is.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from pulsar_ext.ids.position import Position
 
 from .offsets import Offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from .splits import Segment
 
-__all__ = ["Deliveries", "Ids", "Sizes"]
+__all__ = ["DeliveryAccount"]
+
+_Key = tuple[int, int, int]
+"""Ledger, entry and batch index of a message."""
 
 
-class Ids(Protocol):
-    """The (ledger, entry, batch index) of each delivery of a block."""
-
-    def __len__(self) -> int:
-        """Give how many there are."""
-        ...
-
-    def __getitem__(self, index: int, /) -> tuple[int, int, int]:
-        """Give one."""
-        ...
-
-
-class Sizes(Protocol):
-    """How many messages the batch of each delivery of a block has."""
-
-    def __getitem__(self, index: int, /) -> int:
-        """Give one."""
-        ...
-
-
-class Deliveries:
+class DeliveryAccount:
     """Keeps account of one segment.
 
     Args:
         segment: what is to be read.
 
-    `last` is the last position that was delivered, `reached` whether everything up to the segment's end has passed by.
+    `last` is the position of the last message that came, `reached` whether the segment's end is reached or passed.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -55,37 +40,28 @@ class Deliveries:
         self._end = segment.until.last_entry
         begin = segment.after.position
         self.last = begin
-        self._last_key: tuple[int, int, int] = (begin.ledger_id, begin.entry_id, 1 << 31)
+        self._last_key: _Key = (begin.ledger_id, begin.entry_id, 1 << 31)
         self._gaps: list[tuple[Position, Position]] = []
-        self._known: set[Position] = set()
+        self._settled: set[Position] = set()
         self.reached = False
 
     def feed(
-        self,
-        ids: Ids,
-        *,
-        firsts: Mapping[int, Position],
-        sizes: Sizes,
-        columns: tuple[Any, Any, Any],
+        self, columns: tuple[Any, Any, Any], *, first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int] | None:
-        """Take note of deliveries, and tell which of them are this segment's.
+        """Take note of messages, and select those that belong to this segment.
 
         Args:
-            ids: the (ledger, entry, batch index) of each delivery, lazily: asked for single ones.
-            firsts: where the first chunk is, by index, of chunked messages.
-            sizes: how many messages the batch has, by index; asked for at the segment's last entry only.
-            columns: the same numbers as numpy arrays.
+            columns: their ledgers, entries and batch indexes, as numpy arrays.
+            first_chunks: the position of the first chunk, by index, of chunked messages.
+            batch_size: gives how many messages the batch of a message has, by the message's index; called for the
+                segment's last entry only.
 
         Returns:
-            The indexes of what is to be kept; None for all of them.
+            The indexes of the messages to keep; None for all of them.
         """
-        import numpy as np  # noqa: PLC0415  # only where Spark is
-
-        ledger, entry, batch = columns
-        count = len(ledger)
-        fresh = self._is_ascending(np, ledger, entry, batch)
-        if not fresh:
-            return self._feed_slowly(ids, firsts, sizes)
+        ledger, entry, _ = columns
+        if not self._is_ascending(*columns):
+            return self._feed_one_by_one(columns, first_chunks, batch_size)
         # Where a new entry begins.
         starts = np.flatnonzero((np.diff(ledger) != 0) | (np.diff(entry) != 0)) + 1
         starts = np.concatenate(([0], starts))
@@ -94,56 +70,58 @@ class Deliveries:
         )
         for at in starts[unusual].tolist():
             before = Position(int(ledger[at - 1]), int(entry[at - 1])) if at else self.last
-            self._step(before, Position(int(ledger[at]), int(entry[at])))
-        for first in firsts.values():
-            self._known.add(first)
-        self.last = Position(int(ledger[-1]), int(entry[-1]))
-        self._last_key = (int(ledger[-1]), int(entry[-1]), int(batch[-1]))
-        self._see_end(count - 1, ids, sizes)
-        return self._kept(count, ids, firsts)
+            self._note_gap(before, Position(int(ledger[at]), int(entry[at])))
+        self._settled.update(first_chunks.values())
+        count = len(ledger)
+        self._last_key = key = _key(columns, count - 1)
+        self.last = Position(key[0], key[1])
+        self._note_end(key, count - 1, batch_size)
+        if not first_chunks and self._is_kept(_key(columns, 0), None) and self._is_kept(key, None):
+            return None
+        return [index for index in range(count) if self._is_kept(_key(columns, index), first_chunks.get(index))]
 
     def missing(self) -> Iterator[Position]:
-        """Give the entries of the segment that have passed by without being delivered, and are not settled yet."""
+        """Give the entries of the segment that were passed over and are not settled yet."""
         for first, last in self._gaps:
-            yield from self._open(first, last)
+            yield from self._unsettled(first, last)
 
     def rest(self) -> Iterator[Position]:
-        """Give the entries of the segment behind the last delivery that are not settled yet."""
+        """Give the entries of the segment behind the last message that came, as far as they are not settled yet."""
         first = None if self.reached else self._ledgers.next(self.last)
         if first is not None:
-            yield from self._open(first, self._end)
+            yield from self._unsettled(first, self._end)
 
-    def settled(self) -> None:
-        """Count everything that passed by as accounted for."""
+    def settle(self, position: Position) -> None:
+        """Count an entry as accounted for."""
+        self._settled.add(position)
+
+    def settle_missing(self) -> None:
+        """Count every entry that was passed over as accounted for."""
         self._gaps.clear()
 
-    def keep(self) -> tuple[Any, ...]:
-        """Give what `restore` needs to forget the deliveries that come now; call it with nothing missing."""
+    def snapshot(self) -> tuple[Any, ...]:
+        """Give what `restore` needs to forget the messages that come from now on; call it with nothing missing."""
         return self.last, self._last_key, self.reached
 
-    def restore(self, kept: tuple[Any, ...]) -> None:
-        """Forget the deliveries since `keep`."""
-        self.last, self._last_key, self.reached = kept
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Forget the messages that came since `snapshot`."""
+        self.last, self._last_key, self.reached = snapshot
         self._gaps.clear()
-
-    def _open(self, first: Position, last: Position) -> Iterator[Position]:
-        at: Position | None = first
-        while at is not None and at <= last:
-            if at not in self._known:
-                yield at
-            at = self._ledgers.next(at)
 
     def owns(self, position: Position) -> bool:
         """Whether a message that begins at this entry belongs to the segment."""
         return self._after.last_entry < position <= self._end
 
-    def settle(self, position: Position) -> None:
-        """Count an entry as accounted for."""
-        self._known.add(position)
+    def _unsettled(self, first: Position, last: Position) -> Iterator[Position]:
+        at: Position | None = first
+        while at is not None and at <= last:
+            if at not in self._settled:
+                yield at
+            at = self._ledgers.next(at)
 
-    def _is_ascending(self, np: Any, ledger: Any, entry: Any, batch: Any) -> bool:
-        """Whether all deliveries come behind one another and behind what came before."""
-        if not self._last_key < (int(ledger[0]), int(entry[0]), int(batch[0])):
+    def _is_ascending(self, ledger: Any, entry: Any, batch: Any) -> bool:
+        """Whether each message comes behind the one before it, and the first one behind what came before."""
+        if not self._last_key < _key((ledger, entry, batch), 0):
             return False
         if len(ledger) == 1:
             return True
@@ -151,26 +129,28 @@ class Deliveries:
         ok = (ledgers > 0) | ((ledgers == 0) & ((entries > 0) | ((entries == 0) & (indexes > 0))))
         return bool(ok.all())
 
-    def _feed_slowly(self, ids: Ids, firsts: Mapping[int, Position], sizes: Sizes) -> list[int]:
-        """Take deliveries one by one: after a reconnect some come again."""
+    def _feed_one_by_one(
+        self, columns: tuple[Any, Any, Any], first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
+    ) -> list[int]:
+        """Take messages one by one: after a reconnect some come again."""
         kept = []
-        for index in range(len(ids)):
-            key = ids[index]
+        for index in range(len(columns[0])):
+            key = _key(columns, index)
             if key <= self._last_key:
                 continue
             here = Position(key[0], key[1])
             if here != self.last:
-                self._step(self.last, here)
-            if index in firsts:
-                self._known.add(firsts[index])
+                self._note_gap(self.last, here)
+            if index in first_chunks:
+                self._settled.add(first_chunks[index])
             self.last, self._last_key = here, key
-            self._see_end(index, ids, sizes)
-            if self.is_kept(key, firsts.get(index)):
+            self._note_end(key, index, batch_size)
+            if self._is_kept(key, first_chunks.get(index)):
                 kept.append(index)
         return kept
 
-    def _step(self, before: Position, here: Position) -> None:
-        """Note what lies between two deliveries."""
+    def _note_gap(self, before: Position, here: Position) -> None:
+        """Note which entries lie between those of two messages."""
         expected = self._ledgers.next(before)
         if expected is None or expected >= here or expected > self._end:
             return
@@ -178,26 +158,27 @@ class Deliveries:
         if last is not None:
             self._gaps.append((expected, min(last, self._end)))
 
-    def _see_end(self, index: int, ids: Ids, sizes: Sizes) -> None:
-        ledger, entry, batch = ids[index]
+    def _note_end(self, key: _Key, index: int, batch_size: Callable[[int], int]) -> None:
+        """Note whether a message is the segment's last one, or lies behind it."""
+        ledger, entry, batch = key
         here = Position(ledger, entry)
         if here < self._end:
             return
         if here > self._end or batch < 0:
             self.reached = True
         elif self._until.batch >= 0:
-            self.reached = batch >= self._until.batch or batch + 1 >= sizes[index]
+            self.reached = batch >= self._until.batch or batch + 1 >= batch_size(index)
         else:
-            self.reached = batch + 1 >= sizes[index]
+            self.reached = batch + 1 >= batch_size(index)
 
-    def _kept(self, count: int, ids: Ids, firsts: Mapping[int, Position]) -> list[int] | None:
-        if self.is_kept(ids[0], firsts.get(0)) and self.is_kept(ids[count - 1], firsts.get(count - 1)) and not firsts:
-            return None
-        return [index for index in range(count) if self.is_kept(ids[index], firsts.get(index))]
-
-    def is_kept(self, key: tuple[int, int, int], first: Position | None) -> bool:
-        """Whether a message belongs to the segment, by its id and, of a chunked one, where its first chunk is."""
-        owner = Offset(*key) if first is None else Offset.at(first)
-        if first is None and key[2] < 0:
+    def _is_kept(self, key: _Key, first_chunk: Position | None) -> bool:
+        """Whether a message belongs to the segment."""
+        owner = Offset(*key) if first_chunk is None else Offset.at(first_chunk)
+        if first_chunk is None and key[2] < 0:
             return self._after < owner and owner.last_entry <= self._end
         return self._after < owner <= self._until
+
+
+def _key(columns: tuple[Any, Any, Any], index: int) -> _Key:
+    ledger, entry, batch = columns
+    return int(ledger[index]), int(entry[index]), int(batch[index])

@@ -1,8 +1,8 @@
-"""A block of messages, taken from a reader at once, and its columns as Arrow arrays.
+"""A block of messages that were taken from a reader at once.
 
-Each field is fetched for the whole block by one `map` over the C++ messages, so no line of Python runs for a single
-message; what a message's text tells (`message_texts`) is not asked for at all; what a field rarely has (chunks,
-properties, null values, bytes in an ordering key) costs nothing where it is not there.
+Each field is fetched for the whole block by one `map` over the C++ messages, so that no line of Python runs for each
+message. What `str(message)` shows is read from there (`message_repr`) and not fetched at all, and what messages rarely
+have (chunks, properties, null values, bytes in an ordering key) costs nothing in a block without it.
 """
 
 from __future__ import annotations
@@ -18,109 +18,51 @@ import pyarrow as pa
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
-from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot, key_slots
-from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, bytes_of_base64
-from pulsar_ext.key_shared.slot_filter import SlotFilter
 
 from .id_columns import id_columns
-from .message_repr import Told, read_texts
+from .message_repr import ReprColumns, read_reprs, read_sequence_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Block", "Ids", "Keys", "Sizes"]
+    from .key_decoder import KeyDecoder
+
+__all__ = ["MessageBlock"]
 
 _FIRST_CHUNK_TAG = 0x3A
-_MILLIS = 1000
 
 
-class Ids:
-    """The (ledger, entry, batch index) of each message of a block, one tuple at a time."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-
-    def __len__(self) -> int:
-        return len(self._block.inners)
-
-    def __getitem__(self, index: int) -> tuple[int, int, int]:
-        ledger, entry, batch = self._block.positions
-        return int(ledger[index]), int(entry[index]), int(batch[index])
-
-
-class Sizes:
-    """How many messages the batch of each message of a block has; only where it is asked for."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-
-    def __getitem__(self, index: int) -> int:
-        return decode(self._block.serialized(index)).batch_size or 1
-
-
-class Keys:
-    """How keys become bytes and slots.
-
-    Args:
-        forms: finds out what a key is; None takes each as the text that it looks like.
-    """
-
-    def __init__(self, forms: KeyForms | None) -> None:
-        self._forms = forms
-        self._slots = None if forms is None else SlotFilter(KeyHashRanges.full(), forms)
-
-    @property
-    def exact(self) -> bool:
-        """Whether each key that may be something else is asked about."""
-        return self._forms is not None
-
-    def key(self, inner: Any, text: str) -> bytes | None:
-        """Give the key of one message: its bytes where it was sent as such."""
-        other = bytes_of_base64(text) if text else b""
-        if self._forms is None or other is None:
-            return text.encode() if text else None
-        form = self._forms.form_of(inner, text)
-        if form is KeyForm.BASE64:
-            return other
-        return None if form is KeyForm.NONE else text.encode()
-
-    def slot(self, inner: Any) -> int:
-        """Give the slot of one message, asked for exactly."""
-        assert self._slots is not None  # noqa: S101  # only where `exact`
-        return self._slots.slot(inner)
-
-
-class Block:
+class MessageBlock:
     """Messages of one topic partition, in order.
 
     Args:
         inners: the C++ messages; not empty.
         topic: the full name of the topic partition.
         partition: its index, -1 on a topic without partitions.
-        keys: how keys are read.
+        key_decoder: reads the keys.
     """
 
-    def __init__(self, inners: list[Any], topic: str, partition: int, keys: Keys) -> None:
+    def __init__(self, inners: list[Any], topic: str, partition: int, key_decoder: KeyDecoder) -> None:
         self.inners = inners
         self.topic = topic
         self.partition = partition
-        self.keys = keys
+        self.key_decoder = key_decoder
 
     def __len__(self) -> int:
         return len(self.inners)
 
-    def take(self, indexes: Sequence[int]) -> Block:
-        """Give a block of some of the messages, which keeps what is known of them."""
-        taken = Block([self.inners[index] for index in indexes], self.topic, self.partition, self.keys)
+    def take(self, indexes: Sequence[int]) -> MessageBlock:
+        """Give a block of some of the messages, with what has been fetched of them already."""
+        taken = MessageBlock([self.inners[index] for index in indexes], self.topic, self.partition, self.key_decoder)
         at = np.asarray(indexes, np.int64)
         for name, value in vars(self).items():
             if name in _LISTS:
                 setattr(taken, name, [value[index] for index in indexes])
             elif name in _ARRAYS:
                 setattr(taken, name, value[at])
-        if "told" in vars(self):
-            taken.told = None if self.told is None else self.told.take(at)
+        if "reprs" in vars(self):
+            taken.reprs = None if self.reprs is None else self.reprs.take(at)
         if "positions" in vars(self):
             ledger, entry, batch = self.positions
             taken.positions = (ledger[at], entry[at], batch[at])
@@ -131,79 +73,83 @@ class Block:
         data: bytes = self.inners[index].message_id().serialize()
         return data
 
+    def batch_size(self, index: int) -> int:
+        """Give how many messages the batch of one message has; 1 for a message in no batch."""
+        return decode(self.serialized(index)).batch_size or 1
+
     def release(self) -> None:
-        """Let go of the messages: what was made of them stays."""
+        """Free the messages and their fields; Arrow arrays that were made of them stay valid."""
         vars(self).clear()
 
     @cached_property
-    def text_column(self) -> Any:
-        """Give the keys' texts as an Arrow array."""
-        return pa.array(self.texts, pa.string())
+    def key_column(self) -> Any:
+        """The keys as the C++ client shows them, as an Arrow array."""
+        return pa.array(self.key_texts, pa.string())
 
     @cached_property
     def has_keyless(self) -> bool:
         """Whether a message has no key, or an empty one."""
-        return "" in self.texts
+        return "" in self.key_texts
 
     @cached_property
-    def begins(self) -> tuple[Any, Any]:
-        """Give the ledger and the entry at which each message begins: its own, or its first chunk's."""
+    def begin_columns(self) -> tuple[Any, Any]:
+        """The ledgers and the entries at which messages begin (their own, or their first chunks'), as numpy arrays."""
         ledger, entry, _ = self.positions
-        if self.firsts:
+        if self.first_chunks:
             ledger, entry = ledger.copy(), entry.copy()
-            for index, first in self.firsts.items():
+            for index, first in self.first_chunks.items():
                 ledger[index], entry[index] = first.ledger_id, first.entry_id
         return ledger, entry
 
-    # -- what is asked of the C++ messages, once ---------------------------------------------------------------------
+    # -- fields of the C++ messages, each fetched once -----------------------------------------------------------------
 
     @cached_property
-    def told(self) -> Told | None:
-        """What the messages' texts tell; None where one of them does not look as it should."""
+    def reprs(self) -> ReprColumns | None:
+        """What `str()` of the messages shows; None if that of one of them is not written as expected."""
         try:
             texts = list(map(str, self.inners))
             producer = self.inners[0].producer_name()
-            told = read_texts(texts, producer, self.partition)
-            # A text with properties could hold anything, so there the name counts that the call gives.
-            if told is None or any(
-                self.inners[index].producer_name() != producer for index in np.flatnonzero(~told.bare).tolist()
+            reprs = read_reprs(texts, producer, self.partition)
+            # Properties could hold anything, a text that looks like another message too: ask for the name there.
+            if reprs is None or any(
+                self.inners[index].producer_name() != producer for index in np.flatnonzero(~reprs.bare).tolist()
             ):
-                told = read_texts(texts, self.producers, self.partition)
+                reprs = read_reprs(texts, self.producer_names, self.partition)
             else:
-                self.producers = [producer] * len(self)
+                self.producer_names = [producer] * len(self)
         except UnicodeDecodeError:
             return None
-        return told
+        return reprs
 
     @cached_property
     def id_bytes(self) -> list[bytes]:
-        """The ids' serialized form, asked for message by message."""
+        """The serialized ids, fetched message by message."""
         return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, self.inners)))
 
     @cached_property
     def positions(self) -> tuple[Any, Any, Any]:
         """Ledgers, entries and batch indexes, as numpy arrays."""
-        told = self.told
-        if told is None:
+        reprs = self.reprs
+        if reprs is None:
             return id_columns(self.id_bytes)
-        ledger, entry = told.ledger, told.entry
-        if self.firsts:
-            chunked = list(self.firsts)
+        ledger, entry = reprs.ledger, reprs.entry
+        if self.first_chunks:
+            chunked = list(self.first_chunks)
             ledger, entry = ledger.copy(), entry.copy()
             ledger[chunked], entry[chunked], _ = id_columns([self.serialized(index) for index in chunked])
-        return ledger, entry, told.batch
+        return ledger, entry, reprs.batch
 
     @cached_property
-    def firsts(self) -> dict[int, Position]:
-        """Where the first chunk is, by index, of chunked messages."""
-        told = self.told
-        if told is not None:
+    def first_chunks(self) -> dict[int, Position]:
+        """The positions of the first chunks, by index; chunked messages only."""
+        reprs = self.reprs
+        if reprs is not None:
             return {
-                index: Position(int(told.ledger[index]), int(told.entry[index]))
-                for index in np.flatnonzero(told.chunked).tolist()
+                index: Position(int(reprs.ledger[index]), int(reprs.entry[index]))
+                for index in np.flatnonzero(reprs.chunked).tolist()
             }
         found = {}
-        # The tag's byte may be part of a number as well, so those few are looked at.
+        # The byte of the tag may be part of a number as well, so those few ids are decoded.
         for index in np.flatnonzero(list(map(contains, self.id_bytes, repeat(_FIRST_CHUNK_TAG)))).tolist():
             data = self.id_bytes[index]
             if has_first_chunk(data):
@@ -213,81 +159,77 @@ class Block:
         return found
 
     @cached_property
-    def data(self) -> list[bytes]:
+    def payloads(self) -> list[bytes]:
         """The payloads."""
         return list(map(InnerMessage.data, self.inners))
 
     @cached_property
     def values(self) -> list[bytes | None]:
-        """The payloads, None where the value is null."""
-        if all(self.data):
-            return self.data  # type: ignore[return-value]  # a list of bytes is one of bytes or None
+        """The payloads; None for a null value."""
+        if all(self.payloads):
+            return self.payloads  # type: ignore[return-value]  # a list of bytes is one of bytes or None
         return [
             None if not one and inner.has_null_value() else one
-            for one, inner in zip(self.data, self.inners, strict=True)
+            for one, inner in zip(self.payloads, self.inners, strict=True)
         ]
 
     @cached_property
-    def texts(self) -> list[str]:
+    def key_texts(self) -> list[str]:
         """The keys as the C++ client shows them."""
         return list(map(InnerMessage.partition_key, self.inners))
 
     @cached_property
-    def ordering(self) -> list[bytes]:
-        """The ordering keys; empty where there is none."""
+    def ordering_keys(self) -> list[bytes]:
+        """The ordering keys; empty for a message without one."""
         try:
             texts = list(map(InnerMessage.ordering_key, self.inners))
         except UnicodeDecodeError:
-            return [_ordering(inner) for inner in self.inners]
+            return [_ordering_key(inner) for inner in self.inners]
         if not any(texts):
             return [b""] * len(texts)
         return [text.encode() for text in texts]
 
     @cached_property
     def sequence_ids(self) -> Any:
-        """The messages' own sequence ids, as a numpy array; the C++ client only shows them in a message's text."""
-        if self.told is not None:
-            return self.told.sequence
-        found = []
-        for text, producer in zip(map(str, self.inners), self.producers, strict=True):
-            begin = _SEQUENCE_AT + len(producer)
-            found.append(int(text[begin : text.index(",", begin)]))
+        """The messages' own sequence ids, as a numpy array; the C++ client shows them in `str()` only."""
+        if self.reprs is not None:
+            return self.reprs.sequence_id
+        found = [*map(read_sequence_id, map(str, self.inners), self.producer_names)]
         return np.array(found, np.uint64).view(np.int64)
 
     @cached_property
-    def weight(self) -> int:
-        """How many bytes all payloads have."""
-        return sum(map(len, self.data)) if self.told is None else int(self.told.size.sum())
+    def payload_bytes(self) -> int:
+        """The size of all payloads together."""
+        return sum(map(len, self.payloads)) if self.reprs is None else int(self.reprs.payload_size.sum())
 
     @cached_property
-    def producers(self) -> list[str]:
+    def producer_names(self) -> list[str]:
         """The producers' names."""
         return list(map(InnerMessage.producer_name, self.inners))
 
     @cached_property
     def slots(self) -> Any:
         """The key slots, as a numpy array."""
-        if self.keys.exact:
-            return np.fromiter(map(self.keys.slot, self.inners), np.int32, len(self))
-        slots = key_slots(self.text_column.cast(pa.large_string())).astype(np.int32)
+        if self.key_decoder.exact:
+            return np.fromiter(map(self.key_decoder.slot, self.inners), np.int32, len(self))
+        slots = key_slots(self.key_column.cast(pa.large_string())).astype(np.int32)
         if self.has_keyless:
-            names, numbers = self.producers, self.sequence_ids.tolist()
-            for index, text in enumerate(self.texts):
+            names, numbers = self.producer_names, self.sequence_ids.tolist()
+            for index, text in enumerate(self.key_texts):
                 if not text:
                     slots[index] = key_slot(f"{names[index]}-{numbers[index]}")
-        if any(self.ordering):
-            for index, ordering in enumerate(self.ordering):
-                if ordering:
-                    slots[index] = key_slot(ordering)
+        if any(self.ordering_keys):
+            for index, ordering_key in enumerate(self.ordering_keys):
+                if ordering_key:
+                    slots[index] = key_slot(ordering_key)
         return slots
 
 
-_SEQUENCE_AT = len("Message(prod=") + len(", seq=")
-_LISTS = frozenset({"id_bytes", "data", "texts", "ordering", "producers"})
+_LISTS = frozenset({"id_bytes", "payloads", "key_texts", "ordering_keys", "producer_names"})
 _ARRAYS = frozenset({"sequence_ids"})
 
 
-def _ordering(inner: Any) -> bytes:
+def _ordering_key(inner: Any) -> bytes:
     try:
         text: str = inner.ordering_key()
     except UnicodeDecodeError as error:

@@ -16,60 +16,60 @@ from .id_columns import id_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .message_block import Block
+    from .message_block import MessageBlock
 
 __all__ = ["column_of"]
 
 _MILLIS = 1000
 _WORTH = 4
-"""How many messages a batch must have, on average, for asking for its size to be cheaper than for each id."""
+"""How many messages batches must have on average for fetching their sizes to be cheaper than fetching each id."""
 
 
-def column_of(block: Block, name: str, kind: Any) -> Any:
+def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
     """Give one column of a block as an Arrow array of that type.
 
     Raises:
-        InvalidUse: a text is wanted of bytes that are not UTF-8.
+        InvalidUse: the column is read as text, and a message has bytes in it that are not UTF-8.
     """
     return _COLUMNS[name](block, kind)
 
 
-def _value(block: Block, kind: Any) -> Any:
+def _value(block: MessageBlock, kind: Any) -> Any:
     return _textual(block, block.values, kind)
 
 
-def _key(block: Block, kind: Any) -> Any:
-    if block.keys.exact:
-        return _textual(block, list(map(block.keys.key, block.inners, block.texts)), kind)
-    keys = block.text_column
+def _key(block: MessageBlock, kind: Any) -> Any:
+    if block.key_decoder.exact:
+        return _textual(block, list(map(block.key_decoder.decode, block.inners, block.key_texts)), kind)
+    keys = block.key_column
     if block.has_keyless:
-        keys = pa.array([text or None for text in block.texts], pa.string())
+        keys = pa.array([text or None for text in block.key_texts], pa.string())
     return keys if kind == pa.string() else keys.cast(kind)
 
 
-def _ordering_key(block: Block, kind: Any) -> Any:
-    return pa.array([one or None for one in block.ordering], kind)
+def _ordering_key(block: MessageBlock, kind: Any) -> Any:
+    return pa.array([one or None for one in block.ordering_keys], kind)
 
 
-def _topic(block: Block, kind: Any) -> Any:
+def _topic(block: MessageBlock, kind: Any) -> Any:
     return pa.repeat(pa.scalar(block.topic, kind), len(block))
 
 
-def _partition(block: Block, kind: Any) -> Any:
+def _partition(block: MessageBlock, kind: Any) -> Any:
     return pa.repeat(pa.scalar(block.partition, kind), len(block))
 
 
-def _message_id(block: Block, kind: Any) -> Any:
-    sizes = None if block.firsts else _batch_sizes(block)
-    if block.told is None or sizes is None:
+def _message_id(block: MessageBlock, kind: Any) -> Any:
+    sizes = None if block.first_chunks else _batch_sizes(block)
+    if block.reprs is None or sizes is None:
         return pa.array(block.id_bytes, kind)
     ledger, entry, batch = block.positions
     offsets, data = id_bytes(ledger, entry, block.partition, batch, sizes)
     return pa.Array.from_buffers(kind, len(block), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def _batch_sizes(block: Block) -> Any:
-    """Give the sizes of the messages' batches as an array, asked for once a batch; None where that is no gain."""
+def _batch_sizes(block: MessageBlock) -> Any:
+    """Give the sizes of the messages' batches as an array, fetched once a batch; None if that would not be cheaper."""
     ledger, entry, batch = block.positions
     first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
     begins = np.flatnonzero(first & (batch >= 0))
@@ -77,40 +77,40 @@ def _batch_sizes(block: Block) -> Any:
         return None
     sizes = np.zeros(len(block), np.int64)
     sizes[begins] = [decode(block.serialized(index)).batch_size or 0 for index in begins.tolist()]
-    # Each message has what the first of its entry has; those in no batch have none.
+    # Each message has the size that the first one of its entry has; 0 if it is not in a batch.
     return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
 
 
-def _first_chunk_id(block: Block, kind: Any) -> Any:
-    if not block.firsts:
+def _first_chunk_id(block: MessageBlock, kind: Any) -> Any:
+    if not block.first_chunks:
         return pa.nulls(len(block), kind)
     found: list[bytes | None] = [None] * len(block)
-    for index, first in block.firsts.items():
+    for index, first in block.first_chunks.items():
         found[index] = encode(MessageIdData(first.ledger_id, first.entry_id, block.partition))
     return pa.array(found, kind)
 
 
-def _publish_time(block: Block, kind: Any) -> Any:
-    told = block.told
-    if told is None:
+def _publish_time(block: MessageBlock, kind: Any) -> Any:
+    reprs = block.reprs
+    if reprs is None:
         millis = np.fromiter(map(InnerMessage.publish_timestamp, block.inners), np.int64, len(block))
     else:
-        millis = told.publish_time
+        millis = reprs.publish_time
     return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC")).cast(kind)
 
 
-def _event_time(block: Block, kind: Any) -> Any:
+def _event_time(block: MessageBlock, kind: Any) -> Any:
     millis = np.fromiter(map(InnerMessage.event_timestamp, block.inners), np.int64, len(block))
     if not millis.any():
         return pa.nulls(len(block), kind)
     return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
 
 
-def _properties(block: Block, kind: Any) -> Any:
+def _properties(block: MessageBlock, kind: Any) -> Any:
     names: list[str] = []
     items: list[str] = []
     counts = np.zeros(len(block) + 1, np.int32)
-    having = range(len(block)) if block.told is None else np.flatnonzero(~block.told.bare).tolist()
+    having = range(len(block)) if block.reprs is None else np.flatnonzero(~block.reprs.bare).tolist()
     for index in having:
         one = block.inners[index].properties()
         names.extend(one)
@@ -122,39 +122,39 @@ def _properties(block: Block, kind: Any) -> Any:
     )
 
 
-def _sequence_id(block: Block, kind: Any) -> Any:
+def _sequence_id(block: MessageBlock, kind: Any) -> Any:
     return pa.array(block.sequence_ids, kind)
 
 
-def _producer_name(block: Block, kind: Any) -> Any:
-    return pa.array(block.producers, kind)
+def _producer_name(block: MessageBlock, kind: Any) -> Any:
+    return pa.array(block.producer_names, kind)
 
 
-def _key_slot(block: Block, kind: Any) -> Any:
+def _key_slot(block: MessageBlock, kind: Any) -> Any:
     return pa.array(block.slots, kind)
 
 
-def _ledger_id(block: Block, kind: Any) -> Any:
+def _ledger_id(block: MessageBlock, kind: Any) -> Any:
     return pa.array(block.positions[0], kind)
 
 
-def _entry_id(block: Block, kind: Any) -> Any:
+def _entry_id(block: MessageBlock, kind: Any) -> Any:
     return pa.array(block.positions[1], kind)
 
 
-def _begin_ledger_id(block: Block, kind: Any) -> Any:
-    return pa.array(block.begins[0], kind)
+def _begin_ledger_id(block: MessageBlock, kind: Any) -> Any:
+    return pa.array(block.begin_columns[0], kind)
 
 
-def _begin_entry_id(block: Block, kind: Any) -> Any:
-    return pa.array(block.begins[1], kind)
+def _begin_entry_id(block: MessageBlock, kind: Any) -> Any:
+    return pa.array(block.begin_columns[1], kind)
 
 
-def _batch_index(block: Block, kind: Any) -> Any:
+def _batch_index(block: MessageBlock, kind: Any) -> Any:
     return pa.array(block.positions[2], kind)
 
 
-def _textual(block: Block, values: Sequence[bytes | None], kind: Any) -> Any:
+def _textual(block: MessageBlock, values: Sequence[bytes | None], kind: Any) -> Any:
     found = pa.array(values, pa.binary())
     if kind != pa.string():
         return found if found.type == kind else found.cast(kind)
@@ -166,7 +166,7 @@ def _textual(block: Block, values: Sequence[bytes | None], kind: Any) -> Any:
                 (value or b"").decode()
             except UnicodeDecodeError as error:
                 raise InvalidUse(
-                    f"The message {inner.message_id()} on {block.topic} is no UTF-8 text ({error}): read it as binary."
+                    f"The message {inner.message_id()} on {block.topic} is not UTF-8 text ({error}): read it as binary."
                 ) from None
         raise
 

@@ -1,11 +1,11 @@
-"""What the C++ client says of a message in its text, read for many messages at once (pure, on numpy).
+"""What `str()` of C++ messages shows, read for many messages at once (pure, on numpy).
 
-The text is the only place where a message's own sequence id is shown, and its id, publish time and size stand beside
-it: reading them there spares three calls and their objects for each message. It is written as
+It is the only place where the C++ client shows a message's own sequence id, and it has the id, publish time and size as
+well: reading them there saves three calls and their objects for each message. It is written as
 
     Message(prod=NAME, seq=7, publish_time=1700000000000, payload_size=100, msg_id=(5,7,-1,3), props={})
 
-and whatever does not look so is left to the calls.
+and what is written in any other way is not read.
 """
 
 from __future__ import annotations
@@ -19,97 +19,108 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Told", "read_texts"]
+__all__ = ["ReprColumns", "read_reprs", "read_sequence_id"]
 
-_HEAD, _SEQUENCE = "Message(prod=", ", seq="
+_PRODUCER, _SEQUENCE_ID = "Message(prod=", ", seq="
 _TIME, _SIZE, _ID = b", publish_time=", b", payload_size=", b", msg_id=("
-_BARE = b", props={})"
+_NO_PROPERTIES = b", props={})"
 _WORD = 8
 _PADDING = " " * 64
-"""Behind the last text, so that looking at what follows a number stays inside."""
-_LONGEST = 20
+"""Behind the last text, so that reading what follows a number never leaves the buffer."""
+_MOST_DIGITS = 20
 _COMMA, _MINUS, _CLOSE, _SEMICOLON = b",-);"
 
 
 @dataclass
-class Told:
-    """What texts tell, as arrays of one number for each message.
+class ReprColumns:
+    """What `str()` of messages shows, as arrays of one number for each message.
 
-    `chunked` messages have the ledger and entry of their *first* chunk here; `bare` ones have no properties.
+    For `chunked` messages, `ledger` and `entry` are those of the *first* chunk; `bare` messages have no properties.
     """
 
-    sequence: Any
+    sequence_id: Any
     publish_time: Any
-    size: Any
+    payload_size: Any
     ledger: Any
     entry: Any
     batch: Any
     chunked: Any
     bare: Any
 
-    def take(self, at: Any) -> Told:
-        """Give what is told of some of the messages."""
-        return Told(**{name: value[at] for name, value in vars(self).items()})
+    def take(self, indexes: Any) -> ReprColumns:
+        """Give the numbers of some of the messages."""
+        return ReprColumns(**{name: column[indexes] for name, column in vars(self).items()})
 
 
-class _UnlikeError(Exception):
-    """A text does not look as expected."""
+class _UnexpectedTextError(Exception):
+    """A text is not written as expected."""
 
 
-def read_texts(texts: Sequence[str], producers: str | Sequence[str], partition: int) -> Told | None:
-    """Read the texts of messages.
+def read_sequence_id(text: str, producer_name: str) -> int:
+    """Read the sequence id of one message.
+
+    Args:
+        text: `str()` of the C++ message.
+        producer_name: its producer's name.
+    """
+    begin = len(_PRODUCER) + len(producer_name) + len(_SEQUENCE_ID)
+    return int(text[begin : text.index(",", begin)])
+
+
+def read_reprs(texts: Sequence[str], producers: str | Sequence[str], partition: int) -> ReprColumns | None:
+    """Read what `str()` of messages shows.
 
     Args:
         texts: `str()` of C++ messages; not empty.
-        producers: the names of their producers: one for all, or one each.
+        producers: the names of their producers: one for all, or one for each.
         partition: the index of the partition that they are from, -1 on a topic without partitions.
 
     Returns:
-        None if any of them looks otherwise, such as having another producer.
+        None if any text is not written as expected, or is of another producer.
     """
     column = pa.array([*texts, _PADDING], pa.large_string())
     offsets = np.frombuffer(column.buffers()[1], np.int64, len(texts) + 2)
     data = np.frombuffer(column.buffers()[2], np.uint8)
-    reading = _Reading(data, offsets[:-2].copy(), offsets[1:-1])
+    scan = _Scan(data, offsets[:-2].copy(), offsets[1:-1])
     try:
         if isinstance(producers, str):
-            reading.literal(f"{_HEAD}{producers}{_SEQUENCE}".encode())
+            scan.literal(f"{_PRODUCER}{producers}{_SEQUENCE_ID}".encode())
         else:
-            reading.literal(_HEAD.encode())
+            scan.literal(_PRODUCER.encode())
             names = {name: len(name.encode()) for name in set(producers)}
-            reading.at += np.fromiter(map(names.__getitem__, producers), np.int64, len(texts))
-            reading.literal(_SEQUENCE.encode())
-        sequence = reading.number()
-        reading.literal(_TIME)
-        publish_time = reading.number()
-        reading.literal(_SIZE)
-        size = reading.number()
-        reading.literal(_ID)
-        ledger = reading.number()
-        reading.literal(b",")
-        entry = reading.number()
-        reading.literal(b",%d," % partition)
-        batch = reading.number_or_none()
-        reading.literal(b")")
-    except _UnlikeError:
+            scan.at += np.fromiter(map(names.__getitem__, producers), np.int64, len(texts))
+            scan.literal(_SEQUENCE_ID.encode())
+        sequence_id = scan.number()
+        scan.literal(_TIME)
+        publish_time = scan.number()
+        scan.literal(_SIZE)
+        payload_size = scan.number()
+        scan.literal(_ID)
+        ledger = scan.number()
+        scan.literal(b",")
+        entry = scan.number()
+        scan.literal(b",%d," % partition)
+        batch = scan.number_or_minus_one()
+        scan.literal(b")")
+    except _UnexpectedTextError:
         return None
-    follows = data[reading.at]
+    follows = data[scan.at]
     if ((follows != _COMMA) & (follows != _SEMICOLON)).any():
         return None
-    return Told(
-        sequence,
+    return ReprColumns(
+        sequence_id,
         publish_time,
-        size,
+        payload_size,
         ledger,
         entry,
         batch.astype(np.int32),
-        follows == _SEMICOLON,
-        reading.at + len(_BARE) == offsets[1:-1],
+        chunked=follows == _SEMICOLON,
+        bare=scan.at + len(_NO_PROPERTIES) == offsets[1:-1],
     )
 
 
-class _Reading:
-    """A place in each text, which moves on."""
+class _Scan:
+    """A place in each of many texts, which moves on as they are read."""
 
     def __init__(self, data: Any, at: Any, ends: Any) -> None:
         self._data = data
@@ -122,10 +133,10 @@ class _Reading:
         """Pass over these bytes.
 
         Raises:
-            _UnlikeError: others are there.
+            _UnexpectedTextError: other bytes are there.
         """
         if (self.at + len(wanted) > self._ends).any():
-            raise _UnlikeError
+            raise _UnexpectedTextError
         if len(wanted) < _WORD:
             for index, octet in enumerate(wanted):
                 self._expect(self._data, index, octet)
@@ -135,19 +146,22 @@ class _Reading:
                 self._expect(self._words, index, np.frombuffer(wanted, np.uint64, 1, index)[0])
         self.at += len(wanted)
 
-    def _expect(self, of: Any, further: int, wanted: Any) -> None:
-        if (of[self.at + further] != wanted).any():
-            raise _UnlikeError
+    def _expect(self, data: Any, offset: int, wanted: Any) -> None:
+        if (data[self.at + offset] != wanted).any():
+            raise _UnexpectedTextError
 
     def number(self) -> Any:
-        """Pass over decimal digits.
+        """Read decimal numbers.
+
+        Returns:
+            The numbers; those of more than 63 bits are negative, as in Java.
 
         Raises:
-            _UnlikeError: there is none, or more than 64 bits have. A number beyond 63 bits is negative, as in Java.
+            _UnexpectedTextError: no digit is there, or more digits than a number of 64 bits has.
         """
         numbers = np.zeros(len(self.at), np.int64)
         going: Any = None
-        for index in range(_LONGEST + 1):
+        for index in range(_MOST_DIGITS + 1):
             digits = self._data[self.at] - np.uint8(ord("0"))
             here = digits <= 9  # noqa: PLR2004  # a digit
             if going is not None:
@@ -158,21 +172,21 @@ class _Reading:
                 self.at += 1
                 continue
             if not index:
-                raise _UnlikeError
+                raise _UnexpectedTextError
             if not here.any():
                 return numbers
             going = here
             numbers = np.where(here, numbers * 10 + digits, numbers)
             self.at += here
-        raise _UnlikeError
+        raise _UnexpectedTextError
 
-    def number_or_none(self) -> Any:
-        """Pass over decimal digits, or over -1.
+    def number_or_minus_one(self) -> Any:
+        """Read decimal numbers or -1.
 
         Raises:
-            _UnlikeError: neither is there.
+            _UnexpectedTextError: neither is there.
         """
-        none = self._data[self.at] == _MINUS
-        self.at += none
+        negative = self._data[self.at] == _MINUS
+        self.at += negative
         numbers = self.number()
-        return np.where(none, -numbers, numbers)
+        return np.where(negative, -numbers, numbers)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-    from .message_block import Block
+    from .message_block import MessageBlock
     from .options import Settings
     from .splits import Split
 
@@ -47,7 +47,7 @@ def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator
     """Read what one task reads, as Arrow record batches of the schema."""
     make = BatchMaker(schema, settings)
 
-    def made(block: Block) -> Any:
+    def made(block: MessageBlock) -> Any:
         batch = make(block)
         block.release()  # while the next one is read
         return batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from pulsar_ext.errors import (
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
-from .errors import DataLoss
+from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, after_all, lost_before
 from .splits import Segment, TopicState
 
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["batch_segments", "begin_of", "end_of", "report_loss", "state_of", "topics_of"]
+__all__ = ["batch_segments", "begin_of", "end_of", "report_loss_behind", "state_of", "topics_of"]
 
-_log = logging.getLogger("pulsar_ext.spark")
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
 
@@ -169,7 +167,7 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: I
         return after_all(state.ledgers, listed)
     begin = _at_message(admin, state, value, listed).just_before()
     if lost_before(begin, listed, None):
-        report_loss(settings, state.topic, begin, min(listed))
+        report_loss_behind(settings, state.topic, begin, min(listed))
     return begin
 
 
@@ -186,21 +184,25 @@ def end_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: Int
     return BEGINNING if value == "earliest" else _at_message(admin, state, value, listed)
 
 
-def report_loss(settings: Settings, topic: str, start: Offset, first_ledger: int) -> None:
-    """Say that what was to be read is gone.
+def report_loss_behind(settings: Settings, topic: str, start: Offset, first_ledger: int) -> None:
+    """Raise or warn, as option `failOnDataLoss` says, that messages behind an offset are gone.
+
+    Args:
+        settings: the options.
+        topic: the topic partition.
+        start: the offset behind which reading begins.
+        first_ledger: the first ledger that the topic still has.
 
     Raises:
         DataLoss: unless `failOnDataLoss` is false.
     """
-    message = (
-        f"{topic} was to be read from behind {start}, and its first ledger is {first_ledger} now: what was in between "
-        "was trimmed, by expiry (TTL), by retention or by hand"
+    report_data_loss(
+        settings,
+        topic,
+        start.last_entry,
+        f"{topic} was to be read from behind {start}, but its first ledger is now {first_ledger}: what was in between "
+        "was trimmed, by expiry (TTL), by retention or by hand",
     )
-    if settings["failOnDataLoss"]:
-        raise DataLoss(
-            f"{message}. Option failOnDataLoss=false goes on from there.", topic=topic, position=start.last_entry
-        )
-    _log.warning("%s; going on from there (failOnDataLoss=false)", message)
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset, listed: list[int]) -> Offset:

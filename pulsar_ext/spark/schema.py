@@ -24,7 +24,7 @@ from .message_columns import column_of
 from .values import value_decoder
 
 if TYPE_CHECKING:
-    from .message_block import Block
+    from .message_block import MessageBlock
     from .options import Settings
     from .values import ValueDecoder
 
@@ -117,7 +117,7 @@ class BatchMaker:
         self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
-    def __call__(self, block: Block) -> Any:
+    def __call__(self, block: MessageBlock) -> Any:
         """Make one batch of a block."""
         values: dict[str, Any] = {}
         if self._wanted and self._decoder is not None:

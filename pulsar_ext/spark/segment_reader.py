@@ -1,8 +1,9 @@
-"""What a task does: read one segment, every message of it once, or say what is missing.
+"""What a task does: read a segment, every message of it exactly once, or raise what is missing.
 
-The reader delivers whole messages and says nothing of the entries it passes over. `Deliveries` keeps account of them,
-and what did not come is looked up by its headers: chunks of other messages and markers are nothing to wait for, an
-unfinished chunked message is waited for, what a client lost on a reconnect is read again, what was trimmed is reported.
+The reader delivers whole messages and does not mention the entries that it passes over. A `DeliveryAccount` keeps
+track of them, and an `EntryLookup` finds out what each holds: chunks of other messages and markers can be ignored,
+an unfinished chunked message is waited for, a message that the client lost on a reconnect is read again, and trimmed
+entries are reported.
 """
 
 from __future__ import annotations
@@ -11,24 +12,25 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.chunks.search import resolve_chunks
-from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
+import numpy as np
+
+from pulsar_ext.errors import IncompleteChunkedMessage
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.origin import Origin
-from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.key_shared.key_encoding import KeyForms
 
 from .block_taker import BlockTaker
 from .connection import admin_of, client_of
-from .delivery_account import Deliveries
-from .errors import DataLoss, NotDelivered
-from .message_block import Block, Ids, Keys, Sizes
+from .delivery_account import DeliveryAccount
+from .entry_lookup import EntryContent, EntryLookup
+from .errors import NotDelivered
+from .key_decoder import KeyDecoder
+from .message_block import MessageBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
+    from pulsar_ext.ids.position import Position
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
     from .options import Settings
@@ -36,18 +38,22 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentReader", "read_segments"]
 
-_SILENT_SECONDS = 0.5
-_LOOK_AGAIN_SECONDS = 2.0
+_QUIET_SECONDS = 0.5
+"""After how long without a message the broker is asked whether it has more."""
+_LOOKUP_SECONDS = 2.0
+"""How long between two look-ups of what has not come."""
 _OVERDUE_SECONDS = 5.0
-_REOPENED_AT_MOST = 5
+"""After how long without a message one that is whole is read again."""
+_MOST_REOPENS = 5
 _LARGEST_QUEUE = 5000
 _QUEUE_BYTES = 32 << 20
-_FOLLOWED_ENTRIES = 1000
 
 _log = logging.getLogger("pulsar_ext.spark")
 
 
-def read_segments(segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings) -> Iterator[Block]:
+def read_segments(
+    segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
+) -> Iterator[MessageBlock]:
     """Read segments one after the other.
 
     Args:
@@ -59,11 +65,13 @@ def read_segments(segments: Iterable[Segment], ranges: KeyHashRanges | None, set
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
 
     Raises:
-        DataLoss, NotDelivered, IncompleteChunkedMessage: as told.
+        DataLoss: entries of a segment are gone, and `failOnDataLoss` is true.
+        NotDelivered: entries are there, and no reader gets them in time.
+        IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
     """
-    keys = Keys(KeyForms(lambda: admin_of(settings), "exact") if settings["keyForms"] == "exact" else None)
+    key_decoder = KeyDecoder(settings)
     for segment in segments:
-        for block in SegmentReader(segment, settings, keys).blocks():
+        for block in SegmentReader(segment, settings, key_decoder).blocks():
             kept = block if ranges is None or ranges.is_full else _in_ranges(block, ranges)
             if kept is not block:
                 block.release()
@@ -71,9 +79,7 @@ def read_segments(segments: Iterable[Segment], ranges: KeyHashRanges | None, set
                 yield kept
 
 
-def _in_ranges(block: Block, ranges: KeyHashRanges) -> Block | None:
-    import numpy as np  # noqa: PLC0415  # as everywhere in this package, only where Spark is
-
+def _in_ranges(block: MessageBlock, ranges: KeyHashRanges) -> MessageBlock | None:
     slots = block.slots
     wanted = np.zeros(len(block), bool)
     for one in ranges:
@@ -89,25 +95,25 @@ class SegmentReader:
     Args:
         segment: what to read.
         settings: the options.
-        keys: how keys are read.
+        key_decoder: reads the keys.
     """
 
-    def __init__(self, segment: Segment, settings: Settings, keys: Keys) -> None:
+    def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
         self._segment = segment
         self._settings = settings
-        self._keys = keys
-        self._name = TopicName.parse(segment.topic)
-        self._deliveries = Deliveries(segment)
+        self._key_decoder = key_decoder
+        self._partition = TopicName.parse(segment.topic).partition_index
+        self._account = DeliveryAccount(segment)
+        self._lookup = EntryLookup(segment, settings, self._account)
         self._compacted = bool(settings["readCompacted"])
-        self._waited_for: set[Position] = set()
-        self._gone: set[int] = set()
-        self._horizon = (-1, -1)
-        self._again_from: Position | None = None
-        self._reopened = 0
+        self._compacted_up_to = (-1, -1)
+        self._unfinished: set[Position] = set()
+        self._reread_from: Position | None = None
+        self._reopens = 0
         self._reader: Any = None
 
-    def blocks(self) -> Iterator[Block]:
-        """Read; see `read_segments`. The order is the same each time: that of the (last) entries."""
+    def blocks(self) -> Iterator[MessageBlock]:
+        """Read; see `read_segments`. The order is always that of the messages' (last) entries."""
         first = self._segment.ledgers.next(self._segment.after.position)
         if first is None or first > self._segment.until.last_entry:
             return
@@ -117,175 +123,146 @@ class SegmentReader:
         finally:
             self._reader.close()
 
-    def _read(self) -> Iterator[Block]:
-        deliveries = self._deliveries
-        take = BlockTaker(
+    def _read(self) -> Iterator[MessageBlock]:
+        account = self._account
+        taker = BlockTaker(
             self._settings["maxBatchRows"], self._settings["maxBatchBytes"], self._segment.bytes_per_message
         )
         patience = self._settings["pollTimeoutMs"] / 1000
-        progress, look_at = time.monotonic(), 0.0
-        while not deliveries.reached or self._waited_for:
-            inners = take(self._reader.inner.read_next)
+        progress, lookup_at = time.monotonic(), 0.0
+        while not account.reached or self._unfinished:
+            inners = taker.take(self._reader.inner.read_next)
             block = self._next_block(inners) if inners else None
-            came = block is not None or (inners and not deliveries.reached)
+            came = block is not None or (inners and not account.reached)
             inners = []
             if block is not None:
-                take.learn(block)
+                taker.adapt(block)
                 yield block
-                block = None  # a block is held while it is used, not while the next one is read
+                block = None  # so that its messages are freed while the next block is read
             if came:
                 progress = time.monotonic()
             now = time.monotonic()
-            if now >= look_at and (deliveries.reached or self._is_quiet(now - progress)):
-                look_at = now + _LOOK_AGAIN_SECONDS
-                if self._look_at_rest(now - progress):
+            if now >= lookup_at and (account.reached or self._is_quiet(now - progress)):
+                lookup_at = now + _LOOKUP_SECONDS
+                if self._look_up_rest(now - progress):
                     return
             if now - progress > patience:
                 self._give_up(patience)
                 return
 
-    def _next_block(self, inners: list[Any]) -> Block | None:
-        """Give what is this segment's of the messages; none if one before them was passed over."""
-        kept, waited_for = self._deliveries.keep(), set(self._waited_for)
-        block = self._account(self._block(inners))
-        if self._again_from is None:
+    def _next_block(self, inners: list[Any]) -> MessageBlock | None:
+        """Give the messages that belong to this segment; None without any, or if one before them was passed over."""
+        snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
+        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
+        if self._reread_from is None:
             return block
-        # Nothing of this block is out yet, so it is taken once more behind what is missing.
-        self._deliveries.restore(kept)
-        self._waited_for |= waited_for
+        # Nothing of this block has been yielded, so it is read again behind the message that was passed over.
+        self._account.restore(snapshot)
+        self._unfinished |= unfinished
         self._reopen()
         return None
 
     def _is_quiet(self, seconds: float) -> bool:
-        """Whether nothing more may come of what is there: then headers have to tell."""
-        if seconds < _SILENT_SECONDS:
+        """Whether the broker may have no more messages to deliver, so that entries have to be looked up."""
+        if seconds < _QUIET_SECONDS:
             return False
-        return seconds > _LOOK_AGAIN_SECONDS or not self._reader.inner.has_message_available()
+        return seconds > _LOOKUP_SECONDS or not self._reader.inner.has_message_available()
 
-    def _account(self, block: Block) -> Block | None:
-        """Take note of deliveries and of what did not come before them; give those of this segment."""
-        deliveries = self._deliveries
-        kept = deliveries.feed(Ids(block), firsts=block.firsts, sizes=Sizes(block), columns=block.positions)
-        self._waited_for.difference_update(block.firsts.values())
+    def _accounted(self, block: MessageBlock) -> MessageBlock | None:
+        """Take note of messages and of the entries they passed over; give those that belong to this segment."""
+        account = self._account
+        kept = account.feed(block.positions, first_chunks=block.first_chunks, batch_size=block.batch_size)
+        self._unfinished.difference_update(block.first_chunks.values())
         if not self._compacted:
-            for position in deliveries.missing():
-                verdict, end = self._look(position)
-                if verdict == "whole" and end <= deliveries.last:
-                    self._again_from = min(position, self._again_from or position)
-                elif verdict != "nothing":
-                    self._waited_for.add(position)
-        deliveries.settled()
+            for position in account.missing():
+                content, end = self._lookup.find(position)
+                if content is EntryContent.WHOLE_MESSAGE and end <= account.last:
+                    self._reread_from = min(position, self._reread_from or position)
+                elif content is not EntryContent.NO_MESSAGE:
+                    self._unfinished.add(position)
+        account.settle_missing()
         found = block if kept is None else block.take(kept) if kept else None
         return found if found is None or not self._compacted else self._without_compacted(found)
 
-    def _look_at_rest(self, silent: float) -> bool:
-        """Find out about what has not come yet; True if nothing of it ever will."""
-        deliveries = self._deliveries
+    def _look_up_rest(self, quiet_seconds: float) -> bool:
+        """Look up the entries that nothing came from yet; True if no more messages will come."""
+        account = self._account
         if self._compacted:
             return True
-        overdue = silent > _OVERDUE_SECONDS
-        for position in sorted(self._waited_for):
-            verdict, _ = self._look(position)
-            if verdict == "nothing":
-                self._waited_for.discard(position)
-            elif verdict == "whole" and overdue:
-                self._again_from = min(position, self._again_from or position)
+        overdue = quiet_seconds > _OVERDUE_SECONDS
+        for position in sorted(self._unfinished):
+            content, _ = self._lookup.find(position)
+            if content is EntryContent.NO_MESSAGE:
+                self._unfinished.discard(position)
+            elif content is EntryContent.WHOLE_MESSAGE and overdue:
+                self._reread_from = min(position, self._reread_from or position)
         to_come = False
-        for position in deliveries.rest():
-            verdict, _ = self._look(position)
-            if verdict == "nothing":
-                deliveries.settle(position)
-            elif verdict == "unfinished":
-                self._waited_for.add(position)
-                deliveries.settle(position)
-            else:
+        for position in account.rest():
+            content, _ = self._lookup.find(position)
+            if content is EntryContent.WHOLE_MESSAGE:
                 to_come = True
-                break  # readers deliver in order: what is behind it comes later
-        if self._again_from is not None:
+                break  # readers deliver in order, so that what is behind it comes later
+            if content is EntryContent.UNFINISHED_MESSAGE:
+                self._unfinished.add(position)
+            account.settle(position)
+        if self._reread_from is not None:
             self._reopen()
-        return not to_come and not self._waited_for
+        return not to_come and not self._unfinished
 
     def _reopen(self) -> None:
-        """Read again from the first message that was passed over; what was delivered already is known."""
-        following = self._segment.ledgers.next(self._deliveries.last)
-        begin = min(one for one in (self._again_from, following, *self._waited_for) if one is not None)
-        self._again_from = None
-        self._reopened += 1
-        if self._reopened > _REOPENED_AT_MOST:
+        """Read again from the first message that was passed over; messages that came already are recognized."""
+        following = self._segment.ledgers.next(self._account.last)
+        begin = min(one for one in (self._reread_from, following, *self._unfinished) if one is not None)
+        self._reread_from = None
+        self._reopens += 1
+        if self._reopens > _MOST_REOPENS:
             raise NotDelivered(
-                f"The message at {begin} on {self._segment.topic} is whole, and no reader gets it. Run the job again; "
-                "if it fails again, `pulsar-ext spark audit` shows what is there.",
+                f"The message at {begin} on {self._segment.topic} is complete, but no reader gets it. Run the job "
+                "again; if it fails again, `pulsar-ext spark audit` shows what is there.",
                 topic=self._segment.topic,
                 position=begin,
             )
-        _log.warning("%s is read again from %s: a message was passed over", self._segment.topic, begin)
+        _log.warning("Reading %s again from %s, because a message was passed over", self._segment.topic, begin)
         self._reader.close()
         self._reader = self._open(begin)
 
-    def _block(self, inners: list[Any]) -> Block:
-        return Block(inners, self._segment.topic, self._name.partition_index, self._keys)
+    def _without_compacted(self, block: MessageBlock) -> MessageBlock | None:
+        """Leave out the messages of batches that were compacted away: the C++ client delivers empty ones for them.
 
-    def _without_compacted(self, block: Block) -> Block | None:
-        """Leave out the messages of a batch that were compacted away: the C++ client hands out empty ones for them.
-
-        Compaction leaves no message without a key, and reaches as far as its own cursor.
+        Compaction removes every message without a key, up to the position of its own cursor.
         """
-        batch = block.positions[2]
+        ledger, entry, batch = (column.tolist() for column in block.positions)
         empty = [
             index
-            for index, text in enumerate(block.texts)
-            if not text and not block.data[index] and batch[index] >= 0 and not block.ordering[index]
+            for index, key in enumerate(block.key_texts)
+            if not key and not block.payloads[index] and batch[index] >= 0 and not block.ordering_keys[index]
         ]
         if not empty:
             return block
-        ids = Ids(block)
-        if ids[empty[-1]][:2] > self._horizon:
+        if (ledger[empty[-1]], entry[empty[-1]]) > self._compacted_up_to:
             cursor = admin_of(self._settings).internal_stats(self._segment.topic).cursors.get("__compaction")
             if cursor is not None:
                 at = cursor.mark_delete_position
-                self._horizon = at.ledger_id, at.entry_id
-        gone = {index for index in empty if ids[index][:2] <= self._horizon}
+                self._compacted_up_to = at.ledger_id, at.entry_id
+        gone = {index for index in empty if (ledger[index], entry[index]) <= self._compacted_up_to}
         kept = [index for index in range(len(block)) if index not in gone]
         return block.take(kept) if kept else None
 
-    def _look(self, position: Position) -> tuple[str, Position]:
-        """Say what an entry is that did not come: "nothing" to wait for, "whole", "unfinished"; and its end."""
-        if position.ledger_id in self._gone:
-            return "nothing", position
-        admin = admin_of(self._settings)
-        try:
-            entry = admin.entry(self._segment.topic, position.ledger_id, position.entry_id)
-        except AdminNotFound:
-            listed = {ledger.ledger_id for ledger in admin.internal_stats(self._segment.topic).ledgers}
-            self._gone.update({ledger for ledger, _ in self._segment.sizes} - listed)
-            self._report_loss(position)
-            return "nothing", position
-        # A chunk goes with its first one; a marker goes nowhere.
-        others = entry.is_chunk and (entry.chunk_id or not self._deliveries.owns(position))
-        if others or entry.marker_type is not None or entry.txn_aborted:
-            return "nothing", position
-        if not entry.is_chunk:
-            return "whole", position
-        try:
-            return "whole", resolve_chunks(admin, self._segment.topic, position).positions[-1]
-        except (IncompleteChunkedMessage, MessageIdUnresolved):
-            abandoned = _is_abandoned(admin, self._segment.topic, position, entry)
-            return "nothing" if abandoned else "unfinished", position
-
     def _give_up(self, seconds: float) -> None:
-        """Nothing came for too long."""
-        if not self._waited_for:
+        """Raise that no message came for too long; or warn, if unfinished chunked messages may be left out."""
+        topic = self._segment.topic
+        if not self._unfinished:
             raise NotDelivered(
-                f"No message came for {seconds:.0f} s from {self._segment.topic}, which has entries behind "
-                f"{self._deliveries.last} up to {self._segment.until}. Is the broker reachable? Option pollTimeoutMs "
-                "sets the patience.",
-                topic=self._segment.topic,
-                position=self._deliveries.last,
+                f"No message came from {topic} for {seconds:.0f} s, although it has entries after "
+                f"{self._account.last} up to {self._segment.until}. Is the broker reachable? Option pollTimeoutMs "
+                "sets how long to wait.",
+                topic=topic,
+                position=self._account.last,
             )
-        unfinished = sorted(self._waited_for)
+        unfinished = sorted(self._unfinished)
         message = (
-            f"{len(unfinished)} chunked message(s) on {self._segment.topic} begin at "
-            f"{', '.join(map(str, unfinished[:5]))} and have not been finished for {seconds:.0f} s"
+            f"{len(unfinished)} chunked message(s) on {topic}, beginning at {', '.join(map(str, unfinished[:5]))}, "
+            f"have not been finished for {seconds:.0f} s"
         )
         if self._settings["incompleteChunks"] == "fail":
             raise IncompleteChunkedMessage(
@@ -293,20 +270,7 @@ class SegmentReader:
                 "is slow, raise pollTimeoutMs.",
                 position=unfinished[0],
             )
-        _log.warning("%s; left out", message)
-
-    def _report_loss(self, position: Position) -> None:
-        message = (
-            f"Entry {position} of {self._segment.topic} was to be read and is gone: trimmed by retention, by expiry or "
-            "by hand"
-        )
-        if self._settings["failOnDataLoss"]:
-            raise DataLoss(
-                f"{message}. Option failOnDataLoss=false goes on without it.",
-                topic=self._segment.topic,
-                position=position,
-            )
-        _log.warning("%s; going on without it (failOnDataLoss=false)", message)
+        _log.warning("%s; leaving them out", message)
 
     def _open(self, first: Position) -> Any:
         start = MessageId(-1, first.ledger_id, first.entry_id)
@@ -321,23 +285,3 @@ class SegmentReader:
             is_read_compacted=self._compacted,
             **options,
         )
-
-
-def _is_abandoned(admin: PulsarAdmin, topic: str, position: Position, first: EntryMetadata) -> bool:
-    """Whether the producer of an unfinished message went on to another one: then it is never finished.
-
-    A producer writes the chunks of a message one behind the other, with nothing of its own in between.
-    """
-    ledgers = Ledgers(admin.internal_stats(topic).ledger_sizes())
-    at = ledgers.next(position)
-    for _ in range(_FOLLOWED_ENTRIES):
-        if at is None:
-            return False
-        try:
-            entry = admin.entry(topic, at.ledger_id, at.entry_id)
-        except AdminNotFound:
-            return False
-        if entry.producer_name == first.producer_name and entry.uuid != first.uuid:
-            return True
-        at = ledgers.next(at)
-    return False

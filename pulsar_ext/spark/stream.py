@@ -27,7 +27,7 @@ from pulsar_ext.errors import InvalidUse
 from .connection import admin_of
 from .offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
 from .partition import PulsarPartition, read_split, wanted_ranges
-from .planning import begin_of, report_loss, state_of, topics_of
+from .planning import begin_of, report_loss_behind, state_of, topics_of
 from .progress_cursor import QuerySubscription
 from .splits import Segment, TopicState, limit_entries, plan_splits
 
@@ -156,7 +156,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             listed = [ledger.ledger_id for ledger in stats.ledgers]
             cursor = stats.cursors.get(until.subscription)
             if lost_before(begin, listed, None if cursor is None else cursor.mark_delete_position):
-                report_loss(settings, topic, begin, min(listed))
+                report_loss_behind(settings, topic, begin, min(listed))
             segments.append(Segment.of(state_of(topic, stats, admin), begin, offset))
         splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))
         return [PulsarPartition(split) for split in splits]
@@ -203,7 +203,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             listed = [ledger.ledger_id for ledger in stats[topic].ledgers]
             cursor = stats[topic].cursors.get(begun.subscription)
             if lost_before(offset, listed, None if cursor is None else cursor.mark_delete_position):
-                report_loss(self._settings, topic, offset, min(listed))
+                report_loss_behind(self._settings, topic, offset, min(listed))
 
     def _ends(
         self, states: Sequence[TopicState], stats: Mapping[str, InternalStats], begin: Mapping[str, Offset]

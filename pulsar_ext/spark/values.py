@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructField
 
-    from .message_block import Block
+    from .message_block import MessageBlock
     from .options import Settings
 
 __all__ = ["ValueDecoder", "value_decoder"]
@@ -80,7 +80,7 @@ class ValueDecoder:
         self._plain = to_plain(schema) if kind == "json" else None
         self._writers: dict[tuple[str, int], Any] = {}
 
-    def columns(self, block: Block, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Give the wanted fields as Arrow arrays of these types; a null value has null in each.
 
         Raises:
@@ -94,7 +94,7 @@ class ValueDecoder:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise InvalidUse(f"A value on {block.topic} does not fit the schema: {error}.") from None
 
-    def _row(self, block: Block, index: int, value: bytes) -> Mapping[str, Any]:
+    def _row(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         try:
             if self._plain is not None:
                 row = json.loads(value)
@@ -108,7 +108,7 @@ class ValueDecoder:
                 f"{error}. Read it with valueFormat=bytes."
             ) from None
 
-    def _avro(self, block: Block, index: int, value: bytes) -> Mapping[str, Any]:
+    def _avro(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         import fastavro  # noqa: PLC0415  # only where it is needed
 
         if not self._writers:

@@ -1,11 +1,11 @@
-"""The account of deliveries: what is kept, what is missing, and when the end is reached."""
+"""The account of what came: what is kept, what is missing, and when the end is reached."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.ids.position import Position
-from pulsar_ext.spark.delivery_account import Deliveries
+from pulsar_ext.spark.delivery_account import DeliveryAccount
 from pulsar_ext.spark.offsets import Offset
 from pulsar_ext.spark.splits import Segment, TopicState
 
@@ -54,7 +54,7 @@ def test_each_message_is_in_one_segment(topic, data):
     whole = Segment.of(state, Offset(-1, -1), Offset(*entries[-1]))
     kept = []
     for segment in whole.cut(data.draw(st.integers(1, 4))):
-        account = Deliveries(segment)
+        account = DeliveryAccount(segment)
         begin = segment.after.position
         stream = [one for one in deliveries if (one[1] or Position(*one[0][:2])) > begin]
         repeat = data.draw(st.integers(0, len(stream)))
@@ -63,8 +63,9 @@ def test_each_message_is_in_one_segment(topic, data):
             count = data.draw(st.integers(1, 5))
             block, stream = stream[:count], stream[count:]
             ids = [one[0] for one in block]
-            firsts = {index: one[1] for index, one in enumerate(block) if one[1] is not None}
-            indexes = account.feed(ids, firsts=firsts, sizes=[one[2] for one in block], columns=columns_of(ids))
+            first_chunks = {index: one[1] for index, one in enumerate(block) if one[1] is not None}
+            sizes = [one[2] for one in block]
+            indexes = account.feed(columns_of(ids), first_chunks=first_chunks, batch_size=sizes.__getitem__)
             kept += [ids[index] for index in (range(len(ids)) if indexes is None else indexes)]
         expected = {Position(*one) for one in entries if segment.after < Offset(*one) and Offset(*one) <= segment.until}
         seen = {Position(*one[0][:2]) for one in deliveries} | {one[1] for one in deliveries if one[1]}
@@ -75,12 +76,12 @@ def test_each_message_is_in_one_segment(topic, data):
 
 
 def feed(account, *ids, sizes=None):
-    return account.feed(list(ids), firsts={}, sizes=sizes or [1] * len(ids), columns=columns_of(ids))
+    return account.feed(columns_of(ids), first_chunks={}, batch_size=(sizes or [1] * len(ids)).__getitem__)
 
 
 def test_end_is_reached_by_whatever_lies_beyond():
     """An end on an entry that is never delivered is passed, not hit."""
-    account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
+    account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
     assert feed(account, (1, 0, -1), (1, 3, -1)) is None
     assert not account.reached
     assert list(account.missing()) == [Position(1, 1), Position(1, 2)]
@@ -93,7 +94,7 @@ def test_end_is_reached_by_whatever_lies_beyond():
 def test_end_inside_a_batch():
     """A batch is reached with its last message, or with the one that is the end."""
     for until, last in ((Offset(1, 0), 2), (Offset(1, 0, 1), 1)):
-        account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), until))
+        account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), until))
         for index in range(3):
             kept = feed(account, (1, 0, index), sizes=[3])
             assert (kept is None) == (index <= last)
@@ -102,7 +103,7 @@ def test_end_inside_a_batch():
 
 def test_start_inside_a_batch():
     """Messages of the first batch that were read before are dropped."""
-    account = Deliveries(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, 2, 1), Offset(1, 3)))
+    account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, 2, 1), Offset(1, 3)))
     assert feed(account, (1, 2, 0), (1, 2, 1), (1, 2, 2), (1, 3, -1), sizes=[3, 3, 3, 1]) == [2, 3]
     assert account.reached
     assert list(account.missing()) == []

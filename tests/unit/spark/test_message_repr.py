@@ -1,4 +1,4 @@
-"""What is read from the texts of messages, as the C++ client writes them."""
+"""What is read from `str()` of messages, as the C++ client writes it."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from pulsar_ext.spark.message_repr import read_texts
+from pulsar_ext.spark.message_repr import read_reprs, read_sequence_id
 
 NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -29,8 +29,8 @@ def text_of(row, partition, chunk=None):
     )
 
 
-def rows_of(told):
-    columns = (told.sequence, told.publish_time, told.size, told.ledger, told.entry, told.batch)
+def rows_of(reprs):
+    columns = (reprs.sequence_id, reprs.publish_time, reprs.payload_size, reprs.ledger, reprs.entry, reprs.batch)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -38,11 +38,12 @@ def rows_of(told):
 @given(ROWS, st.integers(-1, 200))
 def test_numbers_are_those_of_each_message(rows, partition):
     """Whatever the names and the properties hold."""
-    told = read_texts([text_of(row, partition) for row in rows], [row[0] for row in rows], partition)
-    assert told is not None
-    assert rows_of(told) == [row[1:7] for row in rows]
-    assert told.bare.tolist() == [not row[7] for row in rows]
-    assert not told.chunked.any()
+    reprs = read_reprs([text_of(row, partition) for row in rows], [row[0] for row in rows], partition)
+    assert reprs is not None
+    assert rows_of(reprs) == [row[1:7] for row in rows]
+    assert reprs.bare.tolist() == [not row[7] for row in rows]
+    assert not reprs.chunked.any()
+    assert [read_sequence_id(text_of(row, partition), row[0]) for row in rows] == [row[1] for row in rows]
 
 
 @settings(deadline=None)  # the first call loads much
@@ -50,38 +51,38 @@ def test_numbers_are_those_of_each_message(rows, partition):
 def test_one_producer(rows, partition):
     """Texts of another producer than the one that is named are not read, whatever its name makes them look like."""
     texts = [text_of(row, partition) for row in rows]
-    told = read_texts(texts, rows[0][0], partition)
+    reprs = read_reprs(texts, rows[0][0], partition)
     if all(row[0] == rows[0][0] for row in rows):
-        assert told is not None
-        assert rows_of(told) == [row[1:7] for row in rows]
-    elif told is not None:
+        assert reprs is not None
+        assert rows_of(reprs) == [row[1:7] for row in rows]
+    elif reprs is not None:
         # A name could hold the text of a whole message; then what follows it is taken for properties.
-        assert not any(bare and row[0] != rows[0][0] for bare, row in zip(told.bare, rows, strict=True))
+        assert not any(bare and row[0] != rows[0][0] for bare, row in zip(reprs.bare, rows, strict=True))
 
 
 def test_a_name_that_looks_like_a_text():
     """A producer whose name is made up as the beginning of a text is noticed, or leaves something behind."""
     plain = ("a", 1, 2, 3, 4, 5, -1, {})
     for name in ("a, seq=9", "a, seq=9, publish_time=8, payload_size=7, msg_id=(6,5,-1,4), props={}"):
-        told = read_texts([text_of(plain, -1), text_of((name, *plain[1:]), -1)], "a", -1)
-        assert told is None or told.bare.tolist() == [True, False]
+        reprs = read_reprs([text_of(plain, -1), text_of((name, *plain[1:]), -1)], "a", -1)
+        assert reprs is None or reprs.bare.tolist() == [True, False]
 
 
 def test_chunked_messages_are_marked():
     """Their numbers are those of the first chunk."""
     row = ("p", 1, 2, 3, 10, 20, -1, {})
-    told = read_texts([text_of(row, -1, chunk=24), text_of(row, -1)], "p", -1)
-    assert told is not None
-    assert told.chunked.tolist() == [True, False]
-    assert told.entry.tolist() == [20, 20]
-    assert told.take(np.array([0])).chunked.tolist() == [True]
+    reprs = read_reprs([text_of(row, -1, chunk=24), text_of(row, -1)], "p", -1)
+    assert reprs is not None
+    assert reprs.chunked.tolist() == [True, False]
+    assert reprs.entry.tolist() == [20, 20]
+    assert reprs.take(np.array([0])).chunked.tolist() == [True]
 
 
 def test_numbers_beyond_63_bits_are_javas():
     """A sequence id is shown as unsigned, and is a long in Java."""
-    told = read_texts([text_of(("p", 2**64 - 1, 2, 3, 4, 5, 6, {}), -1)], "p", -1)
-    assert told is not None
-    assert told.sequence.tolist() == [-1]
+    reprs = read_reprs([text_of(("p", 2**64 - 1, 2, 3, 4, 5, 6, {}), -1)], "p", -1)
+    assert reprs is not None
+    assert reprs.sequence_id.tolist() == [-1]
 
 
 @pytest.mark.parametrize(
@@ -97,4 +98,4 @@ def test_numbers_beyond_63_bits_are_javas():
 )
 def test_other_texts_are_not_read(text):
     """Texts of another partition, cut short or of another make."""
-    assert read_texts([text], "p", -1) is None
+    assert read_reprs([text], "p", -1) is None

@@ -1,0 +1,118 @@
+"""What entries hold that no message came from, by their headers.
+
+A reader delivers whole messages. Chunks of other messages, markers and trimmed entries it passes over silently, and on
+a reconnect sometimes a message as well.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from pulsar_ext.chunks.search import resolve_chunks
+from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
+from pulsar_ext.ids.position import Ledgers, Position
+
+from .connection import admin_of
+from .data_loss import report_data_loss
+
+if TYPE_CHECKING:
+    from pulsar_ext.admin import EntryMetadata
+
+    from .delivery_account import DeliveryAccount
+    from .options import Settings
+    from .splits import Segment
+
+__all__ = ["EntryContent", "EntryLookup"]
+
+_FOLLOWED_ENTRIES = 1000
+"""How many entries behind an unfinished chunked message are looked at for one of its producer."""
+
+
+class EntryContent(Enum):
+    """What an entry that no message came from holds."""
+
+    NO_MESSAGE = auto()
+    """Nothing from which a message of the segment will ever come."""
+    WHOLE_MESSAGE = auto()
+    """The beginning of a message, all of which is on the topic."""
+    UNFINISHED_MESSAGE = auto()
+    """The first chunk of a message of which more chunks may still be published."""
+
+
+class EntryLookup:
+    """Looks up entries of one segment.
+
+    Args:
+        segment: what is to be read.
+        settings: the options.
+        account: of the segment's messages.
+    """
+
+    def __init__(self, segment: Segment, settings: Settings, account: DeliveryAccount) -> None:
+        self._segment = segment
+        self._settings = settings
+        self._account = account
+        self._deleted_ledgers: set[int] = set()
+
+    def find(self, position: Position) -> tuple[EntryContent, Position]:
+        """Look up an entry.
+
+        Returns:
+            What it holds; and the last entry of the message that begins there, if one does, else the entry itself.
+
+        Raises:
+            DataLoss: the entry is gone, unless `failOnDataLoss` is false.
+        """
+        if position.ledger_id in self._deleted_ledgers:
+            return EntryContent.NO_MESSAGE, position
+        admin = admin_of(self._settings)
+        topic = self._segment.topic
+        try:
+            entry = admin.entry(topic, position.ledger_id, position.entry_id)
+        except AdminNotFound:
+            listed = {ledger.ledger_id for ledger in admin.internal_stats(topic).ledgers}
+            self._deleted_ledgers.update({ledger for ledger, _ in self._segment.sizes} - listed)
+            report_data_loss(
+                self._settings,
+                topic,
+                position,
+                f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by "
+                "hand",
+            )
+            return EntryContent.NO_MESSAGE, position
+        if not entry.is_chunk:
+            other = entry.marker_type is not None or entry.txn_aborted
+            return EntryContent.NO_MESSAGE if other else EntryContent.WHOLE_MESSAGE, position
+        return self._find_chunked(position, entry)
+
+    def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
+        # Later chunks belong to the message of the first one, and that may be another segment's.
+        if entry.chunk_id or entry.txn_aborted or not self._account.owns(position):
+            return EntryContent.NO_MESSAGE, position
+        try:
+            chunks = resolve_chunks(admin_of(self._settings), self._segment.topic, position)
+        except (IncompleteChunkedMessage, MessageIdUnresolved):
+            abandoned = self._is_abandoned(position, entry)
+            return EntryContent.NO_MESSAGE if abandoned else EntryContent.UNFINISHED_MESSAGE, position
+        return EntryContent.WHOLE_MESSAGE, chunks.positions[-1]
+
+    def _is_abandoned(self, position: Position, first_chunk: EntryMetadata) -> bool:
+        """Whether the producer of an unfinished message went on to another one, so that it will never be finished.
+
+        A producer writes the chunks of a message one after the other, without another message of its own in between.
+        """
+        admin = admin_of(self._settings)
+        ledgers = Ledgers(admin.internal_stats(self._segment.topic).ledger_sizes())
+        at = ledgers.next(position)
+        for _ in range(_FOLLOWED_ENTRIES):
+            if at is None:
+                return False
+            try:
+                entry = admin.entry(self._segment.topic, at.ledger_id, at.entry_id)
+            except AdminNotFound:
+                return False
+            if entry.producer_name == first_chunk.producer_name and entry.uuid != first_chunk.uuid:
+                return True
+            at = ledgers.next(at)
+        return False
