@@ -1,8 +1,9 @@
-"""Offsets: how far a topic partition is read, as JSON that a person can read (pure).
+"""Offsets: how far a topic partition has been read, as JSON that a person can read (pure).
 
-An offset says "everything up to and including this message, or this entry, is read". It never says "entry + 1", which
-chunks, compaction and markers make wrong, and "reached" is always >=. A chunked message belongs to where its *first*
-chunk is: an offset past that chunk has read the whole message, so a restart never begins inside one.
+An offset means "everything up to and including this message, or this entry, has been read". It never means "entry + 1",
+which chunks, compaction and markers would make wrong, and anything at it or after it reaches it. A chunked message is
+where its *first* chunk is: an offset after that chunk means that the whole message has been read, so that a restart
+never begins inside a message.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
-from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.ids.position import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["BEGINNING", "Offset", "StreamOffset", "lost_before"]
 
@@ -37,7 +38,7 @@ class Offset:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """By what offsets are ordered: a whole entry comes after each of its messages."""
+        """What offsets are ordered by: a whole entry comes after each of its messages."""
         return self.ledger, self.entry, self.batch if self.batch >= 0 else _WHOLE
 
     def __lt__(self, other: Offset) -> bool:
@@ -48,30 +49,30 @@ class Offset:
 
     @property
     def position(self) -> Position:
-        """The last entry that is read as a whole, or the place before it."""
+        """The last entry that has been read as a whole, or the position before the first one."""
         return Position(self.ledger, self.entry if self.batch < 0 else self.entry - 1)
 
     @property
     def last_entry(self) -> Position:
-        """The last entry of which anything is read."""
+        """The last entry of which anything has been read."""
         return Position(self.ledger, self.entry)
 
     @classmethod
     def at(cls, position: Position) -> Self:
-        """Everything up to and including an entry."""
+        """Make the offset of everything up to and including an entry."""
         return cls(position.ledger_id, position.entry_id)
 
     @classmethod
     def of_message(cls, value: Any) -> Self:
-        """Read the id of a message, as a user gives it; the offset includes it.
+        """Make the offset of everything up to and including a message.
 
         Args:
-            value: a `MessageId`; its text as `to_text()`, Java and `ledger:entry` write it; its serialized bytes in
-                hexadecimal; or an object with `ledger`, `entry` and `batch`. A chunked message is where its first
-                chunk is.
+            value: the message's id: a `MessageId`; its text, as `to_text()` or Java write it, or as `ledger:entry`; its
+                serialized bytes in hexadecimal; or a dict with `ledger`, `entry` and `batch`. A chunked message is
+                where its first chunk is.
 
         Raises:
-            InvalidMessageId: it is none of these.
+            InvalidMessageId: the value is not any of these.
         """
         if isinstance(value, dict):
             return cls.from_json(value)
@@ -84,7 +85,7 @@ class Offset:
                     found = MessageId.deserialize(bytes.fromhex(value))
                 except ValueError:
                     raise InvalidMessageId(
-                        f"{value!r} is no message id: write earliest, latest, 'ledger:entry:partition[:batch]', "
+                        f"{value!r} is not a message id: write earliest, latest, 'ledger:entry:partition[:batch]', "
                         "'first;last' for a chunked message, or the serialized id in hexadecimal."
                     ) from None
         if not isinstance(found, MessageId):
@@ -93,13 +94,13 @@ class Offset:
         return cls(first.ledger_id(), first.entry_id(), first.batch_index())
 
     def just_before(self) -> Offset:
-        """Give the offset that includes everything before this one's message: where to start to read it."""
+        """Give the offset of everything before this one's message: the one to start from to read that message."""
         if self.batch > 0:
             return Offset(self.ledger, self.entry, self.batch - 1)
         return Offset(self.ledger, max(self.entry - 1, -1))
 
     def to_json(self) -> dict[str, int]:
-        """Give the one form that is written: the same keys in the same order."""
+        """Give it as JSON, always with the same keys in the same order."""
         return {"ledger": self.ledger, "entry": self.entry, "batch": self.batch}
 
     @classmethod
@@ -107,14 +108,16 @@ class Offset:
         """Read what `to_json` wrote.
 
         Raises:
-            InvalidMessageId: it is something else.
+            InvalidMessageId: the value is something else.
         """
         keys = {"ledger", "entry", "batch"}
         if not isinstance(value, dict) or not {"ledger", "entry"} <= set(value) <= keys:
-            raise InvalidMessageId(f"{value!r} is no offset: expected {{'ledger': …, 'entry': …, 'batch': -1}}.")
+            raise InvalidMessageId(f"{value!r} is not an offset: expected {{'ledger': …, 'entry': …, 'batch': -1}}.")
         numbers = value["ledger"], value["entry"], value.get("batch", -1)
         if any(isinstance(one, bool) or not isinstance(one, int) or one < -1 for one in numbers):
-            raise InvalidMessageId(f"{value!r} is no offset: ledger, entry and batch are whole numbers, -1 or more.")
+            raise InvalidMessageId(
+                f"{value!r} is not an offset: ledger, entry and batch are whole numbers, -1 or more."
+            )
         return cls(*numbers)
 
     def __str__(self) -> str:
@@ -122,14 +125,15 @@ class Offset:
 
 
 BEGINNING = Offset(-1, -1)
+"""The offset before everything."""
 
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """How far a streaming query is: an offset for each topic partition, and the query's own subscription.
+    """How far a streaming query has read: an offset for each topic partition, and the name of the query's subscription.
 
-    The end of the first batch carries its `initial` offsets as well: if that batch crashes, Spark asks for the initial
-    offsets once more, and "latest" would be somewhere else by then.
+    The end of the first batch has its `initial` offsets as well: if that batch crashes, Spark asks for the initial
+    offsets again, and by then "latest" would be somewhere else.
     """
 
     subscription: str
@@ -137,7 +141,7 @@ class StreamOffset:
     initial: Mapping[str, Offset] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Give the JSON that goes into the checkpoint. Spark compares it as text, so the order is always the same."""
+        """Give the JSON for the checkpoint, in the same order each time, because Spark compares it as text."""
         found: dict[str, Any] = {"subscription": self.subscription, "topics": _offsets_json(self.topics)}
         if self.initial is not None:
             found["initial"] = _offsets_json(self.initial)
@@ -148,7 +152,7 @@ class StreamOffset:
         """Read what `to_json` wrote.
 
         Raises:
-            InvalidUse: the checkpoint is not one of this source.
+            InvalidUse: the checkpoint is not of this source.
         """
         try:
             initial = value.get("initial")
@@ -159,10 +163,10 @@ class StreamOffset:
             )
         except (KeyError, AttributeError, InvalidMessageId) as error:
             shown = json.dumps(value)[:200]
-            raise InvalidUse(f"The checkpoint holds no offset of this source: {shown} ({error!r}).") from None
+            raise InvalidUse(f"The checkpoint is not one of this source: {shown} ({error!r}).") from None
 
     def begins(self, start: StreamOffset) -> Mapping[str, Offset]:
-        """Give where the batch that ends here begins, if Spark says that it begins at `start`."""
+        """Give the offsets where the batch that ends here begins, if Spark says that it begins at `start`."""
         return start.topics if self.initial is None else self.initial
 
 
@@ -170,29 +174,19 @@ def _offsets_json(offsets: Mapping[str, Offset]) -> dict[str, dict[str, int]]:
     return {topic: offsets[topic].to_json() for topic in sorted(offsets)}
 
 
-def lost_before(start: Offset, listed: Iterable[int], mark_delete: Position | None) -> bool:
-    """Tell whether entries behind an offset may have been trimmed before they were read.
+def lost_before(start: Offset, first_ledger: int | None, mark_delete: Position | None) -> bool:
+    """Whether entries behind an offset may have been trimmed before they were read.
 
-    A ledger that is gone had perhaps been read to its end. The query's own cursor tells: the broker moves a cursor that
-    stands at the end of a ledger to `(next ledger, -1)`, and only an expiry or a person moves it further.
+    A ledger that is gone may have been read to its end. The query's own cursor shows that: the broker moves a cursor
+    from the end of a deleted ledger to `(next ledger, -1)`, and only an expiry or a person moves it further.
 
     Args:
-        start: how far everything was read.
-        listed: the ids of the topic's ledgers, empty ones included.
-        mark_delete: the cursor of the query's subscription, None where there is none.
+        start: how far everything has been read.
+        first_ledger: the id of the topic's first ledger, even if it is empty; None if it has no ledgers.
+        mark_delete: the mark-delete position of the query's subscription, None without a subscription.
     """
-    first = min(listed, default=None)
-    if first is None or start == BEGINNING or start.ledger >= first:
+    if first_ledger is None or start == BEGINNING or start.ledger >= first_ledger:
         return False
     if mark_delete is None:
         return True
-    return mark_delete > Position(first, -1)
-
-
-def after_all(ledgers: Ledgers, listed: Iterable[int]) -> Offset:
-    """Give the offset that includes everything there is."""
-    last = ledgers.last
-    if last is not None:
-        return Offset.at(last)
-    newest = max(listed, default=None)
-    return BEGINNING if newest is None else Offset(newest, -1)
+    return mark_delete > Position(first_ledger, -1)

@@ -19,15 +19,15 @@ from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
 from .data_loss import report_data_loss
-from .offsets import BEGINNING, Offset, after_all, lost_before
+from .offsets import BEGINNING, Offset, lost_before
 from .splits import Segment, TopicState
 
 if TYPE_CHECKING:
-    from pulsar_ext.admin import InternalStats, PulsarAdmin
+    from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
 
     from .options import Settings
 
-__all__ = ["batch_segments", "begin_of", "end_of", "report_loss_behind", "state_of", "topics_of"]
+__all__ = ["batch_segments", "begin_of", "check_loss", "state_of", "topics_of"]
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
@@ -38,7 +38,7 @@ def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
 
     Raises:
         NoSuchTopic: a topic that is named does not exist.
-        InvalidUse: a name is none, or the topic is not persistent.
+        InvalidUse: a topic name is invalid, or the topic is not persistent.
     """
     if settings["topicsPattern"] is not None:
         parents = _matching(admin, settings["topicsPattern"])
@@ -48,7 +48,7 @@ def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
     found: dict[str, None] = {}
     for parent in parents:
         if not parent.is_persistent:
-            raise InvalidUse(f"{parent} is not persistent: it stores nothing that could be read.")
+            raise InvalidUse(f"{parent} is not persistent: it stores nothing to read.")
         found.update(dict.fromkeys(_partitions(admin, parent, settings)))
     return sorted(found)
 
@@ -65,7 +65,7 @@ def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> li
             return []
         raise NoSuchTopic(
             f"There is no topic {parent}: {error.reason}. Create it first"
-            + (", or give option waitingForNonExistedTopic=true." if settings.where == "streaming read" else "."),
+            + (", or set option waitingForNonExistedTopic=true." if settings.where == "streaming read" else "."),
             topic=str(parent),
         ) from None
     return [str(parent.partition(index)) for index in range(count)] or [str(parent)]
@@ -81,7 +81,7 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
 
 
 def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
-    """Give what splitting needs to know of a topic partition."""
+    """Give the state of a topic partition; its entries are sampled once in a process."""
     sizes = tuple(sorted(stats.ledger_sizes()))
     if topic not in _samples:
         sampled = _sample(admin, topic, Ledgers(sizes))
@@ -95,7 +95,7 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
     """Look at a few entries from the first to the last.
 
     Returns:
-        The fewest messages that one has, and the most bytes of a message; None while there is no entry.
+        The least number of messages of an entry, and the most bytes of a message; None while there are no entries.
     """
     if ledgers.last is None:
         return None
@@ -115,38 +115,39 @@ def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int]
 
 
 def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment], list[TopicState]]:
-    """Find out what a batch read reads: a segment for each topic partition.
+    """Find out what a batch read reads: a segment for each topic partition, and the partitions' states.
 
     Raises:
-        DataLoss: an offset lies in what was trimmed.
-        InvalidUse, NoSuchTopic, MessageIdNotFound: as told.
+        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        NoSuchTopic: a topic that is named does not exist.
+        InvalidUse: a topic is invalid, or an option gives an offset for one that is not read.
+        MessageIdNotFound: an offset is behind the end of its topic.
     """
     topics = topics_of(admin, settings)
     for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
         _refuse_unknown(option, settings[option], topics)
     states, segments = [], []
     for topic in topics:
-        stats = admin.internal_stats(topic)
-        state = state_of(topic, stats, admin)
-        begin = begin_of(admin, settings, state, stats, "earliest")
-        end = end_of(admin, settings, state, stats)
+        state = state_of(topic, admin.internal_stats(topic), admin)
         states.append(state)
-        segments.append(Segment.of(state, begin, end))
+        segments.append(
+            Segment.of(state, begin_of(admin, settings, state, "earliest"), _end_of(admin, settings, state))
+        )
     return segments, states
 
 
 def _refuse_unknown(option: str, value: Any, topics: list[str]) -> None:
-    """Refuse an offset for a topic that is not read: a slip of the pen would start somewhere else."""
+    """Refuse an offset for a topic that is not read: if its name is misspelt, reading would start somewhere else."""
     if not hasattr(value, "keys"):
         return
     known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
     for name in value:
         if str(TopicName.parse(name)) not in known:
-            raise InvalidUse(f"Option {option} names {name}, which is not read. Read are: {', '.join(topics)}.")
+            raise InvalidUse(f"Option {option} names {name}, which is not read. These topics are: {', '.join(topics)}.")
 
 
 def _for_topic(value: Any, topic: str) -> Any:
-    """Give what an option says of one topic partition: by its own name, else by its parent's; None if nothing."""
+    """Give the value that an option has for one topic partition or else for its topic; None if it has none."""
     if not hasattr(value, "keys"):
         return value
     by_name = {str(TopicName.parse(name)): one for name, one in value.items()}
@@ -154,66 +155,74 @@ def _for_topic(value: Any, topic: str) -> Any:
     return by_name.get(topic, by_name.get(str(name.parent)))
 
 
-def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: InternalStats, default: str) -> Offset:
-    """Give the offset behind which reading begins."""
+def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
+    """Give the offset behind which reading begins.
+
+    Args:
+        admin: the admin API.
+        settings: the options.
+        state: the topic partition.
+        default: "earliest" or "latest", where no option says where to begin.
+
+    Raises:
+        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        MessageIdNotFound: the offset is behind the end of the topic.
+    """
     moment = _for_topic(settings["startingTime"], state.topic)
     if moment is not None:
-        return _at_time(admin, state, stats, moment)
+        return _at_time(admin, state, moment)
     value: Any = _for_topic(settings["startingOffsets"], state.topic) or default
-    listed = [ledger.ledger_id for ledger in stats.ledgers]
     if value == "earliest":
         return BEGINNING
     if value == "latest":
-        return after_all(state.ledgers, listed)
-    begin = _at_message(admin, state, value, listed).just_before()
-    if lost_before(begin, listed, None):
-        report_loss_behind(settings, state.topic, begin, min(listed))
+        return state.end
+    begin = _at_message(admin, state, value).just_before()
+    check_loss(settings, state, begin, None)
     return begin
 
 
-def end_of(admin: PulsarAdmin, settings: Settings, state: TopicState, stats: InternalStats) -> Offset:
+def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset:
     """Give the offset up to which a batch read reads."""
-    listed = [ledger.ledger_id for ledger in stats.ledgers]
-    everything = after_all(state.ledgers, listed)
     moment = _for_topic(settings["endingTime"], state.topic)
     if moment is not None:
-        return min(_at_time(admin, state, stats, moment), everything, key=lambda offset: offset.key)
+        return _at_time(admin, state, moment)
     value: Any = _for_topic(settings["endingOffsets"], state.topic) or "latest"
     if value == "latest":
-        return everything
-    return BEGINNING if value == "earliest" else _at_message(admin, state, value, listed)
+        return state.end
+    return BEGINNING if value == "earliest" else _at_message(admin, state, value)
 
 
-def report_loss_behind(settings: Settings, topic: str, start: Offset, first_ledger: int) -> None:
-    """Raise or warn, as option `failOnDataLoss` says, that messages behind an offset are gone.
+def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
+    """Raise or warn, as option `failOnDataLoss` says, if messages behind an offset may have been trimmed unread.
 
     Args:
         settings: the options.
-        topic: the topic partition.
+        state: the topic partition.
         start: the offset behind which reading begins.
-        first_ledger: the first ledger that the topic still has.
+        cursor: of the query's subscription; None without one.
 
     Raises:
         DataLoss: unless `failOnDataLoss` is false.
     """
-    report_data_loss(
-        settings,
-        topic,
-        start.last_entry,
-        f"{topic} was to be read from behind {start}, but its first ledger is now {first_ledger}: what was in between "
-        "was trimmed, by expiry (TTL), by retention or by hand",
-    )
+    if lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
+        report_data_loss(
+            settings,
+            state.topic,
+            start.last_entry,
+            f"{state.topic} was to be read from behind {start}, but its first ledger is now {state.first_ledger}: what "
+            "was in between was trimmed, by expiry (TTL), by retention or by hand",
+        )
 
 
-def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset, listed: list[int]) -> Offset:
-    """Bring an id that a user gave to the first chunk of its message, if it is chunked.
+def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:
+    """Move an offset that a user gave to the first chunk of its message, if that is chunked.
 
     Raises:
-        MessageIdNotFound: it is beyond the end of the topic.
+        MessageIdNotFound: it is behind the end of the topic.
         IncompleteChunkedMessage: chunks of the message are gone.
     """
     last = state.ledgers.last
-    if offset.entry < 0 or offset.ledger < min(listed, default=0):
+    if offset.entry < 0 or offset.ledger < (state.first_ledger or 0):
         return offset
     if last is None or offset.last_entry > last:
         raise MessageIdNotFound(
@@ -226,14 +235,12 @@ def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset, listed: l
     except (IncompleteChunkedMessage, MessageIdUnresolved):
         raise
     except MessageIdNotFound:
-        return offset  # no entry of that number in a ledger that has fewer
+        return offset  # the ledger has fewer entries than that
 
 
-def _at_time(admin: PulsarAdmin, state: TopicState, stats: InternalStats, moment: int) -> Offset:
-    """Give the offset that includes every entry before the first one published at a time or later."""
+def _at_time(admin: PulsarAdmin, state: TopicState, moment: int) -> Offset:
+    """Give the offset of every entry before the first one that was published at a time or later."""
     found = admin.message_id_by_time(state.topic, moment)
     if found.ledger_id < 0:
         return BEGINNING
-    offset = Offset(found.ledger_id, found.entry_id).just_before()
-    everything = after_all(state.ledgers, [ledger.ledger_id for ledger in stats.ledgers])
-    return min(offset, everything, key=lambda one: one.key)
+    return min(Offset(found.ledger_id, found.entry_id).just_before(), state.end, key=lambda offset: offset.key)

@@ -1,7 +1,7 @@
 """Which task reads which entries (pure).
 
-A segment is a run of entries of one topic partition, `(after, until]`. Segments are cut by ledger arithmetic, so no
-entry is read twice; a message belongs to the segment that holds its entry, a chunked one to that of its first chunk.
+A segment is a range of entries of one topic partition, `(after, until]`. Segments are cut by ledger arithmetic, so that
+no entry is read twice; a message belongs to the segment that has its entry, a chunked one to that of its first chunk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-from .offsets import Offset
+from .offsets import BEGINNING, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +23,10 @@ __all__ = ["Segment", "Split", "TopicState", "limit_entries", "plan_splits"]
 
 @dataclass(frozen=True)
 class TopicState:
-    """What the admin API says of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
+    """What the admin API shows of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
 
-    Of a sample of entries, `messages_per_entry` is the fewest, and `message_bytes` what a message weighs at most where
-    that is more than is stored: uncompressed, with all its chunks.
+    Of a sample of entries, `messages_per_entry` is the least number of messages, and `message_bytes` the most that a
+    message has, uncompressed and with all its chunks.
     """
 
     topic: str
@@ -41,8 +41,22 @@ class TopicState:
         return Ledgers(self.sizes)
 
     @property
+    def first_ledger(self) -> int | None:
+        """The id of the first ledger, even if it is empty; None if there are no ledgers."""
+        return min((ledger for ledger, _ in self.sizes), default=None)
+
+    @property
+    def end(self) -> Offset:
+        """The offset of everything that the topic partition has."""
+        last = self.ledgers.last
+        if last is not None:
+            return Offset.at(last)
+        newest = max((ledger for ledger, _ in self.sizes), default=None)
+        return BEGINNING if newest is None else Offset(newest, -1)
+
+    @property
     def bytes_per_entry(self) -> int:
-        """The average, 1 at least."""
+        """The average, at least 1."""
         entries = sum(count for _, count in self.sizes)
         return max(self.total_bytes // entries, 1) if entries else 1
 
@@ -51,8 +65,8 @@ class TopicState:
 class Segment:
     """Entries of one topic partition, behind `after`, up to and including `until`.
 
-    `sizes` are the ledgers that the segment touches, by which a task knows what has to come; `bytes_per_message`, an
-    estimate, bounds what it prefetches.
+    `sizes` are the ledgers that the segment touches, from which a task knows what has to come; `bytes_per_message` is
+    an estimate, which limits what it prefetches.
     """
 
     topic: str
@@ -63,7 +77,7 @@ class Segment:
 
     @classmethod
     def of(cls, state: TopicState, after: Offset, until: Offset) -> Segment:
-        """Make the segment of a topic's state."""
+        """Make a segment of a topic partition."""
         touched = tuple((ledger, count) for ledger, count in state.sizes if after.ledger <= ledger <= until.ledger)
         weight = max(state.bytes_per_entry // state.messages_per_entry, state.message_bytes, 1)
         return cls(state.topic, after, until, touched, weight)
@@ -75,11 +89,11 @@ class Segment:
 
     @property
     def entries(self) -> int:
-        """How many entries it has a part in."""
+        """How many entries it has, counting those of which it has a part."""
         return max(self.ledgers.between(self.after.position, self.until.last_entry), 0)
 
     def cut(self, parts: int) -> list[Segment]:
-        """Cut it into so many segments of about as many entries, as far as there are entries."""
+        """Cut it into `parts` segments of about as many entries each, or fewer if there are fewer entries."""
         count = self.entries
         parts = min(parts, count)
         if parts <= 1:
@@ -102,7 +116,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Split:
-    """What one task reads: segments one after the other, and of those the slots of `ranges`; None means all."""
+    """What one task reads: segments one after the other, and of them the slots of `ranges`, or all if that is None."""
 
     segments: tuple[Segment, ...]
     ranges: KeyHashRanges | None = None
@@ -111,16 +125,16 @@ class Split:
 def plan_splits(
     segments: Sequence[Segment], split_by: str | None, min_partitions: int | None, ranges: KeyHashRanges | None
 ) -> list[Split]:
-    """Share segments among tasks.
+    """Divide segments among tasks.
 
     Args:
         segments: one for each topic partition; empty ones are left out.
         split_by: "partition", "entries" or "keyHash"; None means "entries" with `min_partitions`, else "partition".
-        min_partitions: how many tasks at least, as far as there are entries (or slots).
-        ranges: the slots that are wanted; None means all.
+        min_partitions: the least number of tasks, if there are as many entries (or slots).
+        ranges: the slots to read; None means all.
 
     Raises:
-        InvalidUse: fewer slots are wanted than tasks.
+        InvalidUse: there are fewer slots to read than tasks.
     """
     wanted = [segment for segment in segments if segment.entries]
     if not wanted:
@@ -137,11 +151,11 @@ def plan_splits(
 
 
 def _share(segments: Sequence[Segment], parts: int) -> list[Segment]:
-    """Cut the segments into `parts` or a few more, each about as large."""
+    """Cut the segments into `parts` pieces or a few more, all of about the same size."""
     total = sum(segment.entries for segment in segments)
     pieces: list[Segment] = []
     for segment in segments:
-        # Rounded up, so that there are as many as asked for.
+        # Rounded up, so that there are no fewer than asked for.
         pieces += segment.cut(max(1, -(-segment.entries * parts // total)))
     return pieces
 
@@ -153,16 +167,16 @@ def limit_entries(
     entries: int | None,
     size: int | None,
 ) -> dict[str, Offset]:
-    """Bring an end nearer, so that a batch has at most so many entries and bytes over all partitions.
+    """Limit where a batch ends, so that it has at most so many entries and bytes over all partitions.
 
-    Each partition gets its share by what it has to be read, one entry at least where the limit allows it.
+    Each partition gets a share in proportion to what it has left to read, at least one entry if the limit allows that.
 
     Args:
         states: the partitions.
-        start: where each begins.
-        end: where each would end.
+        start: where each one begins.
+        end: where each one would end without limits.
         entries: the most entries; None for any number.
-        size: the most bytes, by each partition's average entry; None for any number.
+        size: the most bytes, estimated by each partition's average entry; None for any number.
     """
     if entries is None and size is None:
         return end
@@ -182,7 +196,7 @@ def limit_entries(
         return end
     left = min(entries if entries is not None else total, total)
     limited = dict(start)
-    # The fullest first, so that rounding up never exceeds the limit on behalf of the emptiest.
+    # The fullest first, so that an entry for each of the emptiest never takes the batch over the limit.
     for state in sorted(states, key=lambda one: -todo.get(one.topic, 0)):
         count = todo.get(state.topic, 0)
         take = min(max(int(count * share), 1), left, count)

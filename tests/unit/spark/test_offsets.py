@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, after_all, lost_before
+from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, lost_before
 from pulsar_ext.spark.splits import Segment, TopicState, limit_entries, plan_splits
 
 SIZES = st.lists(st.integers(0, 30), min_size=1, max_size=6).map(
@@ -133,12 +133,18 @@ def test_bad_ids_are_refused(bad):
 
 def test_loss_is_told_from_ledgers_that_were_read():
     """A ledger that is gone is a loss only if somebody moved the cursor further than the broker does by itself."""
-    assert not lost_before(BEGINNING, [7, 9], None)
-    assert not lost_before(Offset(7, 3), [7, 9], None)
-    assert not lost_before(Offset(5, 3), [7, 9], Position(7, -1))
-    assert not lost_before(Offset(5, 3), [7, 9], Position(5, 3))
-    assert lost_before(Offset(5, 3), [7, 9], Position(7, 0))
-    assert lost_before(Offset(5, 3), [7, 9], Position(9, -1))
-    assert lost_before(Offset(5, 3), [7, 9], None)
-    assert after_all(Ledgers([(7, 0), (9, 0)]), [7, 9]) == Offset(9, -1)
-    assert after_all(Ledgers([(7, 3), (9, 0)]), [7, 9]) == Offset(7, 2)
+    assert not lost_before(BEGINNING, 7, None)
+    assert not lost_before(Offset(7, 3), 7, None)
+    assert not lost_before(Offset(5, 3), 7, Position(7, -1))
+    assert not lost_before(Offset(5, 3), 7, Position(5, 3))
+    assert lost_before(Offset(5, 3), 7, Position(7, 0))
+    assert lost_before(Offset(5, 3), 7, Position(9, -1))
+    assert lost_before(Offset(5, 3), 7, None)
+
+
+def test_end_of_a_topic():
+    """The end is the last entry; on a topic of empty ledgers, the place before the first entry of the newest one."""
+    assert TopicState("t", (), 0).end == BEGINNING
+    assert TopicState("t", ((7, 0), (9, 0)), 0).end == Offset(9, -1)
+    assert TopicState("t", ((7, 3), (9, 0)), 0).end == Offset(7, 2)
+    assert TopicState("t", ((7, 0), (9, 1)), 0).first_ledger == 7

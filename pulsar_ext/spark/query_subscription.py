@@ -1,4 +1,4 @@
-"""A query's durable subscription: made where it is missing, acknowledged as batches commit, never read from."""
+"""A query's durable subscription: created if missing, acknowledged as batches commit, never received from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["QuerySubscription"]
 
 _BUSY_SECONDS = 60.0
-_PAUSE_SECONDS = 0.5
+"""How long to wait for the driver of a former run, which may have been killed, to be disconnected."""
+_RETRY_SECONDS = 0.5
 _FLUSH_SECONDS = 3.0
-_LOOK_SECONDS = 0.03
+_POLL_SECONDS = 0.03
 
 _log = logging.getLogger("pulsar_ext.spark")
 
@@ -37,10 +38,10 @@ _log = logging.getLogger("pulsar_ext.spark")
 class QuerySubscription:
     """The subscription, with an Exclusive consumer on each topic partition that never receives anything.
 
-    The consumers keep a second query off the same subscription, and the broker from deleting it as unused.
+    The consumers keep other queries from using the same subscription, and the broker from deleting it as inactive.
 
     Args:
-        name: the subscription.
+        name: of the subscription.
         settings: the options.
     """
 
@@ -51,11 +52,11 @@ class QuerySubscription:
         self._acknowledged: dict[str, Position] = {}
 
     def ensure(self, begin: Mapping[str, Offset], stats: Mapping[str, InternalStats]) -> None:
-        """Make the subscription on topics that lack it, and connect.
+        """Create the subscription on topics that lack it, and connect.
 
         Args:
-            begin: how far each topic is read.
-            stats: the topics as they are.
+            begin: how far each topic has been read.
+            stats: of each topic.
 
         Raises:
             InvalidUse: another query uses the subscription.
@@ -65,12 +66,12 @@ class QuerySubscription:
                 self._create(topic, offset, stats[topic])
                 self._acknowledged.pop(topic, None)
             else:
-                self._repeat(topic, stats[topic].cursors[self.name].mark_delete_position)
+                self._resend(topic, stats[topic].cursors[self.name].mark_delete_position)
             if topic not in self._consumers:
                 self._consumers[topic] = self._connect(topic)
 
     def acknowledge(self, offsets: Mapping[str, Offset]) -> None:
-        """Acknowledge everything up to these offsets; what is acknowledged already stays so."""
+        """Acknowledge everything up to these offsets; offsets before what is acknowledged already change nothing."""
         for topic, offset in offsets.items():
             position = offset.position
             if topic not in self._consumers or position.entry_id < 0 or position.ledger_id < 0:
@@ -80,7 +81,7 @@ class QuerySubscription:
                 self._send(topic, position)
 
     def flush(self) -> None:
-        """Wait until the broker's cursors show what was acknowledged, for 3 seconds at most."""
+        """Wait until the broker's cursors show what was acknowledged, for at most 3 seconds."""
         admin = admin_of(self._settings)
         deadline = time.monotonic() + _FLUSH_SECONDS
         for topic, position in self._acknowledged.items():
@@ -91,10 +92,10 @@ class QuerySubscription:
                     return
                 if cursor is None or cursor.mark_delete_position >= position:
                     break
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Send what is pending and disconnect."""
+        """Send pending acknowledgements and disconnect."""
         for consumer in self._consumers.values():
             with contextlib.suppress(pulsar.PulsarException):
                 consumer.close()
@@ -105,22 +106,22 @@ class QuerySubscription:
         try:
             self._consumers[topic].inner.acknowledge_cumulative(inner)
         except pulsar.PulsarException as error:
-            # The next batch acknowledges this one as well; the checkpoint is what counts.
-            _log.warning("%s: %s could not be acknowledged on %s: %s", self.name, position, topic, error)
+            # The acknowledgement of the next batch includes this one; how far the query is, the checkpoint decides.
+            _log.warning("The subscription %s could not acknowledge %s on %s: %s", self.name, position, topic, error)
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
             return
         self._acknowledged[topic] = position
 
-    def _repeat(self, topic: str, mark_delete: Position) -> None:
-        """Send an acknowledgement again that did not arrive, as those that were given while the broker was away."""
+    def _resend(self, topic: str, mark_delete: Position) -> None:
+        """Send an acknowledgement again if it did not arrive, for instance because the broker was down."""
         sent = self._acknowledged.get(topic)
         if sent is not None and mark_delete < sent and topic in self._consumers:
             self._send(topic, sent)
 
     def _create(self, topic: str, offset: Offset, stats: InternalStats) -> None:
         if topic in self._consumers:
-            _log.warning("The subscription %s on %s was deleted; it is made again", self.name, topic)
+            _log.warning("The subscription %s on %s was deleted; creating it again", self.name, topic)
             with contextlib.suppress(pulsar.PulsarException):
                 self._consumers.pop(topic).close()
         admin = admin_of(self._settings)
@@ -139,7 +140,7 @@ class QuerySubscription:
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
-                # No queue: nothing is ever sent here.
+                # Without a queue, the broker sends no messages.
                 return client_of(self._settings).subscribe(
                     topic,
                     self.name,
@@ -148,11 +149,10 @@ class QuerySubscription:
                     initial_position=pulsar.InitialPosition.Earliest,
                 )
             except pulsar.ConsumerBusy:
-                # A driver that was killed may be connected still.
                 if time.monotonic() > deadline:
                     raise InvalidUse(
-                        f"The subscription {self.name!r} on {topic} is in use: by another query, or a run of this one "
-                        "that still goes on. Each query needs a subscription of its own: option "
+                        f"The subscription {self.name!r} on {topic} is in use, by another query or by a run of this "
+                        "one that has not ended. Each query needs a subscription of its own: option "
                         "predefinedSubscription."
                     ) from None
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_RETRY_SECONDS)
