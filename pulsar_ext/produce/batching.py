@@ -137,10 +137,18 @@ class BatchingSender(HandleSender):
                 self.post(content, outcome.one, options, patient=True)
                 taken += 1
         if flush:
-            self.dispatch.push()
-            self.dispatch.pending.wait_for(lambda: outcome.done >= taken)
-            outcome.raise_failure()
+            self.complete(outcome, taken)
         return SentMany(taken, outcome.duplicates, outcome.last)
+
+    def complete(self, outcome: BulkOutcome, count: int) -> None:
+        """Push what batches hold, and wait until so many messages have an outcome.
+
+        Raises:
+            pulsar.PulsarException: the error of the first message that failed.
+        """
+        self.dispatch.push()
+        self.dispatch.pending.wait_for(lambda: outcome.done >= count)
+        outcome.raise_failure()
 
     def _check_open(self, content: Any, options: dict[str, Any]) -> None:
         """Raise what the official client raises for bad arguments, or what a producer inherited by a fork raises."""

@@ -5,7 +5,7 @@
     spark.dataSource.register(PulsarDataSource)
     spark.read.format("pulsar").option("service.url", "pulsar://localhost:6650").option("topic", "orders").load()
 
-Needs `pip install 'pulsar-ext[spark]'`, on every machine that runs tasks. The pure parts (options, offsets, splits)
+It needs `pip install 'pulsar-ext[spark]'` on every machine that runs tasks. The pure parts (options, offsets, splits)
 need neither Spark nor Arrow.
 """
 

@@ -1,4 +1,4 @@
-"""Avro's types as Spark's (pure but for Spark's own type classes)."""
+"""Spark's types for Avro's, and JSON values of Avro schemas (pure, except that it needs Spark's type classes)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_ext.errors import InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["field_types", "to_plain"]
+__all__ = ["field_types", "json_converter"]
 
 _SIMPLE = {
     "boolean": types.BooleanType,
@@ -33,29 +33,33 @@ _MICROS = 1000
 
 
 def field_types(schema: Any) -> list[types.StructField]:
-    """Give the fields of a record.
+    """Give the fields of a record as Spark's.
 
     Raises:
-        InvalidUse: it is no record, or a field has a type that cannot be had.
+        InvalidUse: the schema is not a record, or a field has a type that Spark does not have.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise InvalidUse("The value's schema is no Avro record, so it has no fields: use valueFormat bytes or string.")
+        raise InvalidUse(
+            "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
+        )
     return [_field(one, {}) for one in schema["fields"]]
 
 
 def _field(field: Any, named: dict[str, Any]) -> types.StructField:
     if field["name"].startswith("__"):
-        raise InvalidUse(f"The schema's field {field['name']} begins with __, which is this source's own.")
+        raise InvalidUse(
+            f"The schema's field {field['name']} begins with __, which is reserved for the columns of this source."
+        )
     return types.StructField(field["name"], _spark(field["type"], named), nullable=True)
 
 
 def _spark(kind: Any, named: dict[str, Any]) -> types.DataType:
     kind = _not_null(kind)
     if isinstance(kind, list):
-        raise InvalidUse(f"A union of several types has no column: {kind}.")
+        raise InvalidUse(f"A union of several types cannot be a column: {kind}.")
     if isinstance(kind, str):
         if kind not in named and kind not in _SIMPLE:
-            raise InvalidUse(f"There is no column for the Avro type {kind!r}.")
+            raise InvalidUse(f"The Avro type {kind!r} cannot be a column.")
         return _spark(named[kind], named) if kind in named else _SIMPLE[kind]()
     if "name" in kind:
         named[kind["name"]] = kind
@@ -81,29 +85,32 @@ def _composed(kind: dict[str, Any], named: dict[str, Any]) -> types.DataType:
 
 
 def _not_null(kind: Any) -> Any:
-    """Give what a value is if it is not null: a union with null is that in Avro."""
+    """Give the type of a value that is not null: Avro writes one that may be null as a union with null."""
     if not isinstance(kind, list):
         return kind
     rest = [one for one in kind if one != "null"]
     return rest[0] if len(rest) == 1 else rest
 
 
-def to_plain(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Give what turns a JSON object of the schema into values that Arrow takes: times in ms, bytes as text."""
-    makers = {field["name"]: _maker(field["type"]) for field in schema["fields"]}
-    needed = {name: maker for name, maker in makers.items() if maker is not None}
+def json_converter(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Make the function that turns a JSON object of a schema into values that Arrow takes.
+
+    Avro's JSON has times in milliseconds, and bytes as text.
+    """
+    converters = {field["name"]: _converter(field["type"]) for field in schema["fields"]}
+    needed = {name: converter for name, converter in converters.items() if converter is not None}
     if not needed:
         return lambda row: row
 
-    def plain(row: dict[str, Any]) -> dict[str, Any]:
+    def convert(row: dict[str, Any]) -> dict[str, Any]:
         return {
             name: needed[name](value) if name in needed and value is not None else value for name, value in row.items()
         }
 
-    return plain
+    return convert
 
 
-def _maker(kind: Any) -> Callable[[Any], Any] | None:
+def _converter(kind: Any) -> Callable[[Any], Any] | None:
     kind = _not_null(kind)
     if isinstance(kind, str):
         return _bytes_of if kind in ("bytes", "fixed") else None
@@ -111,14 +118,14 @@ def _maker(kind: Any) -> Callable[[Any], Any] | None:
     if kind.get("logicalType") == "timestamp-millis":
         return lambda millis: millis * _MICROS
     if name == "record":
-        return to_plain(kind)
+        return json_converter(kind)
     if name in ("array", "map"):
-        return _each(name, _maker(kind["items" if name == "array" else "values"]))
-    return None if "logicalType" in kind else _maker(name)
+        return _each(name, _converter(kind["items" if name == "array" else "values"]))
+    return None if "logicalType" in kind else _converter(name)
 
 
 def _bytes_of(text: str) -> bytes:
-    """Read Avro's JSON form of bytes: a character each."""
+    """Read bytes as Avro's JSON has them: one character for each."""
     return text.encode("latin-1")
 
 

@@ -11,7 +11,7 @@ __all__ = ["COLUMNS", "STANDARD", "WRITTEN", "Column", "column_table"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its name, its Spark types (the first is the default), whether `load()` gives it, and its meaning."""
+    """A column: its name, its Spark types (the first is the default), its meaning, and whether `load()` has it."""
 
     name: str
     types: tuple[str, ...]
@@ -21,41 +21,44 @@ class Column:
 
 _ALL = (
     Column("value", ("binary", "string"), "The payload; with `valueFormat` json or avro, the value's fields instead."),
-    Column("__key", ("binary", "string"), "The key, null without one."),
+    Column("__key", ("binary", "string"), "The key; null if the message has none."),
     Column("__topic", ("string",), "The topic partition's full name."),
-    Column("__messageId", ("binary",), "The id's bytes, which every client's `MessageId.deserialize` reads."),
+    Column("__messageId", ("binary",), "The serialized id, which `MessageId.deserialize` of every client reads."),
     Column("__publishTime", ("timestamp",), "When the producer published it."),
-    Column("__eventTime", ("timestamp",), "The application's own time, null if it set none."),
+    Column("__eventTime", ("timestamp",), "The time that the application set; null if it set none."),
     Column("__messageProperties", ("map<string,string>",), "The properties."),
-    Column("__orderingKey", ("binary",), "The ordering key, null without one."),
-    Column("__partition", ("int",), "Index of the partition, -1 on a topic without partitions."),
+    Column("__orderingKey", ("binary",), "The ordering key; null if the message has none."),
+    Column("__partition", ("int",), "The index of the partition; -1 on a topic without partitions."),
     Column("__sequenceId", ("bigint",), "The producer's sequence id."),
     Column("__producerName", ("string",), "The producer's name."),
-    Column("__firstChunkId", ("binary",), "Of a chunked message the bytes of its first chunk's id, else null."),
-    Column("__keySlot", ("int",), "The slot the broker hashes it to: by ordering key, key, or producer and sequence."),
-    Column("__ledgerId", ("bigint",), "The ledger of its (last) entry.", standard=False),
-    Column("__entryId", ("bigint",), "Its (last) entry.", standard=False),
     Column(
-        "__beginLedgerId",
-        ("bigint",),
-        "Where it begins: the ledger of its first chunk.",
-        standard=False,
+        "__firstChunkId", ("binary",), "The serialized id of a chunked message's first chunk; null for other messages."
     ),
-    Column("__beginEntryId", ("bigint",), "Where it begins: the entry of its first chunk.", standard=False),
-    Column("__batchIndex", ("int",), "Its index in the entry's batch, -1 if it is in none.", standard=False),
+    Column(
+        "__keySlot",
+        ("int",),
+        "The slot that the broker hashes it to, by ordering key, else key, else producer and sequence id.",
+    ),
+    Column(
+        "__ledgerId", ("bigint",), "The ledger of its entry; of a chunked message, of its last chunk.", standard=False
+    ),
+    Column("__entryId", ("bigint",), "Its entry; of a chunked message, its last chunk's.", standard=False),
+    Column("__beginLedgerId", ("bigint",), "The ledger where it begins: that of its first chunk.", standard=False),
+    Column("__beginEntryId", ("bigint",), "The entry where it begins: that of its first chunk.", standard=False),
+    Column("__batchIndex", ("int",), "Its index in its batch; -1 if it is not in a batch.", standard=False),
 )
 
 COLUMNS: Final = MappingProxyType({column.name: column for column in _ALL})
 STANDARD: Final = tuple(column.name for column in _ALL if column.standard)
-"""What `load()` gives without a schema."""
+"""The columns of `load()` without a schema."""
 
 WRITTEN: Final = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
-"""What a write takes; the other columns that a read gives are ignored there."""
+"""The columns that a write takes; it ignores the other columns of a read."""
 
 
 def column_table() -> str:
     """Write the columns as a Markdown table."""
-    lines = ["| column | type | given by `load()` | written | meaning |", "|---|---|---|---|---|"]
+    lines = ["| column | type | in `load()` | written | meaning |", "|---|---|---|---|---|"]
     lines += [
         f"| `{column.name}` | {' or '.join(column.types)} | {'yes' if column.standard else ''} | "
         f"{'yes' if column.name in WRITTEN else ''} | {column.meaning} |"

@@ -1,7 +1,7 @@
-"""Clients and admin APIs, one for each process and set of settings.
+"""Clients and admin APIs, one for each process and set of options.
 
-Spark's Python workers are forked and reused. A client is made where it is first needed, never before a fork, and stays
-for the next task of the same worker.
+Spark's Python workers are forked and reused. A client is created when it is first needed, never before a fork, and is
+kept for the next task of the same worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["admin_of", "client_of"]
 
 _ADMIN_SECONDS = 60.0
-"""How long a broker may be away; what depends on its answer waits."""
+"""How long a request is retried while the broker is down."""
 
 _TLS = frozenset(
     {
@@ -42,15 +42,15 @@ os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock
 
 
 def _key(settings: Settings) -> tuple[int, str]:
-    said = [settings["service.url"], settings["admin.url"], settings["token"], settings.passed.get("pulsar.client.")]
-    return os.getpid(), json.dumps(said, sort_keys=True)
+    given = [settings["service.url"], settings["admin.url"], settings["token"], settings.passed.get("pulsar.client.")]
+    return os.getpid(), json.dumps(given, sort_keys=True)
 
 
 def admin_of(settings: Settings) -> PulsarAdmin:
     """Give this process's admin API.
 
     Raises:
-        InvalidUse: no admin URL is given, and none follows from the service URL.
+        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL.
     """
     key = _key(settings)
     with _lock:

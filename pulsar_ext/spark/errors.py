@@ -2,8 +2,8 @@
 
 PulsarExtError
 ├── DataLoss            entries that were to be read are gone
-├── NotDelivered        entries are there, and no reader gets them in time
-└── NotWritten          a send failed, so the task fails
+├── NotDelivered        entries exist, but no reader got them in time
+└── NotWritten          a send failed, and with it the task
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pulsar_ext.errors import PulsarExtError
 __all__ = ["DataLoss", "NotDelivered", "NotWritten"]
 
 
-class DataLoss(PulsarExtError):  # noqa: N818  # named for what is the case, as the others are
-    """Entries that were to be read were trimmed; `topic` and `position` say which is the first."""
+class DataLoss(PulsarExtError):  # noqa: N818  # named for what happened, as the others are
+    """Entries that were to be read were trimmed; `topic` and `position` are those of the first."""
 
 
-class NotDelivered(PulsarExtError):  # noqa: N818  # named for what is the case, as the others are
-    """Entries exist and did not come in time; `topic` and `position` say where."""
+class NotDelivered(PulsarExtError):  # noqa: N818  # named for what happened, as the others are
+    """Entries exist but did not come in time; `topic` and `position` are where they were awaited."""
 
     retriable = True
 
 
-class NotWritten(PulsarExtError):  # noqa: N818  # named for what is the case, as the others are
-    """A message could not be persisted; `topic` says where."""
+class NotWritten(PulsarExtError):  # noqa: N818  # named for what happened, as the others are
+    """A message could not be persisted on `topic`."""
 
     retriable = True

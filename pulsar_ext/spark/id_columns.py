@@ -1,7 +1,7 @@
-"""Many serialized message ids at once, read and written: ledgers, entries and batch indexes (pure, on numpy).
+"""Reads and writes many serialized message ids at once: ledgers, entries and batch indexes (pure, on numpy).
 
-A call into the C++ client for each number of each id is a third of what reading a message costs. The bytes are known
-anyway, and their fields stand in order: 1 ledger, 2 entry, 3 partition, 4 batch index, 6 batch size, 7 first chunk.
+A call into the C++ client for each number of each id would be a third of the cost of reading a message. The bytes are
+at hand anyway, with the fields in order: 1 ledger, 2 entry, 3 partition, 4 batch index, 6 batch size, 7 first chunk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["id_bytes", "id_columns"]
 
 _LEDGER, _ENTRY, _PARTITION, _BATCH_INDEX, _BATCH_SIZE = 0x08, 0x10, 0x18, 0x20, 0x30
 _LIMITS = np.array([1 << (7 * width) for width in range(1, 9)], np.int64)
-"""From which number on one more byte is needed."""
+"""The numbers from which a varint needs one more byte."""
 _LONGEST = 10
 _MORE = 0x80
 
@@ -29,14 +29,14 @@ def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
         serialized: the ids.
 
     Returns:
-        Arrays of ledgers (64 bits), entries (64 bits) and batch indexes (32 bits, -1 for a message in no batch).
+        Arrays of ledgers (64 bits), entries (64 bits) and batch indexes (32 bits; -1 for a message in no batch).
 
     Raises:
         ValueError: an id does not begin with a ledger and an entry.
     """
     count = len(serialized)
     sizes = np.fromiter(map(len, serialized), np.int64, count)
-    # Bytes behind the last id, so that looking at what follows it stays inside.
+    # Zeros after the last id, so that reading what follows it never leaves the buffer.
     data = np.frombuffer(b"".join((*serialized, b"\0" * (_LONGEST + 1))), np.uint8)
     ends = np.cumsum(sizes)
     at = ends - sizes
@@ -55,7 +55,7 @@ def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
 
 
 def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
-    """Read a variable-length number at each place where there is one; give the numbers and the places behind them."""
+    """Read a varint at each place where there is one; give the numbers and the places after them."""
     numbers = np.zeros(len(at), np.uint64)
     at = at.copy()
     going = where
@@ -70,17 +70,17 @@ def _varints(data: Any, at: Any, where: Any) -> tuple[Any, Any]:
 
 
 def id_bytes(ledger: Any, entry: Any, partition: int, batch: Any, sizes: Any) -> tuple[Any, Any]:
-    """Write ids as the C++ client serializes them, all but those of chunked messages.
+    """Write ids as the C++ client serializes them, except those of chunked messages.
 
     Args:
         ledger: their ledgers.
         entry: their entries.
-        partition: the index of the partition, -1 for none.
-        batch: their batch indexes, -1 for a message in no batch.
-        sizes: how many messages their batches have, 0 for a message in no batch.
+        partition: the index of the partition; -1 on a topic without partitions.
+        batch: their batch indexes; -1 for a message in no batch.
+        sizes: how many messages their batches have; 0 for a message in no batch.
 
     Returns:
-        Where each begins and the last one ends (32 bits), and the bytes of all.
+        The offsets where each begins and where the last one ends (32 bits), and the bytes of all.
     """
     fields = [(_LEDGER, ledger, None), (_ENTRY, entry, None)]
     if partition != -1:

@@ -1,4 +1,4 @@
-"""The table of options of `spark.read.format("pulsar")`: each one's values, its default, and where it counts (pure)."""
+"""The options of `format("pulsar")` in one table: the values of each, its default, and what it applies to (pure)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL = (*READS, *WRITES)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name as documented, where it applies, its reader, its default and what it means."""
+    """One option: its name as documented, what it applies to, its parser, its default and its meaning."""
 
     name: str
     where: tuple[str, ...]
@@ -48,7 +48,7 @@ class Option:
 
     @property
     def values(self) -> str:
-        """What it takes, for the table."""
+        """The values it takes, for the documented table."""
         kinds: dict[Any, str] = {
             a_text: "text",
             a_topic: "name",
@@ -69,119 +69,141 @@ _TIME = "milliseconds or ISO 8601"
 
 OPTIONS: Final = (
     Option("service.url", ALL, a_url("pulsar", "pulsar+ssl"), None, "The broker, `pulsar://host:6650`. Required."),
-    Option("admin.url", ALL, a_url("http", "https"), None, "Its admin API; by default the same host's usual port."),
-    Option("token", ALL, a_text, None, "The token to authenticate with. Never shown, in plans neither."),
-    Option("topic", ALL, a_topic, None, "The topic to read, or to write where a row names none."),
+    Option(
+        "admin.url", ALL, a_url("http", "https"), None, "Its admin API; by default the usual port on the same host."
+    ),
+    Option("token", ALL, a_text, None, "The token to authenticate with. It is never shown, not even in query plans."),
+    Option("topic", ALL, a_topic, None, "The topic to read, or to write all rows to."),
     Option("topics", READS, some_topics, None, "Several topics."),
     Option(
         "topicsPattern",
         READS,
         a_pattern,
         None,
-        "Every topic whose full name matches `tenant/namespace/expression`; new ones join a streaming query.",
+        "All topics that match `tenant/namespace/expression`, where the expression is a regular one; new topics join a "
+        "streaming query.",
     ),
     Option(
         "startingOffsets",
         READS,
         by_topic(an_offset, _ID),
         None,
-        "Where to begin, that message included. Default: `earliest`, for a stream `latest`.",
+        "Where to begin, including that message. Default: `earliest`, for a stream `latest`.",
     ),
     Option(
         "startingTime",
         READS,
         by_topic(a_moment, _TIME),
         None,
-        "Begin at the first entry published then or later.",
+        "Begin at the first entry that was published then or later.",
     ),
-    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, that message included."),
+    Option("endingOffsets", (READ,), by_topic(an_offset, _ID), None, "Where to end, including that message."),
     Option(
-        "endingTime", (READ,), by_topic(a_moment, _TIME), None, "End before the first entry published then or later."
+        "endingTime",
+        (READ,),
+        by_topic(a_moment, _TIME),
+        None,
+        "End before the first entry that was published then or later.",
     ),
     Option(
         "splitBy",
         READS,
         a_choice("partition", "entries", "keyHash"),
         None,
-        "`partition`: a task for each topic partition. `entries`: a partition is shared among tasks, each entry read "
-        "by one. `keyHash`: a key stays in one task, each task reads everything. Default: `entries` with "
-        "`minPartitions`, else `partition`.",
+        "`partition`: a task for each topic partition. `entries`: several tasks share a partition, and each entry is "
+        "read by one of them. `keyHash`: each key is read by one task, but every task reads everything to find its "
+        "keys. Default: `entries` with `minPartitions`, else `partition`.",
     ),
-    Option("minPartitions", READS, a_number(1, 100_000), None, "How many tasks at least, if there are entries."),
+    Option(
+        "minPartitions", READS, a_number(1, 100_000), None, "The least number of tasks, if there are as many entries."
+    ),
     Option("keyHashRanges", READS, some_ranges, None, "Read only messages whose key slot is in these ranges."),
-    Option("keys", READS, some_keys, None, "Read only the slots that these keys are in."),
+    Option("keys", READS, some_keys, None, "Read only the key slots of these keys."),
     Option(
         "keyForms",
         READS,
         a_choice("text", "exact"),
         "text",
-        "`exact` asks the admin API about each key that may have been sent as bytes; `text` takes keys as they look.",
+        "`exact` asks the admin API about each key that may have been sent as bytes; `text` takes every key as text.",
     ),
     Option(
         "filterPushdown",
         (READ,),
         a_flag,
         default=False,
-        meaning="Let Spark push filters on `__keySlot` down; it needs `spark.sql.python.filterPushdown.enabled`.",
+        meaning="Let Spark push down filters on `__keySlot`; needs `spark.sql.python.filterPushdown.enabled`.",
     ),
-    Option("readCompacted", READS, a_flag, default=False, meaning="Read the last message of each key only."),
+    Option("readCompacted", READS, a_flag, default=False, meaning="Read only the last message of each key."),
     Option(
         "valueFormat",
         READS,
         a_choice("bytes", "string", "json", "avro"),
         "bytes",
-        "`json` and `avro` make columns of the value's fields, by `valueSchema` or the topic's own schema.",
+        "`json` and `avro` make the fields of the value columns, by `valueSchema` or the topic's own schema.",
     ),
-    Option("valueSchema", READS, an_avro_schema, None, "An Avro schema in JSON, in place of the topic's own."),
+    Option("valueSchema", READS, an_avro_schema, None, "An Avro schema in JSON, instead of the topic's own."),
     Option(
         "allowDifferentTopicSchemas",
         READS,
         a_flag,
         default=False,
-        meaning="Take the first topic's schema for all.",
+        meaning="Use the first topic's schema for all of them.",
     ),
-    Option("columns", READS, some_names, None, "Which columns to give; a schema given to `.schema()` does the same."),
+    Option("columns", READS, some_names, None, "The columns to read; a schema given to `.schema()` does the same."),
     Option(
         "failOnDataLoss",
         READS,
         a_flag,
         default=True,
-        meaning="Fail where messages that were to be read were trimmed; `false` goes on with a warning.",
+        meaning="Fail if messages that were to be read were trimmed; `false` continues with a warning.",
     ),
     Option(
         "incompleteChunks",
         READS,
         a_choice("fail", "skip"),
         "fail",
-        "What to do about a chunked message whose end has not come within `pollTimeoutMs`.",
+        "What to do about a chunked message that is not finished within `pollTimeoutMs`: fail, or leave it out.",
     ),
-    Option("pollTimeoutMs", READS, a_number(1000), 60_000, "How long a task waits for a message that must come."),
+    Option("pollTimeoutMs", READS, a_number(1000), 60_000, "How long a task waits for a message that it must receive."),
     Option(
         "waitingForNonExistedTopic",
         (STREAM,),
         a_flag,
         default=False,
-        meaning="Start with a topic that does not exist yet; otherwise that raises.",
+        meaning="Wait for a topic that does not exist yet instead of failing.",
     ),
-    Option("maxBatchRows", READS, a_number(1, 1_000_000), 4096, "Most rows of an Arrow batch."),
-    Option("maxBatchBytes", READS, a_number(1024), 16 << 20, "Payload of an Arrow batch, one message more at most."),
+    Option("maxBatchRows", READS, a_number(1, 1_000_000), 4096, "The most rows of an Arrow batch."),
+    Option(
+        "maxBatchBytes",
+        READS,
+        a_number(1024),
+        16 << 20,
+        "The most payload of an Arrow batch, estimated by the messages before it.",
+    ),
     Option(
         "predefinedSubscription",
         (STREAM,),
         a_text,
         None,
-        "The query's durable subscription; if it exists, the query starts where it stands.",
+        "The query's durable subscription; if it exists, the query starts where its cursor is.",
     ),
     Option(
         "subscriptionPrefix",
         (STREAM,),
         a_text,
         "spark-pulsar",
-        "Begins the name that a query without `predefinedSubscription` gives itself and keeps in its checkpoint.",
+        "Without `predefinedSubscription`, the name of the query's subscription begins with it and is kept in its "
+        "checkpoint.",
     ),
-    Option("maxEntriesPerTrigger", (STREAM,), a_number(1), None, "Most entries of a batch, over all partitions."),
-    Option("maxBytesPerTrigger", (STREAM,), a_number(1), None, "Most stored bytes of a batch, by ledgers' averages."),
-    Option("minEntriesPerTrigger", (STREAM,), a_number(1), None, "Wait until there are so many entries,"),
+    Option("maxEntriesPerTrigger", (STREAM,), a_number(1), None, "The most entries of a batch, over all partitions."),
+    Option(
+        "maxBytesPerTrigger",
+        (STREAM,),
+        a_number(1),
+        None,
+        "The most stored bytes of a batch, by the topics' average entries.",
+    ),
+    Option("minEntriesPerTrigger", (STREAM,), a_number(1), None, "Wait until there are at least so many entries,"),
     Option("maxTriggerDelay", (STREAM,), a_duration, 900_000, "but no longer than this. Default: 15m."),
     Option(
         "guarantee",
@@ -190,7 +212,7 @@ OPTIONS: Final = (
         "at-least-once",
         "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
     ),
-    Option("producerName", WRITES, a_text, None, "Begins the names of the producers, one a lane."),
+    Option("producerName", WRITES, a_text, None, "The names of the producers, one for each lane, begin with it."),
     Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
 )
 

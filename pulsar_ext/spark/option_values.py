@@ -1,4 +1,4 @@
-"""How the texts of options are read (pure): each reader raises ValueError with what is allowed."""
+"""The parsers of the values of options (pure): each raises ValueError or TypeError with what is allowed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ __all__ = [
 
 
 def a_text(value: str) -> str:
-    """Read any text that is not empty."""
+    """Read text that is not empty."""
     if not value.strip():
         raise ValueError("it is empty")
     return value.strip()
 
 
 def a_url(*schemes: str) -> Callable[[str], str]:
-    """Make the reader of a URL."""
+    """Make the parser of a URL."""
 
     def parse(value: str) -> str:
         text = a_text(value)
@@ -58,19 +58,19 @@ def a_url(*schemes: str) -> Callable[[str], str]:
 
 
 def a_topic(value: str) -> str:
-    """Read the name of a topic."""
+    """Read a topic name."""
     text = a_text(value)
     TopicName.parse(text)
     return text
 
 
 def some_topics(value: str) -> tuple[str, ...]:
-    """Read names of topics separated by commas."""
+    """Read topic names, separated by commas."""
     return tuple(map(a_topic, some_names(value)))
 
 
 def an_avro_schema(value: str) -> str:
-    """Read an Avro schema in JSON, and give it as it is."""
+    """Check an Avro schema in JSON, and give it unchanged."""
     try:
         found = json.loads(value)
     except ValueError as error:
@@ -89,7 +89,7 @@ def a_flag(value: str) -> bool:
 
 
 def a_choice(*allowed: str) -> Callable[[str], str]:
-    """Make the reader of one of several words."""
+    """Make the parser of one of several words."""
 
     def parse(value: str) -> str:
         known = {one.lower(): one for one in allowed}
@@ -102,7 +102,7 @@ def a_choice(*allowed: str) -> Callable[[str], str]:
 
 
 def a_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
-    """Make the reader of a whole number within limits."""
+    """Make the parser of a whole number within limits."""
 
     def parse(value: str) -> int:
         if not re.fullmatch(r"\d{1,19}", value.strip(), re.ASCII) or not least <= int(value) <= most:
@@ -117,7 +117,7 @@ _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 def a_duration(value: str) -> int:
-    """Read a duration, `90s`, `15m` or `500ms`, in milliseconds."""
+    """Read a duration such as `90s`, `15m` or `500ms`; give milliseconds."""
     match = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|min|h)?", value.strip().lower(), re.ASCII)
     if match is None:
         raise ValueError("allowed: a duration such as 500ms, 90s, 15m or 1h; a bare number is milliseconds")
@@ -125,7 +125,7 @@ def a_duration(value: str) -> int:
 
 
 def some_names(value: str) -> tuple[str, ...]:
-    """Read names separated by commas."""
+    """Read names, separated by commas."""
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
         raise ValueError("allowed: names separated by commas")
@@ -142,7 +142,7 @@ def a_pattern(value: str) -> str:
 
 
 def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
-    """Read one value for every topic, or a JSON object of values by topic."""
+    """Make the parser of one value for all topics, or a JSON object of values by topic."""
 
     def parse(value: str) -> Any:
         text = value.strip()
@@ -153,7 +153,7 @@ def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
         except ValueError as error:
             raise ValueError(f"allowed: {what}, or a JSON object of them by topic ({error})") from None
         if not found:
-            raise ValueError("the JSON object names no topic")
+            raise ValueError("the JSON object is empty")
         return MappingProxyType({topic: one(item) for topic, item in found.items()})
 
     parse.__doc__ = f"{what}, or JSON `{{topic: …}}`"
@@ -161,7 +161,7 @@ def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
 
 
 def a_moment(value: Any) -> int:
-    """Read a time in milliseconds since the epoch, or in ISO 8601 (UTC unless it says otherwise)."""
+    """Read a time in milliseconds since the epoch or in ISO 8601 (without an offset, UTC); give milliseconds."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     text = str(value).strip()
@@ -175,21 +175,21 @@ def a_moment(value: Any) -> int:
 
 
 def an_offset(value: Any) -> Any:
-    """Read earliest, latest or the id of a message."""
+    """Read earliest, latest or a message id."""
     if isinstance(value, str) and value.strip().lower() in ("earliest", "latest"):
         return value.strip().lower()
     return Offset.of_message(value)
 
 
 def some_ranges(value: str) -> KeyHashRanges:
-    """Read ranges of slots."""
+    """Read ranges of key slots."""
     return KeyHashRanges.parse(value)
 
 
 def some_keys(value: str) -> KeyHashRanges:
-    """Read keys, as a JSON list or separated by commas; give the slots they are in."""
+    """Read keys, as a JSON list or separated by commas; give their slots."""
     keys = json.loads(value) if value.strip().startswith("[") else some_names(value)
     if not keys or not all(isinstance(key, str) for key in keys):
-        raise ValueError("allowed: keys separated by commas, or a JSON list of texts")
+        raise ValueError("allowed: keys separated by commas, or a JSON list of strings")
     slots = sorted({key_slot(key) for key in keys})
     return KeyHashRanges(KeyHashRange(slot, slot) for slot in slots)

@@ -1,7 +1,8 @@
-"""The options of `spark.read.format("pulsar")`, in one table: parsed, checked and documented from it (pure).
+"""Parses, checks and documents the options of `format("pulsar")`, by their table (pure).
 
-Spark hands over every option as text, with its key in lower case. What is unknown, what contradicts another option and
-what cannot be read raises when the data source is made, before anything is connected, and says what is allowed.
+Spark passes every option as text, with its key in lower case. An option that is unknown, contradicts another one or
+cannot be parsed raises when the data source is created, before anything is connected, and the error says what is
+allowed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ __all__ = ["Settings", "check_options", "option_table", "parse_options"]
 
 _HIDDEN = frozenset({"token"})
 _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
-"""What Spark itself puts among the options: `load(path)`, and where a streaming write keeps its checkpoint."""
-
+"""Options that Spark itself adds: the argument of `load(path)`, and the checkpoint of a streaming write."""
 
 _BY_KEY = {option.name.lower(): option for option in OPTIONS}
 _ENUMS = {"compression_type": ("None", "LZ4", "ZLib", "ZSTD", "SNAPPY"), "batching_type": ("Default", "KeyBased")}
@@ -41,9 +41,14 @@ _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.
 
 
 class Settings:
-    """Parsed options: each by its name in snake_case, defaults included; `given` names those that were set.
+    """Parsed options by name, including defaults; `given` has the names of those that were set.
 
-    Picklable; the token shows in no repr.
+    They can be pickled, and the token is never part of the repr.
+
+    Args:
+        where: what the options are for, such as "batch read".
+        values: the parsed options that were set.
+        passed: by prefix, the arguments of the client, the reader or the producer.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any], passed: Mapping[str, Mapping[str, Any]]) -> None:
@@ -68,15 +73,15 @@ class Settings:
 
 
 def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
-    """Check and read options.
+    """Check and parse options.
 
     Args:
         options: as Spark gives them; keys in any case.
-        where: what they are for: "batch read", "streaming read", "batch write" or "streaming write"; None while that is
-            not known, which leaves out what depends on it.
+        where: what they are for: "batch read", "streaming read", "batch write" or "streaming write"; None if that is
+            not known yet, which omits the checks that depend on it.
 
     Raises:
-        InvalidUse: an option is unknown or does not apply, two conflict, one is missing, or a value cannot be read.
+        InvalidUse: an option is unknown, missing or does not apply, two conflict, or a value cannot be parsed.
     """
     values: dict[str, Any] = {}
     passed: dict[str, dict[str, Any]] = {}
@@ -89,15 +94,15 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
         prefix = next((one for one in PASSED_ON if lower.startswith(one)), None)
         if prefix is not None:
             if where is not None and where not in _PASSED_FOR[prefix]:
-                raise InvalidUse(_elsewhere(f"{prefix}*", where, _PASSED_FOR[prefix]))
-            argument, value = _pass_on(prefix, lower.removeprefix(prefix), text)
+                raise InvalidUse(_not_applicable(f"{prefix}*", where, _PASSED_FOR[prefix]))
+            argument, value = _passed_argument(prefix, lower.removeprefix(prefix), text)
             passed.setdefault(prefix, {})[argument] = value
             continue
         option = _BY_KEY.get(lower)
         if option is None:
             raise InvalidUse(_unknown(lower, where))
         if where is not None and where not in option.where:
-            raise InvalidUse(_elsewhere(option.name, where, option.where))
+            raise InvalidUse(_not_applicable(option.name, where, option.where))
         try:
             values[option.name] = option.parse(text)
         except (ValueError, TypeError, KeyError) as error:
@@ -111,10 +116,10 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """Check options while it is not known what they are for: they have to do for a read or a write of some kind.
+    """Check options before it is known what they are for: they have to be valid for some kind of read or write.
 
     Raises:
-        InvalidUse: they do for none; it is the error of the kind that most of them apply to.
+        InvalidUse: they are valid for none; the error is that of the kind which most of them apply to.
     """
     parse_options(options, None)
     errors: dict[str, InvalidUse] = {}
@@ -134,16 +139,16 @@ def check_options(options: Mapping[str, str]) -> None:
     raise errors[max(ALL, key=applying)]
 
 
-def _elsewhere(name: str, where: str, uses: tuple[str, ...]) -> str:
+def _not_applicable(name: str, where: str, uses: tuple[str, ...]) -> str:
     return f"Option {name} does not apply to a {where}, only to a {' or a '.join(uses)}."
 
 
-def _pass_on(prefix: str, name: str, text: str) -> tuple[str, Any]:
+def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
     known = {argument.replace("_", ""): argument for argument in PASSED_ON[prefix]}
     argument = known.get(name.replace("_", "").replace(".", ""))
     if argument is None:
         raise InvalidUse(
-            f"There is no option {prefix}{name}. Allowed are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
+            f"There is no option {prefix}{name}. The options are: {', '.join(map(_camel, PASSED_ON[prefix]))}."
         )
     shown = f"Option {prefix}{_camel(argument)} {text!r}"
     if argument in _ENUMS:
@@ -166,34 +171,37 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
         raise InvalidUse('Option service.url is missing: .option("service.url", "pulsar://localhost:6650").')
     for one, two in _CONFLICTS:
         if one in values and two in values:
-            raise InvalidUse(f"Options {one} and {two} contradict each other: give one of them.")
+            raise InvalidUse(f"Options {one} and {two} contradict each other: give only one of them.")
     if where in READS:
         if not {"topic", "topics", "topicsPattern"} & set(values):
-            raise InvalidUse("Say what to read: option topic, topics or topicsPattern.")
+            raise InvalidUse("Nothing to read: set option topic, topics or topicsPattern.")
         _check_splitting(values)
         _check_limits(values)
         if "valueSchema" in values and values.get("valueFormat") not in ("json", "avro"):
-            raise InvalidUse("valueSchema goes with valueFormat json or avro.")
+            raise InvalidUse("Option valueSchema needs valueFormat json or avro.")
     elif where == WRITE and values.get("guarantee") == "exactly-once" and "producerName" not in values:
         raise InvalidUse(
-            "An exactly-once batch write needs producerName: the name that a repeated run finds its own messages by."
+            "An exactly-once batch write needs option producerName: by it the broker recognizes what a repeated run "
+            "sends again."
         )
 
 
 def _check_splitting(values: Mapping[str, Any]) -> None:
     split_by = values.get("splitBy")
     if split_by == "partition" and "minPartitions" in values:
-        raise InvalidUse('splitBy "partition" gives a task for each partition; minPartitions goes with "entries".')
+        raise InvalidUse(
+            'splitBy "partition" makes one task for each partition; minPartitions needs splitBy "entries" or "keyHash".'
+        )
     if split_by in ("entries", "keyHash") and "minPartitions" not in values:
-        raise InvalidUse(f"splitBy {split_by!r} needs minPartitions: into how many tasks.")
+        raise InvalidUse(f"splitBy {split_by!r} needs minPartitions, the number of tasks.")
     if values.get("readCompacted") and (split_by == "entries" or (split_by is None and "minPartitions" in values)):
-        raise InvalidUse('readCompacted goes with splitBy "partition" or "keyHash", not with "entries".')
+        raise InvalidUse('readCompacted needs splitBy "partition" or "keyHash"; it cannot be used with "entries".')
 
 
 def _check_limits(values: Mapping[str, Any]) -> None:
     least, most = values.get("minEntriesPerTrigger"), values.get("maxEntriesPerTrigger")
     if least is None and "maxTriggerDelay" in values:
-        raise InvalidUse("maxTriggerDelay goes with minEntriesPerTrigger.")
+        raise InvalidUse("Option maxTriggerDelay needs minEntriesPerTrigger.")
     if least is not None and most is not None and least > most:
         raise InvalidUse(f"minEntriesPerTrigger {least} is more than maxEntriesPerTrigger {most}.")
 
@@ -203,8 +211,8 @@ def _unknown(key: str, where: str | None) -> str:
     near = difflib.get_close_matches(key, [name.lower() for name in allowed], n=1)
     hint = f" Did you mean {_BY_KEY[near[0]].name}?" if near else ""
     return (
-        f"There is no option {key!r}.{hint} Allowed{f' for a {where}' if where else ''} are: {', '.join(allowed)}, and "
-        f"those that begin with {', '.join(PASSED_ON)}."
+        f"There is no option {key!r}.{hint} The options{f' of a {where}' if where else ''} are: {', '.join(allowed)}, "
+        f"and those that begin with {', '.join(PASSED_ON)}."
     )
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    InputPartition,
-)
+from pyspark.sql.datasource import InputPartition
 
 from .schema import BatchMaker
 from .segment_reader import read_segments
@@ -33,23 +31,23 @@ class PulsarPartition(InputPartition):
         self.split = split
 
     def __repr__(self) -> str:
-        said = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
-        return f"PulsarPartition({said})"
+        segments = ", ".join(f"{one.topic} ({one.after}..{one.until}]" for one in self.split.segments)
+        return f"PulsarPartition({segments})"
 
 
 def wanted_ranges(settings: Settings) -> KeyHashRanges | None:
-    """Give the slots that options ask for; None means all."""
+    """Give the slots that the options select; None means all."""
     ranges: KeyHashRanges | None = settings["keyHashRanges"] or settings["keys"]
     return ranges
 
 
 def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator[Any]:
     """Read what one task reads, as Arrow record batches of the schema."""
-    make = BatchMaker(schema, settings)
+    maker = BatchMaker(schema, settings)
 
-    def made(block: MessageBlock) -> Any:
-        batch = make(block)
-        block.release()  # while the next one is read
+    def to_batch(block: MessageBlock) -> Any:
+        batch = maker.make(block)
+        block.release()  # before the next block is read
         return batch
 
-    return map(made, read_segments(split.segments, split.ranges, settings))
+    return map(to_batch, read_segments(split.segments, split.ranges, settings))

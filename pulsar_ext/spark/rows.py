@@ -1,4 +1,4 @@
-"""Rows to be written: Arrow batches taken apart into what a producer takes."""
+"""Rows to be written: Arrow batches, divided by lane and turned into the arguments of a producer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["RowColumns", "Rows"]
+__all__ = ["BatchSplitter", "Rows"]
 
 _compute: Any = compute
-"""Its functions are made when it is loaded, so type checkers do not see them."""
+"""Its functions are defined as it is imported, so that type checkers do not see them."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one lane, in order: a list for each of their parts, None where the batch has no such column."""
+    """Rows of one lane, in order: a list for each argument of a send, None if the batch has no such column."""
 
     topics: list[str] | str
     values: list[bytes]
@@ -36,8 +36,8 @@ class Rows:
         return len(self.values)
 
 
-class RowColumns:
-    """Takes batches apart.
+class BatchSplitter:
+    """Divides Arrow batches into the rows of each lane.
 
     Args:
         settings: the options.
@@ -48,14 +48,14 @@ class RowColumns:
         self._lane = settings["laneBy"]
 
     def by_lane(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
-        """Give the rows of each lane that a batch has rows of.
+        """Give the rows of a batch, by lane.
 
         Args:
             batch: an Arrow record batch.
-            task: the lane of all rows, where no column says.
+            task: the lane of all rows, unless option `laneBy` names a column.
 
         Raises:
-            InvalidUse: a value, a topic or a lane is null, or a key is no text.
+            InvalidUse: a value, a topic or a lane is null, or a key is not text.
         """
         if not batch.num_rows:
             return
@@ -72,8 +72,8 @@ class RowColumns:
         values = batch.column("value")
         if values.null_count:
             raise InvalidUse(
-                f"{values.null_count} values are null, which the client cannot send. Leave those rows out, or put "
-                "something in their place: COALESCE(value, '')."
+                f"{values.null_count} values are null, which the client cannot send. Leave those rows out, or "
+                "replace the nulls: COALESCE(value, '')."
             )
         return Rows(
             topics=self._topics(batch),
@@ -96,7 +96,7 @@ class RowColumns:
 
 
 def _column(batch: Any, name: str) -> Any:
-    """Give a column that says something, or None."""
+    """Give a column; None if the batch lacks it or it has only nulls."""
     if name not in batch.schema.names:
         return None
     column = batch.column(name)
@@ -111,7 +111,7 @@ def _texts(batch: Any, name: str) -> list[str | None] | None:
         texts: list[str | None] = column.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid as error:
         raise InvalidUse(
-            f"Column {name} holds bytes that are no UTF-8 text, which the client cannot send: {error}"
+            f"Column {name} has bytes that are not UTF-8 text, which the client cannot send: {error}"
         ) from None
     return texts
 
@@ -129,7 +129,7 @@ def _times(batch: Any) -> list[int | None] | None:
     column = _column(batch, "__eventTime")
     if column is None:
         return None
-    # Rounded down to what Pulsar keeps.
+    # Pulsar keeps milliseconds.
     millis = _compute.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     times: list[int | None] = millis.to_pylist()
     return times

@@ -1,4 +1,4 @@
-"""From options to the Spark schema of a read, and from blocks of messages to Arrow batches of that schema."""
+"""Makes the Spark schema of a read from its options, and Arrow batches of that schema from blocks of messages."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _TYPES = {
 
 
 def full_schema(settings: Settings) -> StructType:
-    """Give the schema of a read without one of the user's: the standard columns, or those of option `columns`.
+    """Give the schema of a read for which the user gave none: the standard columns, or those of option `columns`.
 
     Raises:
-        InvalidUse: there is no such column.
+        InvalidUse: a column of option `columns` does not exist.
     """
     decoder = value_decoder(settings)
     fields: dict[str, StructField] = {}
@@ -63,21 +63,14 @@ def full_schema(settings: Settings) -> StructType:
 
 
 def check_schema(schema: StructType, settings: Settings) -> None:
-    """Check a schema of the user's, which chooses columns.
+    """Check a schema that the user gave in order to choose columns.
 
     Raises:
-        InvalidUse: a column does not exist, or has another type.
+        InvalidUse: a column does not exist or has the wrong type, or option `columns` names other columns.
     """
-    if (
-        settings["columns"]
-        and set(settings["columns"]) != set(schema.fieldNames())
-        and settings["valueFormat"]
-        in (
-            "bytes",
-            "string",
-        )
-    ):
-        raise InvalidUse("Option columns and the schema that was given name different columns: give one of them.")
+    columns = settings["columns"]
+    if columns and set(columns) != set(schema.fieldNames()) and settings["valueFormat"] in ("bytes", "string"):
+        raise InvalidUse("Option columns and the schema name different columns: give only one of them.")
     decoder = value_decoder(settings)
     known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
     for field in schema.fields:
@@ -96,7 +89,7 @@ def check_schema(schema: StructType, settings: Settings) -> None:
 def _no_column(name: str, decoder: ValueDecoder | None) -> str:
     own = [] if decoder is None else [field.name for field in decoder.fields]
     known = [column for column in COLUMNS if decoder is None or column != "value"]
-    return f"There is no column {name!r}. There are: {', '.join([*own, *known])}."
+    return f"There is no column {name!r}. The columns are: {', '.join([*own, *known])}."
 
 
 def _field(name: str, kind: str) -> StructField:
@@ -104,10 +97,10 @@ def _field(name: str, kind: str) -> StructField:
 
 
 class BatchMaker:
-    """Makes Arrow batches of a schema out of blocks.
+    """Makes Arrow batches of a schema from blocks.
 
     Args:
-        schema: which columns, in which order.
+        schema: the columns, in order.
         settings: the options.
     """
 
@@ -117,7 +110,7 @@ class BatchMaker:
         self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
-    def __call__(self, block: MessageBlock) -> Any:
+    def make(self, block: MessageBlock) -> Any:
         """Make one batch of a block."""
         values: dict[str, Any] = {}
         if self._wanted and self._decoder is not None:

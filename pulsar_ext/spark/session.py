@@ -1,4 +1,4 @@
-"""A Spark session with the data source registered: local by default, the same code on a cluster with `master`."""
+"""A Spark session with the data source registered: local by default, on a cluster with `master`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # Jobs count their rows from the reports of a query's batches.
+    # Jobs count their rows by the progress reports of a query.
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
 }
 _LOCAL = {
@@ -34,13 +34,13 @@ _LOCAL = {
 def spark_session(
     app_name: str = "pulsar_ext", *, master: str | None = None, config: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Get or make a session that knows `format("pulsar")`.
+    """Get or create a session that knows `format("pulsar")`.
 
     Args:
-        app_name: shown by a cluster.
-        master: a cluster's URL; by default what `spark-submit` says, else `local[*]`.
-        config: more of Spark's settings, which win over these: filter push-down, UTC, and locally no UI, 1 GiB of
-            driver memory and only the loop-back interface.
+        app_name: the name that a cluster shows.
+        master: the URL of a cluster; by default that of `spark-submit`, else `local[*]`.
+        config: more settings of Spark. They override the defaults of this function, which are filter push-down, the
+            time zone UTC, and locally no UI, 1 GiB of driver memory and only the loop-back interface.
     """
     builder = SparkSession.builder.appName(app_name)
     chosen = master or (None if "SPARK_ENV_LOADED" in os.environ else "local[*]")
@@ -49,7 +49,7 @@ def spark_session(
         builder = builder.master(chosen)
         if chosen.startswith("local"):
             settings |= _LOCAL
-            # The workers of a local session are this very Python.
+            # The workers of a local session run this Python.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in (settings | dict(config or {})).items():
         builder = builder.config(name, value)

@@ -1,9 +1,9 @@
 """Writing to Pulsar from Spark: at least once, or exactly once by the broker's deduplication.
 
-A task publishes before Spark's commit coordinator is asked, so exactly once cannot rest on that. It rests on names and
-numbers that are the same when a task runs again: a producer's name from the query and the lane (the number of Spark's
-partition, or the value of a column), and a message's sequence id from the batch and the row's place in its lane. What
-the broker holds already under that name and number, it does not store again.
+A task publishes before Spark's commit coordinator decides about it, so that exactly once cannot rest on commits. It
+rests on names and numbers that are the same when a task runs again: the producer's name comes from the query and the
+lane (the number of Spark's partition, or the value of a column), and the sequence id from the batch and the row's place
+in its lane. The broker stores nothing twice under the same name and number.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pulsar_ext.errors import InvalidUse
 
 from .columns import COLUMNS, WRITTEN
-from .rows import RowColumns
-from .task_producers import Lanes
+from .rows import BatchSplitter
+from .task_producers import TaskProducers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 __all__ = ["PulsarStreamWriter", "PulsarWriter", "Written"]
 
-_BATCH_BITS = 32
-"""Rows of one lane in one batch: more than that would run into the ids of the next batch."""
+_ROW_BITS = 32
+"""The bits of a sequence id that number the rows of one lane in one batch; the bits above are the batch's number."""
 
 _log = logging.getLogger("pulsar_ext.spark")
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: messages in all, and how many of them the topic held already."""
+    """What one task wrote: how many messages, and how many of them the topic had already."""
 
     messages: int
     duplicates: int
 
 
 class _Writer:
-    """What a batch write and a streaming one share."""
+    """What a batch write and a streaming write share."""
 
     def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -57,24 +57,24 @@ class _Writer:
         """Check the rows' columns.
 
         Raises:
-            InvalidUse: there is no value, a column is none of those that can be written, or has another type.
+            InvalidUse: there is no value, or a column cannot be written or has the wrong type.
         """
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         lane = self._settings["laneBy"]
         if lane is not None and lane not in kinds:
-            raise InvalidUse(f"Option laneBy names {lane}, which is no column: {', '.join(kinds)}.")
+            raise InvalidUse(f"Option laneBy names {lane}, which is not a column. The columns are: {', '.join(kinds)}.")
         for name, allowed in _KINDS.items():
             if name in kinds and kinds[name] not in allowed:
                 raise InvalidUse(f"Column {name} is {' or '.join(allowed)}, not {kinds[name]}.")
         unknown = [name for name in kinds if name not in COLUMNS and name != lane]
         if "value" not in kinds or unknown:
             raise InvalidUse(
-                f"A write takes the columns {', '.join(WRITTEN)}, of which value is needed; here are "
-                f"{', '.join(kinds)}. Make one value of several columns, for instance "
+                f"A write takes the columns {', '.join(WRITTEN)}, of which value is needed, but the columns are "
+                f"{', '.join(kinds)}. To make one value of several columns, use for instance "
                 'df.selectExpr("to_json(struct(*)) AS value").'
             )
         if self._settings["topic"] is None and "__topic" not in kinds:
-            raise InvalidUse("Say where to write: option topic, or a column __topic.")
+            raise InvalidUse("No topic to write to: set option topic, or add a column __topic.")
 
     def _publish(self, batches: Iterator[Any], query: str | None, batch_id: int) -> Written:
         """Write what one task writes."""
@@ -83,12 +83,12 @@ class _Writer:
         settings = self._settings
         exactly = settings["guarantee"] == "exactly-once"
         prefix = "-".join(part for part in (settings["producerName"], query) if part) if exactly else None
-        columns = RowColumns(settings)
-        with Lanes(settings, prefix, batch_id << _BATCH_BITS) as lanes:
+        splitter = BatchSplitter(settings)
+        with TaskProducers(settings, prefix, batch_id << _ROW_BITS) as producers:
             for batch in batches:
-                for lane, rows in columns.by_lane(batch, task):
-                    lanes.send(lane, rows)
-            return Written(*lanes.finish())
+                for lane, rows in splitter.by_lane(batch, task):
+                    producers.send(lane, rows)
+            return Written(*producers.finish())
 
 
 _KINDS = {
@@ -113,8 +113,8 @@ class PulsarWriter(_Writer, DataSourceArrowWriter):
         return self._publish(iterator, None, 0)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Say what was written."""
-        _tell(messages, "")
+        """Log how much was written."""
+        _log_written(messages, "")
 
 
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -130,15 +130,17 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise InvalidUse("This Spark does not tell a streaming write its query and batch, which the names need.")
+            raise InvalidUse(
+                "This version of Spark does not give a streaming write its query and batch, which it needs."
+            )
         return self._publish(iterator, query, int(batch))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # as Spark names it
-        """Say what was written."""
-        _tell(messages, f"batch {batchId}: ")
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Log how much was written."""
+        _log_written(messages, f"batch {batchId}: ")
 
 
-def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+def _log_written(messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
     found = [one for one in messages if isinstance(one, Written)]
     count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
-    _log.info("%s%d messages written, %d of them held by the topic already", what, count - known, known)
+    _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)

@@ -1,6 +1,6 @@
-"""`PulsarDataSource`: what Spark asks for when it sees `format("pulsar")`; and the batch read.
+"""`PulsarDataSource`, which Spark creates for `format("pulsar")`, and the batch read.
 
-Constructors do nothing but check: Spark pickles these objects and makes them again in other processes.
+Constructors only check their arguments, because Spark pickles these objects and creates them in other processes.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        """Give the columns of a read that does not name its own."""
+        """Give the columns of a read for which the user gave no schema."""
         return full_schema(parse_options(self.options, self._reading()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make a batch read."""
         settings = parse_options(self.options, READ)
         check_schema(schema, settings)
-        kind = PushingReader if settings["filterPushdown"] else PulsarBatchReader
+        kind = FilteringBatchReader if settings["filterPushdown"] else PulsarBatchReader
         return kind(settings, schema)
 
-    def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark names it so
+    def streamReader(self, schema: StructType) -> PulsarStreamReader:  # noqa: N802  # Spark's name
         """Make a streaming read."""
-        from .stream import PulsarStreamReader  # noqa: PLC0415  # it needs this module
+        from .stream import PulsarStreamReader  # noqa: PLC0415  # only for streams
 
         settings = parse_options(self.options, STREAM)
         check_schema(schema, settings)
@@ -78,18 +78,18 @@ class PulsarDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> PulsarWriter:
         """Make a batch write."""
-        from .sink import PulsarWriter  # noqa: PLC0415  # only for those who write
+        from .sink import PulsarWriter  # noqa: PLC0415  # only for writes
 
         return PulsarWriter(parse_options(self.options, WRITE), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PulsarStreamWriter:  # noqa: N802  # likewise
         """Make a streaming write."""
-        from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for those who write
+        from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for writes
 
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
 
     def _reading(self) -> str:
-        """Say which kind of read has these options; Spark asks both for their schema in the same way."""
+        """Find out which kind of read the options are for: Spark asks for the schema of both in the same way."""
         try:
             parse_options(self.options, READ)
         except ValueError:
@@ -117,16 +117,16 @@ class PulsarBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read one task's part."""
-        if not isinstance(partition, PulsarPartition):  # Spark's own, where there is nothing to read
+        if not isinstance(partition, PulsarPartition):  # Spark's own, if there is nothing to read
             return iter(())
         return read_split(partition.split, self._schema, self._settings)
 
 
-class PushingReader(PulsarBatchReader):
-    """A batch read that takes filters on `__keySlot` from Spark; needs Spark's filter push-down to be on."""
+class FilteringBatchReader(PulsarBatchReader):
+    """A batch read that applies filters on `__keySlot` itself; Spark's filter push-down has to be on."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark names it so
-        """Take the filters on the slot, and give back the others."""
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Take the filters on the slot, and give back those that Spark has to apply."""
         for one in filters:
             slots = _slots_of(one)
             if slots is None:
@@ -136,7 +136,7 @@ class PushingReader(PulsarBatchReader):
 
 
 def _slots_of(one: Filter) -> KeyHashRanges | None:
-    """Give the slots that a filter lets pass; None if it is about something else."""
+    """Give the slots that a filter keeps; None if it cannot be applied to slots."""
     if getattr(one, "attribute", None) != ("__keySlot",):
         return None
     if isinstance(one, IsNotNull):  # each message has a slot
@@ -144,10 +144,10 @@ def _slots_of(one: Filter) -> KeyHashRanges | None:
     values: Any = one.value if isinstance(one, In) else (getattr(one, "value", None),)
     if not all(isinstance(value, int) for value in values):
         return None
-    return _these(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _compared(one, values[0])
+    return _slots_among(values) if isinstance(one, In | EqualTo | EqualNullSafe) else _slots_compared(one, values[0])
 
 
-def _compared(one: Filter, value: int) -> KeyHashRanges | None:
+def _slots_compared(one: Filter, value: int) -> KeyHashRanges | None:
     low, high = 0, SLOTS - 1
     if isinstance(one, GreaterThan | GreaterThanOrEqual):
         low = max(low, value + isinstance(one, GreaterThan))
@@ -158,6 +158,6 @@ def _compared(one: Filter, value: int) -> KeyHashRanges | None:
     return KeyHashRanges([KeyHashRange(low, high)]) if low <= high else KeyHashRanges.empty()
 
 
-def _these(slots: Iterable[int]) -> KeyHashRanges:
+def _slots_among(slots: Iterable[int]) -> KeyHashRanges:
     kept = sorted(slot for slot in set(slots) if 0 <= slot < SLOTS)
     return KeyHashRanges([KeyHashRange(slot, slot) for slot in kept]) if kept else KeyHashRanges.empty()

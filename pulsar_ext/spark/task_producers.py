@@ -15,15 +15,17 @@ from .errors import NotWritten
 from .row_sender import RowSender
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from .options import Settings
     from .rows import Rows
 
-__all__ = ["Lanes"]
+__all__ = ["TaskProducers"]
 
 _BUSY_SECONDS = 60.0
-_PAUSE_SECONDS = 0.5
+"""How long to wait for the producer of a former attempt of the task, which may have been killed, to be disconnected."""
+_RETRY_SECONDS = 0.5
 _DEFAULTS = {
     "batching_enabled": True,
     "batching_max_messages": 1000,
@@ -32,28 +34,28 @@ _DEFAULTS = {
     "max_pending_messages": 10_000,
     "block_if_queue_full": True,
 }
-_COMPRESSIONS = {
+_COMPRESSION_TYPES = {
     "None": pulsar.CompressionType.NONE,
     "LZ4": pulsar.CompressionType.LZ4,
     "ZLib": pulsar.CompressionType.ZLib,
     "ZSTD": pulsar.CompressionType.ZSTD,
     "SNAPPY": pulsar.CompressionType.SNAPPY,
 }
-_MANY = {
+_SEND_MANY_ARGUMENTS = {
     "partition_key": "partition_keys",
     "ordering_key": "ordering_keys",
     "properties": "properties",
     "event_timestamp": "event_timestamps",
 }
-_BATCHINGS = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
+_BATCHING_TYPES = {"Default": pulsar.BatchingType.Default, "KeyBased": pulsar.BatchingType.KeyBased}
 
 
-class Lanes:
-    """Sends rows, and knows at the end that all of them are persisted.
+class TaskProducers:
+    """Sends rows, and makes sure in the end that all of them are persisted.
 
     Args:
         settings: the options.
-        prefix: begins the producers' names; None lets the broker name them, and deduplicates nothing.
+        prefix: the producers' names begin with it; None lets the broker name them, without deduplication.
         first_id: the sequence id of the first row of each lane.
     """
 
@@ -67,34 +69,34 @@ class Lanes:
         self._duplicates = 0
 
     def send(self, lane: str, rows: Rows) -> None:
-        """Send rows of a lane, behind those that it has sent.
+        """Send rows of a lane, after those that were sent before.
 
         Raises:
             NotWritten: a message could not be persisted.
         """
-        begun = self._sent.get(lane, 0)
-        self._sent[lane] = begun + len(rows)
+        sent_before = self._sent.get(lane, 0)
+        self._sent[lane] = sent_before + len(rows)
         if isinstance(rows.topics, str):
-            self._send(lane, rows.topics, rows, range(len(rows)), begun)
+            self._send(lane, rows.topics, rows, range(len(rows)), sent_before)
             return
         by_topic: dict[str, list[int]] = {}
         for index, topic in enumerate(rows.topics):
             by_topic.setdefault(topic, []).append(index)
         for topic, indexes in by_topic.items():
-            self._send(lane, topic, rows, indexes, begun)
+            self._send(lane, topic, rows, indexes, sent_before)
 
     def finish(self) -> tuple[int, int]:
         """Wait until everything is persisted.
 
         Returns:
-            How many messages were sent, and how many of them the topics held already.
+            How many messages were sent, and how many of them the topics had already.
 
         Raises:
             NotWritten: a message could not be persisted.
         """
-        for lane, producer in self._producers.items():
-            sender = self._senders.get(lane)
-            with _told(lane[1]):
+        for (lane, topic), producer in self._producers.items():
+            sender = self._senders.get((lane, topic))
+            with _as_not_written(topic):
                 if sender is None:
                     producer.flush()
                 else:
@@ -110,7 +112,7 @@ class Lanes:
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()
 
-    def _send(self, lane: str, topic: str, rows: Rows, indexes: Any, begun: int) -> None:
+    def _send(self, lane: str, topic: str, rows: Rows, indexes: Any, sent_before: int) -> None:
         whole = isinstance(indexes, range)
 
         def part(column: Any) -> Any:
@@ -118,9 +120,9 @@ class Lanes:
 
         ids = None
         if self._prefix is not None:
-            first = self._first_id + begun
+            first = self._first_id + sent_before
             ids = [first + index for index in indexes]
-        with _told(topic):
+        with _as_not_written(topic):
             producer = self._producer(lane, topic)
             columns = {
                 "partition_key": part(rows.keys),
@@ -134,7 +136,9 @@ class Lanes:
                 sender.send(part(rows.values), given, ids)
                 return
             sent = producer.send_many(
-                part(rows.values), sequence_ids=ids, **{_MANY[name]: column for name, column in given.items()}
+                part(rows.values),
+                sequence_ids=ids,
+                **{_SEND_MANY_ARGUMENTS[name]: column for name, column in given.items()},
             )
             self._duplicates += sent.duplicates
 
@@ -142,8 +146,9 @@ class Lanes:
         producer = self._producers.get((lane, topic))
         if producer is None:
             producer = self._producers[lane, topic] = self._open(lane, topic)
-            if RowSender.takes(producer):
-                self._senders[lane, topic] = RowSender(producer)
+            sender = RowSender.for_producer(producer)
+            if sender is not None:
+                self._senders[lane, topic] = sender
         return producer
 
     def _open(self, lane: str, topic: str) -> Any:
@@ -151,9 +156,9 @@ class Lanes:
         if options.get("chunking_enabled"):
             options["batching_enabled"] = False
         if "compression_type" in options:
-            options["compression_type"] = _COMPRESSIONS[options["compression_type"]]
+            options["compression_type"] = _COMPRESSION_TYPES[options["compression_type"]]
         if "batching_type" in options:
-            options["batching_type"] = _BATCHINGS[options["batching_type"]]
+            options["batching_type"] = _BATCHING_TYPES[options["batching_type"]]
         if self._prefix is not None:
             options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": True}
         deadline = time.monotonic() + _BUSY_SECONDS
@@ -161,15 +166,14 @@ class Lanes:
             try:
                 return client_of(self._settings).create_producer(topic, **options)
             except pulsar.ProducerBusy:
-                # The task's former attempt, which was killed, may be connected still.
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_RETRY_SECONDS)
 
 
 @contextlib.contextmanager
-def _told(topic: str) -> Any:
-    """Turn the client's errors into one that says where, and that survives the way to the driver."""
+def _as_not_written(topic: str) -> Iterator[None]:
+    """Turn errors of the client into one that names the topic and that can be pickled on its way to the driver."""
     try:
         yield
     except PulsarExtError:
@@ -177,6 +181,7 @@ def _told(topic: str) -> Any:
     except pulsar.PulsarException as error:
         raise NotWritten(
             f"A message could not be written to {topic}: {error!r}. The task fails, so that Spark repeats it or stops; "
-            "what was persisted of it stays on the topic, and with guarantee=exactly-once it is not stored twice.",
+            "what it has written stays on the topic, and with guarantee=exactly-once a repeated task does not write it "
+            "again.",
             topic=topic,
         ) from None

@@ -1,4 +1,4 @@
-"""Values with a schema: from JSON or Avro to columns, by an Avro schema of the user's or of the topic's own."""
+"""Values with a schema: JSON or Avro, decoded into columns by an Avro schema of the user or of the topic."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from .avro_types import field_types, to_plain
+from .avro_types import field_types, json_converter
 from .connection import admin_of
 from .planning import topics_of
 
@@ -25,10 +27,10 @@ __all__ = ["ValueDecoder", "value_decoder"]
 
 
 def value_decoder(settings: Settings) -> ValueDecoder | None:
-    """Give what takes values apart; None where they stay whole.
+    """Give the decoder of a read's values; None if option `valueFormat` is "bytes" or "string".
 
     Raises:
-        InvalidUse: there is no schema, topics have different ones, or it is none that has fields.
+        InvalidUse: there is no schema, it has no fields, or topics have different ones.
     """
     kind = settings["valueFormat"]
     if kind in ("bytes", "string"):
@@ -45,31 +47,31 @@ def _registered(settings: Settings, kind: str) -> Any:
         try:
             schema = admin.schema(topic)
         except AdminNotFound:
-            raise InvalidUse(f"{topic} has no schema: give option valueSchema, an Avro schema in JSON.") from None
+            raise InvalidUse(f"{topic} has no schema: set option valueSchema to an Avro schema in JSON.") from None
         if schema.type.lower() != kind:
-            raise InvalidUse(f"The schema of {topic} is {schema.type}, not {kind}; option valueFormat says {kind}.")
+            raise InvalidUse(f"The schema of {topic} is {schema.type}, but option valueFormat is {kind}.")
         found[topic] = schema.data
     if not found:
-        raise InvalidUse("No topic exists that could tell its schema: give option valueSchema.")
+        raise InvalidUse("None of the topics exists yet, so their schema is not known: set option valueSchema.")
     schemas = list(dict.fromkeys(found.values()))
     if len(schemas) > 1 and not settings["allowDifferentTopicSchemas"]:
         raise InvalidUse(
-            f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Give option valueSchema, or "
-            "allowDifferentTopicSchemas=true to take the first one's."
+            f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Set option valueSchema, or "
+            "allowDifferentTopicSchemas=true to use the first topic's."
         )
     return json.loads(schemas[0])
 
 
 class ValueDecoder:
-    """Takes the values of a block apart.
+    """Decodes the values of a block into columns.
 
     Args:
         kind: "json" or "avro".
-        schema: the Avro schema, as JSON has it.
+        schema: the Avro schema, as parsed JSON.
         settings: the options.
 
     Raises:
-        InvalidUse: the schema has no fields, or one of a type that Spark does not have.
+        InvalidUse: the schema has no fields, or one with a type that Spark does not have.
     """
 
     def __init__(self, kind: str, schema: Any, settings: Settings) -> None:
@@ -77,17 +79,15 @@ class ValueDecoder:
         self._schema = schema
         self._settings = settings
         self.fields: list[StructField] = field_types(schema)
-        self._plain = to_plain(schema) if kind == "json" else None
+        self._convert = json_converter(schema) if kind == "json" else None
         self._writers: dict[tuple[str, int], Any] = {}
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the wanted fields as Arrow arrays of these types; a null value has null in each.
+        """Give the wanted fields as Arrow arrays of these types; a null value has null in each of them.
 
         Raises:
-            InvalidUse: a value is not of the schema; it says which message.
+            InvalidUse: a value does not fit the schema; the error names the message.
         """
-        import pyarrow as pa  # noqa: PLC0415  # beside Spark only
-
         rows = [{} if value is None else self._row(block, index, value) for index, value in enumerate(block.values)]
         try:
             return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in wanted.items()}
@@ -96,20 +96,20 @@ class ValueDecoder:
 
     def _row(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         try:
-            if self._plain is not None:
+            if self._convert is not None:
                 row = json.loads(value)
                 if not isinstance(row, dict):
-                    raise TypeError("it is no JSON object")  # noqa: TRY301  # told like what the parser finds
-                return self._plain(row)
+                    raise TypeError("it is not a JSON object")  # noqa: TRY301  # reported like errors of the parser
+                return self._convert(row)
             return self._avro(block, index, value)
         except (ValueError, TypeError, EOFError, IndexError, KeyError, StopIteration) as error:
             raise InvalidUse(
-                f"The value of {block.inners[index].message_id()} on {block.topic} is not {self._kind} of the schema: "
+                f"The value of {block.inners[index].message_id()} on {block.topic} is not {self._kind} of this schema: "
                 f"{error}. Read it with valueFormat=bytes."
             ) from None
 
     def _avro(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
-        import fastavro  # noqa: PLC0415  # only where it is needed
+        import fastavro  # noqa: PLC0415  # only for Avro
 
         if not self._writers:
             self._writers["", -1] = fastavro.parse_schema(self._schema)
@@ -120,7 +120,7 @@ class ValueDecoder:
         return found  # type: ignore[no-any-return]
 
     def _writer(self, topic: str, version: int, fastavro: Any) -> Any:
-        """Give the schema that a message was written with: producers change it, and each message says which it is."""
+        """Give the schema that a message was written with: producers may change it, and messages have its version."""
         parent = str(TopicName.parse(topic).parent)
         known = self._writers.get((parent, version))
         if known is None:

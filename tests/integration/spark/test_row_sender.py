@@ -1,4 +1,4 @@
-"""Rows that Spark's sink hands over as whole batches are what single sends make of them; no Spark is needed here."""
+"""Rows that are sent as whole batches arrive as if each had been sent alone; this needs no Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pulsar_ext.spark.option_table import WRITE
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import Rows
-from pulsar_ext.spark.task_producers import Lanes
+from pulsar_ext.spark.task_producers import TaskProducers
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
 
@@ -23,12 +23,12 @@ def rows_of(numbers, *, size=100, **columns):
 
 
 def send(broker, topic, *parts, name=None, **options):
-    """Send rows as one task would; give how many were sent and how many were there already."""
+    """Send rows as one task would; give how many were sent and how many the topic had already."""
     given = {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **options}
-    with Lanes(parse_options(given, WRITE), name, 0) as lanes:
+    with TaskProducers(parse_options(given, WRITE), name, 0) as producers:
         for rows in parts:
-            lanes.send("0", Rows(**{**vars(rows), "topics": topic}))
-        return lanes.finish()
+            producers.send("0", Rows(**{**vars(rows), "topics": topic}))
+        return producers.finish()
 
 
 def read(broker, topic, count):
