@@ -8,11 +8,13 @@ import signal
 import sys
 import threading
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 from rich.console import Console
 from rich.table import Table
+
+from .arguments import Json
 
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
@@ -30,7 +32,7 @@ def run(
     port: int | None = None,
     admin_port: int | None = None,
     data_dir: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
 ) -> int:
     """Start a broker, print its URLs, and end it at Ctrl-C.
 
@@ -71,7 +73,7 @@ def run(
 
 
 @app.command
-def profiles(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+def profiles(*, as_json: Json = False) -> None:
     """List the profiles that a broker can be started with.
 
     Args:

@@ -21,17 +21,13 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
+from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
+from .output import print_plan, print_result
+
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
 
 app = App(name="ranges", help="Slots of keys: compute them, share them out, and check who covers them.")
-
-_LOCAL = "pulsar://localhost:6650"
-
-Url = Annotated[str, Parameter(env_var="PULSAR_EXT_URL")]
-AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"))]
-Token = Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)]
-Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 @app.command
@@ -51,9 +47,9 @@ def slot(
         raise InvalidUse("give at least one key")
     found = [(key, key_slot(_decoded(key) if as_base64 else key)) for key in keys]
     if as_json:
-        _print(json.dumps([{"key": key, "slot": number} for key, number in found], ensure_ascii=False))
+        print_result(json.dumps([{"key": key, "slot": number} for key, number in found], ensure_ascii=False))
     else:
-        _print("\n".join(f"{number:>5} {key}" for key, number in found))
+        print_result("\n".join(f"{number:>5} {key}" for key, number in found))
 
 
 @app.command
@@ -65,7 +61,7 @@ def split(parts: int, *, as_json: Json = False) -> None:
         as_json: print JSON instead of lines.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
-    _print(json.dumps(ranges) if as_json else "\n".join(ranges))
+    print_result(json.dumps(ranges) if as_json else "\n".join(ranges))
 
 
 @app.command
@@ -76,7 +72,7 @@ def plan(
     by: Literal["messages", "bytes"] = "messages",
     png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
     key_forms: Literal["auto", "exact", "text"] = "auto",
-    url: Url = _LOCAL,
+    url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
     token: Token = None,
     as_json: Json = False,
@@ -114,11 +110,7 @@ def plan(
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
         notes.print(f"drawn: {png}", style="dim", markup=False)
-    parts_and_weights = list(zip(ranges, weights, strict=True))
-    if as_json:
-        _print(json.dumps([{"ranges": str(part), by: int(weight)} for part, weight in parts_and_weights]))
-    else:
-        _show_plan(parts_and_weights, by)
+    print_plan(ranges, weights, by, as_json=as_json)
 
 
 @app.command
@@ -126,7 +118,7 @@ def check(
     topic: str,
     subscription: str,
     *,
-    url: Url = _LOCAL,
+    url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
     token: Token = None,
     as_json: Json = False,
@@ -148,19 +140,11 @@ def check(
     with PulsarAdmin(admin_url or derive_admin_url(url), token=token) as admin:
         covers = key_cover(admin, topic, subscription)
     if as_json:
-        _print(json.dumps([_facts(cover) for cover in covers]))
+        print_result(json.dumps([_facts(cover) for cover in covers]))
     else:
         for cover in covers:
             _show(cover)
     return 0 if all(cover.is_exact for cover in covers) else 1
-
-
-def _show_plan(parts: list[tuple[KeyHashRanges, float]], by: str) -> None:
-    total = sum(weight for _, weight in parts)
-    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
-    for part, weight in parts:
-        table.add_row(str(part), f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
-    Console().print(table)
 
 
 def _facts(cover: KeyCover) -> dict[str, object]:
@@ -198,7 +182,3 @@ def _decoded(key: str) -> bytes:
         return base64.b64decode(key, validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidUse(f"{key!r} is not base64: {error}") from None
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201  # it is the result

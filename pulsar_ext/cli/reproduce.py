@@ -25,6 +25,8 @@ from pulsar_ext.reproduce import (
     update_markdown,
 )
 
+from .arguments import Json
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -43,7 +45,7 @@ def run(
     token: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)] = None,
     backend: Literal["auto", "docker", "process"] | None = None,
     as_list: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
     update: Path | None = None,
 ) -> int:

@@ -14,6 +14,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from .arguments import Json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -37,7 +39,7 @@ def skip(
     *,
     unit: Literal["message", "entry"] = "message",
     dry_run: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: Json = False,
     admin_url: str | None = None,
     service_url: str | None = None,
     token: str | None = None,

@@ -1,10 +1,11 @@
-"""`pulsar-ext spark`: jobs on topics that Spark carries out, on this machine or on a cluster."""
+"""`pulsar-ext spark`: jobs on topics that run on Spark, on this machine or on a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +15,9 @@ from rich.table import Column, Table
 
 from pulsar_ext.errors import InvalidUse
 
+from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
+from .output import print_plan, print_result
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,14 +25,49 @@ if TYPE_CHECKING:
 
 app = App(name="spark", help="Archive, replay, balance and audit topics with Apache Spark.")
 
-_LOCAL = "pulsar://localhost:6650"
-
-Url = Annotated[str, Parameter(env_var="PULSAR_EXT_URL")]
-AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"))]
-Token = Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)]
 Master = Annotated[str | None, Parameter(env_var="SPARK_MASTER")]
-Json = Annotated[bool, Parameter(name="--json", negative="")]
-Options = Annotated[tuple[str, ...], Parameter(name=("--option", "-o"), negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Target:
+    """Where a job finds its topics, and where it runs.
+
+    Args:
+        url: the broker.
+        admin_url: its admin REST API; by default the usual port on the same host.
+        token: to authenticate with, best given by the environment.
+        master: Spark's master; by default all cores of this machine.
+        option: an option of the data source, as name=value; may be given several times.
+    """
+
+    url: Url = LOCAL_URL
+    admin_url: AdminUrl = None
+    token: Token = None
+    master: Master = None
+    option: Annotated[tuple[str, ...], Parameter(name=("--option", "-o"), negative="")] = ()
+
+    def options(self, topic: str, *, given: bool = True) -> dict[str, str]:
+        """Give the options of a read or a write.
+
+        Args:
+            topic: one topic, or several separated by commas.
+            given: whether to add those of `--option`.
+        """
+        options = {"service.url": self.url, "topics" if "," in topic else "topic": topic}
+        if self.admin_url is not None:
+            options["admin.url"] = self.admin_url
+        if self.token is not None:
+            options["token"] = self.token
+        for one in self.option if given else ():
+            name, separator, value = one.partition("=")
+            if not separator:
+                raise InvalidUse(f"--option {one!r}: write it as name=value.")
+            options[name.strip()] = value
+        return options
+
+
+_LOCAL_TARGET = Target()
 
 
 @app.command
@@ -37,31 +76,25 @@ def archive(
     path: str,
     *,
     checkpoint: str | None = None,
-    url: Url = _LOCAL,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    master: Master = None,
-    option: Options = (),
+    target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
-    """Write what a topic holds to Parquet, with the messages' ids; run again, it adds what is new, exactly once.
+    """Write the messages of a topic to Parquet, with their ids; run again, it adds what is new, exactly once.
 
     Args:
         topic: with or without partitions; several separated by commas.
         path: the archive: a directory, or a URL that Spark can write to.
         checkpoint: where the progress is kept; by default beside the archive.
-        url: the broker.
-        admin_url: its admin REST API; by default the same host's usual port.
-        token: to authenticate with, best given by the environment.
-        master: Spark's master; by default all cores of this machine.
-        option: an option of the source, as name=value; may be given several times.
+        target: where to find the topics, and where to run.
         as_json: print JSON instead of a line.
     """
-    with _session(master) as spark:
+    with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
-        done = jobs.archive(spark, _source(topic, url, admin_url, token, option), path, checkpoint=checkpoint)
-    _tell(as_json, {"rows": done.rows, "batches": done.batches}, f"{done.rows:,} rows in {done.batches} batches added")
+        done = jobs.archive(spark, target.options(topic), path, checkpoint=checkpoint)
+    _print_counts(
+        as_json, {"rows": done.rows, "batches": done.batches}, f"{done.rows:,} rows in {done.batches} batches added"
+    )
 
 
 @app.command
@@ -73,40 +106,32 @@ def replay(
     where: str | None = None,
     checkpoint: str | None = None,
     at_least_once: Annotated[bool, Parameter(negative="")] = False,
-    url: Url = _LOCAL,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    master: Master = None,
-    option: Options = (),
+    target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
-    """Write an archive, or what a topic holds, to a topic; effectively once, however often it is repeated.
+    """Write an archive, or the messages of a topic, to a topic; effectively once, however often it is repeated.
 
     Args:
         source: the archive's path; or a topic, then --checkpoint is needed.
-        topic: where to.
-        name: of the replay of an archive, by which the topic knows what it holds of it; by default the archive's name.
+        topic: the topic to write to.
+        name: of the replay, by which the broker recognizes what it has of an archive; by default the archive's name.
         where: which rows of the archive, as SQL.
         checkpoint: where the progress of a copy from a topic is kept.
-        at_least_once: do without deduplication; a repeated run then writes everything again.
-        url: the broker.
-        admin_url: its admin REST API; by default the same host's usual port.
-        token: to authenticate with, best given by the environment.
-        master: Spark's master; by default all cores of this machine.
-        option: an option of the sink, as name=value; may be given several times.
+        at_least_once: do not deduplicate; a repeated run then writes everything again.
+        target: where to find the topics, and where to run.
         as_json: print JSON instead of a line.
     """
-    with _session(master) as spark:
+    with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
-        sink = _source(topic, url, admin_url, token, option)
+        sink = target.options(topic)
         if checkpoint is not None:
-            read = _source(source, url, admin_url, token, ())
+            read = target.options(source, given=False)
             done = jobs.replay_topic(spark, read, sink, checkpoint=checkpoint, exactly_once=not at_least_once)
         else:
             given = name or Path(source.rstrip("/")).name
             done = jobs.replay(spark, source, sink, name=given, where=where, exactly_once=not at_least_once)
-    _tell(as_json, {"rows": done.rows}, f"{done.rows:,} rows replayed")
+    _print_counts(as_json, {"rows": done.rows}, f"{done.rows:,} rows replayed")
 
 
 @app.command
@@ -116,70 +141,46 @@ def plan_ranges(
     *,
     by: Literal["messages", "bytes"] = "messages",
     png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
-    url: Url = _LOCAL,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    master: Master = None,
-    option: Options = (),
+    target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
-    """Weigh a topic's key slots and print so many ranges of about equal weight; draw the slots with the cuts.
+    """Weigh the key slots of a topic, print ranges of about equal weight, and draw the slots with the ranges.
 
     Args:
         topic: with or without partitions; several separated by commas.
-        parts: how many ranges: one a consumer.
+        parts: how many ranges, one for each consumer.
         by: what to balance.
         png: where to draw the picture; --no-png draws none.
-        url: the broker.
-        admin_url: its admin REST API; by default the same host's usual port.
-        token: to authenticate with, best given by the environment.
-        master: Spark's master; by default all cores of this machine.
-        option: an option of the source, as name=value; may be given several times.
+        target: where to find the topics, and where to run.
         as_json: print JSON instead of a table.
     """
-    with _session(master) as spark:
+    with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
-        plan = jobs.plan_ranges(spark, _source(topic, url, admin_url, token, option), parts, by=by, png=png)
-    pairs = list(zip(map(str, plan.ranges), plan.weights, strict=True))
-    if as_json:
-        _print(json.dumps([{"ranges": ranges, by: int(weight)} for ranges, weight in pairs]))
-        return
-    total = sum(plan.weights)
-    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
-    for ranges, weight in pairs:
-        table.add_row(ranges, f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
-    Console().print(table)
+        plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
+    print_plan(plan.ranges, plan.weights, by, as_json=as_json)
 
 
 @app.command
 def audit(
     topic: str,
     *,
-    url: Url = _LOCAL,
-    admin_url: AdminUrl = None,
-    token: Token = None,
-    master: Master = None,
-    option: Options = (),
+    target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> int:
     """Look for incomplete chunks, repeated sequence ids, keyed batches that mix slots, and gaps.
 
-    Exit status: 0 if nothing is wrong, 1 if something is.
+    Exit status: 0 if nothing was found, 1 if something was.
 
     Args:
         topic: with or without partitions; several separated by commas.
-        url: the broker.
-        admin_url: its admin REST API; by default the same host's usual port.
-        token: to authenticate with, best given by the environment.
-        master: Spark's master; by default all cores of this machine.
-        option: an option of the source, as name=value; may be given several times.
+        target: where to find the topics, and where to run.
         as_json: print JSON instead of a table.
     """
-    with _session(master) as spark:
+    with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
-        found = jobs.audit(spark, _source(topic, url, admin_url, token, option))
+        found = jobs.audit(spark, target.options(topic))
     names = ("incomplete_chunks", "duplicate_sequence_ids", "mixed_batches", "sequence_gaps", "gone_entries")
     if as_json:
         rows: list[dict[str, Any]] = [
@@ -191,7 +192,7 @@ def audit(
             }
             for one in found
         ]
-        _print(json.dumps(rows))
+        print_result(json.dumps(rows))
     else:
         table = Table("topic", Column("messages", justify="right"), *(name.replace("_", " ") for name in names))
         for one in found:
@@ -212,11 +213,11 @@ def pipeline(
 ) -> int:
     """Start a broker, fill a topic, archive it, replay the archive twice, and show that the counts match.
 
-    Exit status: 0 if each message is in the archive once and in the other topic once, 1 if not.
+    Exit status: 0 if the archive and the other topic each have every message once, 1 if not.
 
     Args:
         messages: how many of each kind: plain, batched, batched by key, chunked.
-        backend: what the broker runs in; by default Docker where an engine answers, else a process.
+        backend: what the broker runs in; by default Docker if an engine answers, else a process.
         master: Spark's master; by default all cores of this machine.
         as_json: print JSON instead of a table.
     """
@@ -235,7 +236,7 @@ def pipeline(
         notes.print(f"broker: {broker.describe()}", style="dim", markup=False)
         counts = run_pipeline(spark, broker.service_url, broker.admin_url, directory, messages)
     if as_json:
-        _print(json.dumps(vars(counts)))
+        print_result(json.dumps(vars(counts)))
     else:
         table = Table("step", Column("messages", justify="right"), Column("distinct", justify="right"))
         for step, (rows, distinct) in counts.steps.items():
@@ -247,7 +248,7 @@ def pipeline(
 
 @contextlib.contextmanager
 def _session(master: str | None) -> Iterator[SparkSession]:
-    """Give a session that says on standard error what each batch did."""
+    """Give a session that reports each batch of a stream on standard error."""
     try:
         from pulsar_ext.spark.jobs.progress import ProgressLines  # noqa: PLC0415  # an extra
         from pulsar_ext.spark.session import spark_session  # noqa: PLC0415  # likewise
@@ -266,23 +267,5 @@ def _session(master: str | None) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def _source(topic: str, url: str, admin_url: str | None, token: str | None, given: tuple[str, ...]) -> dict[str, str]:
-    options = {"service.url": url, "topics" if "," in topic else "topic": topic}
-    if admin_url is not None:
-        options["admin.url"] = admin_url
-    if token is not None:
-        options["token"] = token
-    for one in given:
-        name, separator, value = one.partition("=")
-        if not separator:
-            raise InvalidUse(f"--option {one!r}: write it as name=value.")
-        options[name.strip()] = value
-    return options
-
-
-def _tell(as_json: bool, facts: dict[str, int], line: str) -> None:
-    _print(json.dumps(facts) if as_json else line)
-
-
-def _print(text: str) -> None:
-    print(text)  # noqa: T201  # it is the result
+def _print_counts(as_json: bool, counts: dict[str, int], line: str) -> None:
+    print_result(json.dumps(counts) if as_json else line)

@@ -86,7 +86,7 @@ class DeliveryAccount:
             yield from self._unsettled(first, last)
 
     def rest(self) -> Iterator[Position]:
-        """Give the entries of the segment behind the last message that came, as far as they are not settled yet."""
+        """Give the entries of the segment after the last message that came, as far as they are not settled yet."""
         first = None if self.reached else self._ledgers.next(self.last)
         if first is not None:
             yield from self._unsettled(first, self._end)
@@ -120,7 +120,7 @@ class DeliveryAccount:
             at = self._ledgers.next(at)
 
     def _is_ascending(self, ledger: Any, entry: Any, batch: Any) -> bool:
-        """Whether each message comes behind the one before it, and the first one behind what came before."""
+        """Whether each message comes after the one before it, and the first one after what came before."""
         if not self._last_key < _key((ledger, entry, batch), 0):
             return False
         if len(ledger) == 1:
@@ -159,7 +159,7 @@ class DeliveryAccount:
             self._gaps.append((expected, min(last, self._end)))
 
     def _note_end(self, key: _Key, index: int, batch_size: Callable[[int], int]) -> None:
-        """Note whether a message is the segment's last one, or lies behind it."""
+        """Note whether a message is the segment's last one, or comes after it."""
         ledger, entry, batch = key
         here = Position(ledger, entry)
         if here < self._end:

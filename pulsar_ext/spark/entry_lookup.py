@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["EntryContent", "EntryLookup"]
 
 _FOLLOWED_ENTRIES = 1000
-"""How many entries behind an unfinished chunked message are looked at for one of its producer."""
+"""How many entries after an unfinished chunked message are searched for another one of its producer."""
 
 
 class EntryContent(Enum):

@@ -45,7 +45,7 @@ def id_columns(serialized: Sequence[bytes]) -> tuple[Any, Any, Any]:
         raise ValueError("a message id does not begin with its ledger")
     ledger, at = _varints(data, at + 1, every)
     if (data[at] != _ENTRY).any():
-        raise ValueError("a message id has no entry behind its ledger")
+        raise ValueError("a message id has no entry after its ledger")
     entry, at = _varints(data, at + 1, every)
     has_partition = (data[at] == _PARTITION) & (at < ends)
     _, at = _varints(data, at + has_partition, has_partition)

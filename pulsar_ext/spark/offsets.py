@@ -175,7 +175,7 @@ def _offsets_json(offsets: Mapping[str, Offset]) -> dict[str, dict[str, int]]:
 
 
 def lost_before(start: Offset, first_ledger: int | None, mark_delete: Position | None) -> bool:
-    """Whether entries behind an offset may have been trimmed before they were read.
+    """Whether entries after an offset may have been trimmed before they were read.
 
     A ledger that is gone may have been read to its end. The query's own cursor shows that: the broker moves a cursor
     from the end of a deleted ledger to `(next ledger, -1)`, and only an expiry or a person moves it further.

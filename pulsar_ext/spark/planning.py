@@ -1,4 +1,4 @@
-"""What there is to read: topics, their ledgers, and where reading begins and ends; asked of the admin API."""
+"""What to read, by the admin API: topics, their ledgers, and where reading begins and ends."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
         DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
         NoSuchTopic: a topic that is named does not exist.
         InvalidUse: a topic is invalid, or an option gives an offset for one that is not read.
-        MessageIdNotFound: an offset is behind the end of its topic.
+        MessageIdNotFound: an offset is beyond the end of its topic.
     """
     topics = topics_of(admin, settings)
     for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
@@ -156,17 +156,17 @@ def _for_topic(value: Any, topic: str) -> Any:
 
 
 def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default: str) -> Offset:
-    """Give the offset behind which reading begins.
+    """Give the offset after which reading begins.
 
     Args:
         admin: the admin API.
         settings: the options.
         state: the topic partition.
-        default: "earliest" or "latest", where no option says where to begin.
+        default: "earliest" or "latest", if no option sets where to begin.
 
     Raises:
         DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
-        MessageIdNotFound: the offset is behind the end of the topic.
+        MessageIdNotFound: the offset is beyond the end of the topic.
     """
     moment = _for_topic(settings["startingTime"], state.topic)
     if moment is not None:
@@ -193,12 +193,12 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
 
 
 def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
-    """Raise or warn, as option `failOnDataLoss` says, if messages behind an offset may have been trimmed unread.
+    """Raise or warn, as option `failOnDataLoss` says, if messages after an offset may have been trimmed unread.
 
     Args:
         settings: the options.
         state: the topic partition.
-        start: the offset behind which reading begins.
+        start: the offset after which reading begins.
         cursor: of the query's subscription; None without one.
 
     Raises:
@@ -209,7 +209,7 @@ def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: Cur
             settings,
             state.topic,
             start.last_entry,
-            f"{state.topic} was to be read from behind {start}, but its first ledger is now {state.first_ledger}: what "
+            f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what "
             "was in between was trimmed, by expiry (TTL), by retention or by hand",
         )
 
@@ -218,7 +218,7 @@ def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset
     """Move an offset that a user gave to the first chunk of its message, if that is chunked.
 
     Raises:
-        MessageIdNotFound: it is behind the end of the topic.
+        MessageIdNotFound: it is beyond the end of the topic.
         IncompleteChunkedMessage: chunks of the message are gone.
     """
     last = state.ledgers.last

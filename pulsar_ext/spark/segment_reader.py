@@ -156,7 +156,7 @@ class SegmentReader:
         block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
         if self._reread_from is None:
             return block
-        # Nothing of this block has been yielded, so it is read again behind the message that was passed over.
+        # Nothing of this block has been yielded, so it is read again after the message that was passed over.
         self._account.restore(snapshot)
         self._unfinished |= unfinished
         self._reopen()
@@ -201,7 +201,7 @@ class SegmentReader:
             content, _ = self._lookup.find(position)
             if content is EntryContent.WHOLE_MESSAGE:
                 to_come = True
-                break  # readers deliver in order, so that what is behind it comes later
+                break  # readers deliver in order, so what follows comes later
             if content is EntryContent.UNFINISHED_MESSAGE:
                 self._unfinished.add(position)
             account.settle(position)

@@ -63,7 +63,7 @@ class TopicState:
 
 @dataclass(frozen=True)
 class Segment:
-    """Entries of one topic partition, behind `after`, up to and including `until`.
+    """Entries of one topic partition, after `after`, up to and including `until`.
 
     `sizes` are the ledgers that the segment touches, from which a task knows what has to come; `bytes_per_message` is
     an estimate, which limits what it prefetches.

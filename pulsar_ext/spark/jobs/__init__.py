@@ -1,6 +1,6 @@
-"""Jobs on topics, each a function here and a sub-command of `pulsar-ext spark`.
+"""Jobs on topics, each of them a function here and a sub-command of `pulsar-ext spark`.
 
-They take a Spark session that knows the source (`pulsar_ext.spark.spark_session`), and the options of a read.
+They take a Spark session with the data source (`pulsar_ext.spark.spark_session`), and its options.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`archive`: what topics hold, as Parquet with the ids of the messages; each run adds what is new, exactly once.
+"""`archive`: the messages of topics as Parquet, with their ids; each run adds what is new, exactly once.
 
-The checkpoint says how far the topics are read, and the files' own log (`_spark_metadata`) which files count, so a run
-that dies in the middle leaves nothing twice and nothing out: read the archive with Spark, which heeds that log.
+The checkpoint has how far the topics have been read, and the log of the files (`_spark_metadata`) which of them belong
+to the archive, so that a run that dies in the middle neither repeats nor omits a message. Read the archive with Spark,
+which follows that log.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ ARCHIVED = (
 
 @dataclass(frozen=True)
 class Archived:
-    """What one run added: rows, in so many batches."""
+    """What one run added: how many rows, in how many batches."""
 
     rows: int
     batches: int
 
 
 def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, checkpoint: str | None = None) -> Archived:
-    """Add to an archive what topics hold beyond it, and end.
+    """Add to an archive the messages of topics that it does not have yet.
 
     Args:
-        spark: a session that knows the source.
-        options: those of a streaming read; `startingOffsets` is `earliest` unless it is given.
+        spark: a session with the data source.
+        options: of a streaming read; `startingOffsets` is `earliest` by default.
         path: a directory for Parquet files.
         checkpoint: a directory for the progress; by default the path with `-checkpoint`. It belongs to the archive:
-            with another one, everything would be read again.
+            with another one, everything would be added again.
     """
     frame = (
         spark.readStream.format("pulsar")

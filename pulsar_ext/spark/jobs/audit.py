@@ -1,6 +1,6 @@
-"""`audit`: what is wrong with topics, or may be: unfinished chunks, repeated numbers, mixed batches, gaps.
+"""`audit`: finds what may be wrong with topics: incomplete chunks, repeated sequence ids, mixed batches, gaps.
 
-Everything is counted by Spark from the messages; what no message accounts for is looked up by its headers.
+Spark counts by the messages; entries that no message came from are looked up by their headers.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _COLUMNS = (
     "__topic,__key,__orderingKey,__keySlot,__producerName,__sequenceId,__ledgerId,__entryId,__batchIndex,"
     "__beginLedgerId,__beginEntryId"
 )
-_SHOWN = 20
-_LOOKED_AT = 20_000
+_MOST_EXAMPLES = 20
+_MOST_LOOKUPS = 20_000
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something found, how often, and some of the places."""
+    """How often something was found, and some of the places."""
 
     count: int
     examples: tuple[str, ...]
@@ -49,12 +49,12 @@ class TopicAudit:
 
     Args:
         topic: its full name.
-        messages: how many it holds.
-        incomplete_chunks: messages of which chunks are missing; no client delivers them.
+        messages: how many it has.
+        incomplete_chunks: messages with missing chunks; no client delivers them.
         duplicate_sequence_ids: messages whose producer and sequence id another message has as well.
-        mixed_batches: batches whose keyed messages are of several slots, which the broker gives to one consumer.
-        sequence_gaps: numbers that a producer left out.
-        gone_entries: entries that were there when the audit began, and that nobody can read.
+        mixed_batches: batches with keys of several slots, which the broker delivers to one consumer.
+        sequence_gaps: sequence ids that a producer skipped.
+        gone_entries: entries that the topic's ledgers should have but that cannot be read.
     """
 
     topic: str
@@ -67,7 +67,7 @@ class TopicAudit:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found. Gaps of sequence ids alone are no fault: an application may choose its own."""
+        """Whether nothing is wrong. Gaps in sequence ids are not: an application may choose its own."""
         return not (
             self.incomplete_chunks.count
             or self.duplicate_sequence_ids.count
@@ -77,15 +77,14 @@ class TopicAudit:
 
 
 def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
-    """Look at topics, all of what they hold.
+    """Audit all messages of topics.
 
     Args:
-        spark: a session that knows the source.
-        options: those of a batch read; an unfinished message at the end is waited for 5 s unless `pollTimeoutMs` says
-            otherwise.
+        spark: a session with the data source.
+        options: of a batch read; `pollTimeoutMs`, for an unfinished message at the end, is 5 s by default.
 
     Returns:
-        One audit for each topic partition, in order of their names.
+        One audit for each topic partition, in the order of their names.
     """
     given = {"pollTimeoutMs": "5000", "incompleteChunks": "skip", "failOnDataLoss": "false", **options}
     settings = parse_options(given, READ)
@@ -119,9 +118,10 @@ _NOTHING = Finding(0, ())
 
 
 def _found(rows: DataFrame) -> dict[str, Finding]:
-    """Collect findings: rows of a topic, how often, and where."""
+    """Collect findings by topic, from rows with a topic, a count (`many`) and a `place`."""
     grouped = rows.groupBy("__topic").agg(
-        functions.sum("many").alias("many"), functions.slice(functions.collect_list("place"), 1, _SHOWN).alias("places")
+        functions.sum("many").alias("many"),
+        functions.slice(functions.collect_list("place"), 1, _MOST_EXAMPLES).alias("places"),
     )
     return {row["__topic"]: Finding(int(row["many"]), tuple(row["places"])) for row in grouped.collect()}
 
@@ -151,14 +151,14 @@ def _sequence_gaps(frame: DataFrame) -> DataFrame:
 
 
 def _unread(admin: PulsarAdmin, topic: str, rows: DataFrame) -> tuple[Finding, Finding]:
-    """Find the entries that no message accounts for: incomplete chunked messages, and entries that are gone."""
+    """Look up the entries that no message came from; find incomplete chunked messages, and entries that are gone."""
     ledgers = Ledgers(admin.internal_stats(topic).ledger_sizes())
     incomplete: dict[str, str] = {}
     gone: list[str] = []
     looked = 0
     for first, last in _gaps(ledgers, rows):
         at: Position | None = first
-        while at is not None and at <= last and looked < _LOOKED_AT:
+        while at is not None and at <= last and looked < _MOST_LOOKUPS:
             looked += 1
             try:
                 entry = admin.entry(topic, at.ledger_id, at.entry_id)
@@ -169,8 +169,8 @@ def _unread(admin: PulsarAdmin, topic: str, rows: DataFrame) -> tuple[Finding, F
                     incomplete[entry.uuid or str(at)] = str(at)
             at = ledgers.next(at)
     return (
-        Finding(len(incomplete), tuple(incomplete.values())[:_SHOWN]),
-        Finding(len(gone), tuple(gone[:_SHOWN])),
+        Finding(len(incomplete), tuple(incomplete.values())[:_MOST_EXAMPLES]),
+        Finding(len(gone), tuple(gone[:_MOST_EXAMPLES])),
     )
 
 
@@ -183,7 +183,7 @@ def _is_incomplete(admin: PulsarAdmin, topic: str, at: Position) -> bool:
 
 
 def _gaps(ledgers: Ledgers, rows: DataFrame) -> Iterator[tuple[Position, Position]]:
-    """Give the runs of entries between those that messages begin or end at."""
+    """Give the first and last entries of the gaps between entries at which messages begin or end."""
     ends = rows.selectExpr("__ledgerId AS ledger", "__entryId AS entry")
     begins = rows.where("__beginEntryId <> __entryId OR __beginLedgerId <> __ledgerId").selectExpr(
         "__beginLedgerId AS ledger", "__beginEntryId AS entry"

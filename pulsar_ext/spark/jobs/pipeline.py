@@ -1,4 +1,4 @@
-"""A pipeline from end to end, as a demonstration: fill a topic, archive it, replay the archive, compare the counts."""
+"""A demonstration from end to end: fill a topic, archive it, replay the archive, compare the counts."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class PipelineCounts:
-    """How many messages were sent, and after each step how many there were and how many different ones."""
+    """How many messages were sent, and after each step how many there were, and how many different ones."""
 
     sent: int
     steps: dict[str, tuple[int, int]]
 
     @property
     def match(self) -> bool:
-        """Whether each step has each message once."""
+        """Whether every step has each message once."""
         return all(step == (self.sent, self.sent) for step in self.steps.values())
 
 
 def run_pipeline(
     spark: SparkSession, service_url: str, admin_url: str, directory: str, messages: int
 ) -> PipelineCounts:
-    """Run it, on a broker of its own.
+    """Run the demonstration on a broker of its own.
 
     Args:
-        spark: a session that knows the source.
-        service_url: the broker.
-        admin_url: its admin API.
-        directory: for the archive and its checkpoint; empty.
+        spark: a session with the data source.
+        service_url: of the broker.
+        admin_url: of its admin API.
+        directory: an empty one, for the archive and its checkpoint.
         messages: how many of each kind of message.
     """
     urls = {"service.url": service_url, "admin.url": admin_url}
@@ -87,7 +87,7 @@ def _fill(service_url: str, admin: PulsarAdmin, start: int, count: int) -> int:
     number = start
     client = Client(service_url, admin=admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with client, warnings.catch_warnings():
-        warnings.simplefilter("ignore", MixedKeyBatchWarning)  # such batches are a part of what is shown
+        warnings.simplefilter("ignore", MixedKeyBatchWarning)  # the demonstration includes such batches
         for kind, options in _KINDS.items():
             with client.create_producer(_TOPIC, block_if_queue_full=True, **options) as producer:
                 for index in range(count):

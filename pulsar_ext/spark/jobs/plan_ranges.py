@@ -1,4 +1,4 @@
-"""`plan_ranges`: key hash ranges of about equal weight for N consumers, from what topics really hold."""
+"""`plan_ranges`: key hash ranges of about equal weight for N consumers, by the messages of topics."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def plan_ranges(
     by: Literal["messages", "bytes"] = "messages",
     png: Path | None = None,
 ) -> RangePlan:
-    """Weigh the slots by all tasks at once, and cut them.
+    """Weigh the slots in parallel, and divide them into ranges.
 
     Args:
-        spark: a session that knows the source.
-        options: those of a batch read.
+        spark: a session with the data source.
+        options: of a batch read.
         parts: how many ranges.
-        by: what a slot's weight is: messages, or bytes of payload.
-        png: where to draw the slots with the cuts; nowhere by default.
+        by: what to weigh a slot by: its messages, or the bytes of their payloads.
+        png: where to draw the slots with the ranges; by default, nothing is drawn.
 
     Raises:
-        InvalidUse: there cannot be so many ranges, or there is nothing to draw with.
+        InvalidUse: the number of ranges is not possible, or matplotlib is missing.
     """
-    plan_key_hash_ranges({}, parts)  # refuses a number that cannot be, before anything is read
+    plan_key_hash_ranges({}, parts)  # refuses an impossible number before anything is read
     columns = "__keySlot" if by == "messages" else "__keySlot,value"
     frame = spark.read.format("pulsar").options(**{"columns": columns, **options}).load()
     weight = functions.count("*") if by == "messages" else functions.sum(functions.length("value"))

@@ -1,4 +1,4 @@
-"""What a streaming query does, one line a batch."""
+"""The progress of a streaming query, a line for each batch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["ProgressLines", "line_of"]
 
 
 def line_of(report: Any) -> str:
-    """Write the report of one batch as a line."""
+    """Format the progress report of one batch as a line."""
     source = report.sources[0] if report.sources else None
     behind = None
     if source is not None and source.latestOffset:
         try:
             behind = json.loads(source.latestOffset).get("entriesBehind")
         except (ValueError, AttributeError):
-            behind = None  # another source's offset
+            behind = None  # of another source
     seconds = report.batchDuration / 1000
     rate = f", {report.numInputRows / seconds:,.0f} rows/s" if seconds else ""
     lag = "" if behind is None else f", was {behind:,} entries behind"
@@ -29,25 +29,25 @@ def line_of(report: Any) -> str:
 
 
 class ProgressLines(StreamingQueryListener):
-    """Tells each batch that read something as a line; `spark.streams.addListener(ProgressLines(print))`.
+    """Reports each batch that read something as a line; `spark.streams.addListener(ProgressLines(print))`.
 
     Args:
-        tell: is called with each line.
+        tell: called with each line.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
 
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark names it so, here and below
-        """Say nothing: the first batch will."""
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  # Spark's name, here and below
+        """Do nothing: the first batch is reported."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Tell one batch."""
+        """Report one batch."""
         if event.progress.numInputRows:
             self._tell(line_of(event.progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Say nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Say nothing: the query's caller knows how it ended."""
+        """Do nothing: the query's caller learns how it ended."""

@@ -1,8 +1,8 @@
-"""`replay`: an archive, or a topic, once more into a topic; effectively once, however often it is repeated.
+"""`replay`: writes an archive, or another topic, to a topic; effectively once, however often it is repeated.
 
-From an archive, the lanes are the partitions that the messages were archived from, and a message's sequence id is its
-place in its lane, in the order of where messages begin. An archive only grows behind what it has, so those numbers stay
-the same: a replay that died, or that is run again over an archive that has grown, goes on where the topic stands.
+From an archive, the lanes are the partitions that the messages came from, and a message's sequence id is its place in
+its lane, in the order in which messages begin. An archive grows at the end only, so that these numbers stay the same: a
+replay that died, or that is run again after the archive has grown, continues where the topic ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITTEN = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTi
 
 @dataclass(frozen=True)
 class Replayed:
-    """What one run went through: rows, of which the topic may have held some already."""
+    """What one run sent: how many rows, some of which the topic may have had already."""
 
     rows: int
 
@@ -42,28 +42,31 @@ def replay(
     where: str | None = None,
     exactly_once: bool = True,
 ) -> Replayed:
-    """Write an archive to a topic, each message with its key, properties and event time, in the order it had.
+    """Write an archive to a topic, each message with its key, properties and event time, in its original order.
 
     Args:
-        spark: a session that knows the source.
+        spark: a session with the data source.
         path: an archive that `archive` made.
-        options: those of a write; `topic` is where to.
-        name: of this replay, by which the topic knows what it holds of it already. Another archive, or another choice
-            of rows, needs another name.
-        where: which rows, as SQL; all by default.
-        exactly_once: whether the topic deduplicates; without, a repeated run writes everything again.
+        options: of a write; `topic` is the topic to write to.
+        name: of this replay, by which the broker recognizes what the topic has of it already. Another archive, or
+            another selection of rows, needs another name.
+        where: selects rows, as an SQL condition; all by default.
+        exactly_once: whether to rely on deduplication; without it, a repeated run writes everything again.
+
+    Raises:
+        InvalidUse: the path is not an archive.
     """
     rows = spark.read.parquet(path)
     missing = [column for column in (*_ORDER, "__topic", "value") if column not in rows.columns]
     if missing:
-        raise InvalidUse(f"{path} is no archive: it has no columns {', '.join(missing)}. `archive` makes one.")
+        raise InvalidUse(f"{path} is not an archive: it lacks the columns {', '.join(missing)}. `archive` makes one.")
     if where is not None:
         rows = rows.where(where)
     count = rows.count()
     lanes = rows.withColumn(_LANE, functions.col("__topic"))
     ordered = lanes.repartition(_LANE).sortWithinPartitions(_LANE, *_ORDER).select(_LANE, *_WRITTEN)
-    promise = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
-    ordered.write.format("pulsar").options(**{**promise, "laneBy": _LANE, **options}).mode("append").save()
+    guarantee = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
+    ordered.write.format("pulsar").options(**{**guarantee, "laneBy": _LANE, **options}).mode("append").save()
     return Replayed(count)
 
 
@@ -75,14 +78,14 @@ def replay_topic(
     checkpoint: str,
     exactly_once: bool = True,
 ) -> Replayed:
-    """Copy what topics hold into a topic; each run copies what is new.
+    """Copy the messages of topics to a topic; each run copies what is new.
 
     Args:
-        spark: a session that knows the source.
-        source: the options of a streaming read; `startingOffsets` is `earliest` unless it is given.
-        options: those of a write; `topic` is where to.
-        checkpoint: a directory for the progress, which is the copy's memory: with another one all is copied again.
-        exactly_once: whether the topic deduplicates; without, a batch that is repeated is written again.
+        spark: a session with the data source.
+        source: the options of a streaming read; `startingOffsets` is `earliest` by default.
+        options: of a write; `topic` is the topic to write to.
+        checkpoint: a directory for the progress of this copy; with another one, everything is copied again.
+        exactly_once: whether to rely on deduplication; without it, a repeated batch is written again.
     """
     columns = ",".join(_WRITTEN)
     frame = (
