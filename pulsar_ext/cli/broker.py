@@ -14,7 +14,7 @@ from cyclopts import App
 from rich.console import Console
 from rich.table import Table
 
-from .arguments import Json
+from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker

@@ -25,7 +25,7 @@ from pulsar_ext.reproduce import (
     update_markdown,
 )
 
-from .arguments import Json
+from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

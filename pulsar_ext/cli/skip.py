@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .arguments import Json
+from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
