@@ -1,14 +1,15 @@
-"""Measure reading and writing by Spark beside the plain clients.
+"""Measure reading and writing with Spark, compared with plain clients.
 
     python -m benchmarks.spark [--only read|write|growth|memory] [--save]
 
 `read`: one task with all standard columns against a raw `pulsar.Reader` loop that touches the same fields of as many
-messages, turn by turn, with and without Spark around the task; and two tasks against one. `write`: the sink, one task,
-against the official client's `send_async` with a callback a message. `growth`: writing and reading 10^5, 10^6, … rows,
-with the most memory that a Python worker held. `memory`: the same while large messages are read, 10 GiB in all.
+messages, in alternating runs, with and without Spark around the task; and two tasks against one. `write`: the sink, one
+task, against the official client's `send_async` with a callback for each message. `growth`: writing and reading 10^5,
+10^6, … rows, with the most memory that a Python worker had. `memory`: the same while large messages are read, 10 GiB in
+all.
 
-Each part stands for itself; `--save` writes those that ran into RESULTS-spark.md and keeps the others. Starts a broker
-of its own; needs the extras `spark` and `testing`, Java, and 2 GB of memory besides.
+The parts are independent; `--save` writes those that ran to RESULTS-spark.md and keeps the others. The program starts a
+broker of its own, and needs the extras `spark` and `testing`, Java, and 2 GB of memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
 from pulsar_ext.key_shared.hashing import key_slot
@@ -40,9 +42,9 @@ _RESULTS: Final = Path(__file__).with_name("RESULTS-spark.md")
 _PAYLOAD: Final = 100
 _KEYS: Final = 5000
 _LARGE: Final = 1 << 20
+_SEQUENCE_AT: Final = len("Message(prod=") + len(", seq=")
 _LARGE_MESSAGES: Final = (100, 1_000, 10_000)
 _QUIET: Final = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-_SEQUENCE_AT: Final = len("Message(prod=") + len(", seq=")
 _HEAD: Final = """\
 # Spark: rows a second
 
@@ -55,7 +57,7 @@ that have read before; a session's first read takes some seconds more, in which 
 
 
 class Bench:
-    """One broker and one session, and what is measured on them."""
+    """One broker and one session, and the runs that are measured on them."""
 
     def __init__(self, broker: Any, rows: int, rounds: int, growth: list[int]) -> None:
         self.broker, self.rows, self.rounds, self.growth = broker, rows, rounds, growth
@@ -65,7 +67,7 @@ class Bench:
         self.official = pulsar.Client(broker.service_url, logger=_QUIET)
 
     def fill(self, name: str, rows: int, size: int = _PAYLOAD, **options: Any) -> str:
-        """Make a topic of so many messages with keys."""
+        """Make a topic with `rows` messages that have keys."""
         topic = f"persistent://public/default/{name}"
         options = {"batching_enabled": True, "block_if_queue_full": True, "send_timeout_millis": 0, **options}
         producer = self.client.create_producer(topic, **options)
@@ -82,8 +84,8 @@ class Bench:
         return self._spent(lambda: frame.write.format("noop").mode("overwrite").save())
 
     def task(self, topic: str) -> Cost:
-        """Read the same as a task does, in this process and with no Spark around it."""
-        from pulsar_ext.spark.option_table import READ  # noqa: PLC0415  # what Spark would do
+        """Read the same as a task would, in this process and without Spark."""
+        from pulsar_ext.spark.option_table import READ  # noqa: PLC0415  # only for this run
         from pulsar_ext.spark.options import parse_options  # noqa: PLC0415
         from pulsar_ext.spark.schema import full_schema  # noqa: PLC0415
         from pulsar_ext.spark.source import PulsarBatchReader  # noqa: PLC0415
@@ -99,14 +101,14 @@ class Bench:
         return own(run)
 
     def raw(self, topic: str) -> Cost:
-        """Read as many messages by the official reader, and touch what the standard columns are made of."""
+        """Read as many messages with the official reader, and touch the fields of the standard columns."""
 
         def run() -> None:
             reader = self.official.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=5000)
             for _ in range(self.rows):
                 message: Any = reader.read_next()
-                inner = message._message  # noqa: SLF001  # its text has the sequence id
-                key, producer, text = message.partition_key(), message.producer_name(), str(inner)
+                key, producer = message.partition_key(), message.producer_name()
+                text = str(inner_message_of(message))  # the only place that shows the sequence id
                 begin = _SEQUENCE_AT + len(producer)
                 int(text[begin : text.index(",", begin)])
                 message.data()
@@ -130,7 +132,7 @@ class Bench:
         return self._spent(writer.save)
 
     def send(self, rows: int, topic: str) -> Cost:
-        """Send as many messages by the official `send_async`."""
+        """Send as many messages with the official `send_async`."""
 
         def run() -> None:
             producer = self.official.create_producer(
@@ -152,7 +154,7 @@ class Bench:
 
     @staticmethod
     def _spent(work: Callable[[], object]) -> Cost:
-        """Run a job of Spark, and give what it cost."""
+        """Run a Spark job, and give its cost."""
         before, began = processes(), time.perf_counter()
         work()
         clock, after = time.perf_counter() - began, processes()
@@ -163,7 +165,7 @@ class Bench:
 
 
 def _ratios(rows: int, rounds: int, one: Callable[[], Cost], other: Callable[[], Cost]) -> tuple[str, str, str]:
-    """Run two by turns; give the cells of each, and the median of how much faster the first is."""
+    """Run two in turn; give the cells of each, and the median of how much faster the first is."""
     pairs = [(one(), other()) for _ in range(rounds)]
 
     def cells(costs: list[Cost]) -> str:
@@ -188,16 +190,16 @@ def part_read(bench: Bench) -> list[str]:
     ):
         ours, theirs, ratio = _ratios(bench.rows, bench.rounds, one, other)
         rows.append(f"| {name} | {ours} | {against} | {theirs} | {ratio} | {goal} |")
-    said = (
-        "Two tasks are faster than one by as much as the machine has cores that one task, Spark's Java side and the "
-        "broker leave free; their processor time a row tells what sharing costs."
+    note = (
+        "Two tasks can only be faster than one by the cores that one task, Spark's Java side and the broker leave "
+        "free; their processor time for each row shows what sharing costs."
     )
     head = "| read | rows/s | µs | against | rows/s | µs | ratio | goal |"
-    return [said, "", head, "|---|---:|---:|---|---:|---:|---:|---:|", *rows]
+    return [note, "", head, "|---|---:|---:|---|---:|---:|---:|---:|", *rows]
 
 
 def part_write(bench: Bench) -> list[str]:
-    """Compare writing; of half the rows, for the official client takes long."""
+    """Compare writing; with half the rows, because the official client takes long."""
     count = bench.rows // 2
     lines = [
         "| write, one task | rows/s | µs | official send_async, rows/s | µs | ratio | goal |",
@@ -242,16 +244,16 @@ def part_growth(bench: Bench) -> list[str]:
         (few, *least), (many, *most) = found[0], found[-1]
         slopes = [(long - short) / (many - few) for short, long in zip(least, most, strict=True)]
         fixed = [max(short - slope * few, 0.0) for short, slope in zip(least, slopes, strict=True)]
-        said = (
+        note = (
             f"A line through the first and the last: writing takes {fixed[0]:.1f} s and {slopes[0] * 1e6:.1f} µs a "
             f"row, reading {fixed[1]:.1f} s and {slopes[1] * 1e6:.1f} µs a row."
         )
-        lines += ["", said]
+        lines += ["", note]
     return lines
 
 
 def part_memory(bench: Bench) -> list[str]:
-    """Read large messages, which are stored compressed and weigh their full size in a task."""
+    """Read large messages, which are compressed on the topic and have their full size in a task."""
     lines = ["| messages of 1 MiB | read in all | memory of a worker | MiB/s |", "|---:|---:|---:|---:|"]
     for count in _LARGE_MESSAGES:
         options = {"batching_enabled": False, "compression_type": pulsar.CompressionType.LZ4}
@@ -275,7 +277,7 @@ def save(found: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Measure, print, and save if asked to."""
+    """Measure, print, and save if `--save` is given."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=sorted(_PARTS))
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the runs that are compared")
@@ -284,7 +286,7 @@ def main() -> int:
     parser.add_argument("--save", action="store_true", help="write RESULTS-spark.md")
     arguments = parser.parse_args()
     growth = [int(count) for count in arguments.growth.split(",")]
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
+    # The test harness limits compilation for a quick start; here the broker must not limit the clients.
     with (
         PulsarProcess(heap="512m", java_options=["-XX:TieredStopAtLevel=4"]) as broker,
         PulsarAdmin(broker.admin_url) as admin,

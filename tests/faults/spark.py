@@ -1,17 +1,18 @@
-"""Spark under faults: archives of every kind of topic, and streams that lose and repeat nothing.
+"""Spark under faults: archives of every kind of topic, and streams that neither lose nor repeat a message.
 
     python tests/faults/spark.py [--faults N] [--only archive|read|write] [--directory DIR] [--json]
 
 `archive`: a topic of plain, batched, key-batched and chunked messages over several ledgers is read for each `splitBy`
 with 1, 2 and 7 tasks: each message once.
 
-`read`: a stream from such a topic to Parquet, which grows all the while. By turns the tasks' Python workers are killed
-with SIGKILL, the broker is killed and restarted, the driver is killed and started again, the newest entry of the commit
-log is deleted, and the Python process that plans the batches is killed; then a first batch is killed, and what was not
-read expires. `write`: the first four, on an exactly-once stream from Parquet to a topic, which is read raw afterwards.
-Nothing may be lost or be there twice; what expired is reported.
+`read`: a stream to Parquet from such a topic, to which messages are sent all the while. In turn, the tasks' Python
+workers are killed with SIGKILL, the broker is killed and restarted, the driver is killed and started again, the newest
+entry of the commit log is deleted, and the Python process that plans the batches is killed; then a first batch is
+killed, and unread messages expire. `write`: the first four, on an exactly-once stream from Parquet to a topic, which is
+then read with the official client. No message may be lost or duplicated, and the loss of those that expired has to be
+reported.
 
-Starts a broker and drivers of its own, which need Java and pyspark. Exits with 1 if a count is wrong.
+It starts a broker and drivers of its own, which need Java and pyspark. Exit status: 1 if a count is wrong.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _FED: Final = 20_000
 
 
 def run_archive(broker: Any, admin: PulsarAdmin) -> list[Outcome]:
-    """Read a topic of every kind, shared in every way."""
-    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # the other runs have their session elsewhere
+    """Read a topic of every kind of message, with every `splitBy`."""
+    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # the other runs have sessions in drivers
 
     topic = "persistent://public/faults/archive"
     count = 0
@@ -92,7 +93,7 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
 
 
 def _first_batch(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -> Outcome:
-    """Kill the driver while it does a first batch that began at the end of the topic."""
+    """Kill the driver during a first batch that began at the end of the topic."""
     outcome = Outcome("read, first batch killed")
     topic = "persistent://public/faults/first"
     fill(broker.service_url, admin, topic, 0, each=5)
@@ -109,7 +110,7 @@ def _first_batch(broker: Any, admin: PulsarAdmin, directory: Path, driver: Drive
     wait((checkpoint / "offsets" / "0").exists, "the first batch is planned")
     driver.kill()
     outcome.faults["first batch"] += 1
-    outcome.tell("first batch")
+    outcome.log("first batch")
     after = fill(broker.service_url, admin, topic, after, each=5)
     driver.begin()
     driver.ask("start", **order)
@@ -122,7 +123,7 @@ def _first_batch(broker: Any, admin: PulsarAdmin, directory: Path, driver: Drive
 
 
 def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -> Outcome:
-    """Let messages expire that were not read, and their ledgers be deleted."""
+    """Let unread messages expire, and their ledgers be deleted."""
     outcome = Outcome("read, unread messages expired")
     topic = "persistent://public/expiring/topic"
     options = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
@@ -150,7 +151,7 @@ def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -
 
     wait(trimmed, "the ledger is deleted", 60)
     outcome.faults["expired"] += 1
-    outcome.tell("expired")
+    outcome.log("expired")
     driver.ask("start", **order)
     status = wait(lambda: (found := driver.ask("status"))["error"] and found, "the loss is reported", 60)
     outcome.unreported += "was trimmed" not in status["error"]
@@ -164,7 +165,7 @@ def _expired(broker: Any, admin: PulsarAdmin, directory: Path, driver: Driver) -
 
 
 def run_write(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> list[Outcome]:
-    """Stream from Parquet to a topic, exactly once, under faults: one without partitions, and one of two."""
+    """Stream exactly once from Parquet to a topic under faults: to one without partitions, and to one with two."""
     plain, parted = "persistent://public/written/plain", "persistent://public/written/parted"
     admin.create_topic(plain)
     admin.create_partitioned_topic(parted, 2)
@@ -212,7 +213,7 @@ def _raw(service_url: str, topic: str, count: int) -> list[int]:
 
 
 def main() -> int:
-    """Run what is asked for, and print what came of it."""
+    """Run what the arguments select, and print the outcomes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=20, help="how many on each stream (20)")
     parser.add_argument("--only", choices=("archive", "read", "write"))

@@ -1,4 +1,4 @@
-"""The Spark program that `spark.py` kills: it obeys lines of JSON on its standard input, and answers with lines."""
+"""The Spark program that `spark.py` kills: it takes orders as lines of JSON on standard input, and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start(spark: Any, order: dict[str, Any]) -> Any:
 
 
 def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
-    """Do what is asked for; give the query that there is then, and the answer."""
+    """Carry out an order; give the current query, and the answer."""
     answer: Any = {}
     if order["do"] == "start":
         query = start(spark, order)
@@ -38,7 +38,7 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
         rows = sum(report.numInputRows for report in query.recentProgress)
         answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
     elif order["do"] == "numbers":
-        # Before the first batch is committed there is nothing that Spark could read.
+        # Before the first batch is committed, Spark has nothing to read.
         archived = any((Path(order["path"]) / "_spark_metadata").glob("[0-9]*"))
         rows = spark.read.parquet(order["path"]).selectExpr("trim(string(value)) n").collect() if archived else []
         answer = [int(row.n) for row in rows]
@@ -52,7 +52,7 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def main() -> None:
-    """Obey until the input ends."""
+    """Carry out orders until the input ends."""
     config = {"spark.log.level": "OFF", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
     spark = spark_session("faults", master="local[2,8]", config=config)
     query = None
@@ -62,7 +62,7 @@ def main() -> None:
         answer: Any = {}
         try:
             query, answer = obey(spark, query, order)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told, and the next order may do
+        except Exception as error:  # noqa: BLE001  # the answer has it, and the next order may succeed
             traceback.print_exc()
             answer = {"failed": repr(error)}
         print(json.dumps(answer), flush=True)

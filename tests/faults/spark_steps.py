@@ -1,4 +1,4 @@
-"""What the programs that break Spark share: drivers, fillings of topics, and what a run counts."""
+"""What the runs of Spark under faults share: drivers, faults, messages to send, and counts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ KINDS: Final = {
 
 @dataclass
 class Outcome:
-    """What one run did: faults by kind, messages, and what went wrong."""
+    """The outcome of one run: faults by kind, messages, and what went wrong."""
 
     run: str
     faults: dict[str, int] = field(default_factory=Counter)
@@ -74,24 +74,24 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost or doubled, and each loss was reported that was made on purpose."""
+        """Whether nothing was lost or duplicated, and every loss on purpose was reported."""
         return not (self.lost or self.duplicated or self.unreported)
 
-    def tell(self, kind: str) -> None:
-        """Say which fault was made; the runs are long."""
-        print(f"{time.strftime('%H:%M:%S')} {self.run}: {kind}", file=sys.stderr, flush=True)
+    def log(self, event: str) -> None:
+        """Print an event with the time, because the runs are long."""
+        print(f"{time.strftime('%H:%M:%S')} {self.run}: {event}", file=sys.stderr, flush=True)
 
     def count(self, found: list[int], wanted: range | list[int]) -> None:
-        """Compare what is there with what should be."""
+        """Compare the numbers that were found with those that should be."""
         counts = Counter(found)
         self.messages += len(wanted)
         self.lost += sum(1 for number in wanted if not counts[number])
         self.duplicated += sum(times - 1 for times in counts.values())
-        self.tell(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
+        self.log(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
 
 
 class Driver:
-    """The Spark program, in a process of its own."""
+    """The Spark program `spark_driver.py`, in a process of its own."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -129,7 +129,7 @@ class Driver:
         return json.loads(line)
 
     def kill(self) -> None:
-        """End it and its Java machine by SIGKILL; its Python workers have to notice by themselves."""
+        """End it and its JVM by SIGKILL; its Python workers have to notice by themselves."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         for child in children:
             if child.name() == "java":
@@ -138,12 +138,12 @@ class Driver:
         self._process.wait()
 
     def kill_workers(self, module: str) -> bool:
-        """End its Python processes that run a module of pyspark by SIGKILL; False if there is none at the moment."""
+        """End its Python processes that run a module of pyspark by SIGKILL; False if there are none at the moment."""
         workers = []
         for child in psutil.Process(self._process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 command = child.cmdline()
-                # The daemon that forks workers has the same command as they have, and stays.
+                # The daemon that forks the workers has the same command line, and is not killed.
                 is_worker = "pyspark.daemon" not in command or child.parent().cmdline() == command
                 if command and command[-1].endswith(module) and is_worker:
                     workers.append(child)
@@ -153,7 +153,7 @@ class Driver:
         return bool(workers)
 
     def end(self) -> None:
-        """End it for good."""
+        """End it with all processes of its session."""
         with contextlib.suppress(Exception):
             self.kill()
         with contextlib.suppress(ProcessLookupError):
@@ -185,17 +185,17 @@ def fill(service_url: str, admin: PulsarAdmin, topic: str, first: int, *, each: 
 
 
 def wait(until: Callable[[], Any], what: str, seconds: float = SETTLE_SECONDS) -> Any:
-    """Wait until something is so."""
+    """Wait until a condition holds; give its value."""
     deadline = time.monotonic() + seconds
     while not (found := until()):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"it never came to it that {what}")
+            raise RuntimeError(f"waited {seconds:.0f} s in vain until {what}")
         time.sleep(0.2)
     return found
 
 
 class Run:
-    """A stream under faults: keeps it going, and does harm to it."""
+    """A stream under faults: causes faults, and restarts the query if it fails."""
 
     def __init__(self, outcome: Outcome, broker: Any, directory: Path, order: dict[str, Any]) -> None:
         self.outcome = outcome
@@ -206,7 +206,7 @@ class Run:
         self.driver.ask("start", **order)
 
     def fault(self, kind: str) -> None:
-        """Do harm once."""
+        """Cause a fault."""
         if kind in WORKERS:
             wait(lambda: self.driver.kill_workers(WORKERS[kind]), f"there is a process of {kind}", 60)
         elif kind == "broker":
@@ -222,14 +222,14 @@ class Run:
             drop_last_commit(Path(self._order["checkpoint"]))
             self.driver.ask("start", **self._order)
         self.outcome.faults[kind] += 1
-        self.outcome.tell(kind)
+        self.outcome.log(kind)
 
     def planned(self) -> int:
-        """Give how many batches were planned so far."""
+        """Give how many batches have been planned so far."""
         return len(list((Path(self._order["checkpoint"]) / "offsets").glob("[0-9]*")))
 
     def in_a_batch(self, before: int) -> None:
-        """Wait until a batch is planned beyond so many, so that harm is done to something."""
+        """Wait until another batch is planned, so that a fault hits one; `before` is how many were planned before."""
 
         def begun() -> bool:
             self.keep_going()
@@ -239,14 +239,14 @@ class Run:
         time.sleep(random.uniform(0, 2))
 
     def keep_going(self) -> None:
-        """Start the query again from its checkpoint if it has failed, as whoever runs it would."""
+        """Start the query again from its checkpoint if it has failed, as its operator would."""
         if self.driver.ask("status").get("active"):
             return
         self.outcome.restarts += 1
         self.driver.ask("start", **self._order)
 
     def settle(self, numbers: Callable[[], list[int]], wanted: range) -> None:
-        """Wait until everything has arrived, then a little longer for what must not come."""
+        """Wait until everything has arrived, stop the query, and count."""
 
         def arrived() -> bool:
             self.keep_going()

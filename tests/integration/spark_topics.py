@@ -1,4 +1,4 @@
-"""What the tests of Spark share: one session for the run, topics of every kind of message, and numbers of rows."""
+"""What the tests of Spark share: topics with every kind of message, options, and queries."""
 
 from __future__ import annotations
 

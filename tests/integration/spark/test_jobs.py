@@ -1,4 +1,4 @@
-"""The jobs: what they make of a topic of every kind of message, and that repeating them changes nothing."""
+"""The jobs on topics of every kind of message, and that repeating them changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings
 
 
 def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """An archive grows by what is new; replays of it, also of the grown one, give each message once and in order."""
+    """An archive grows by what is new; replays of it, also after it has grown, give each message once and in order."""
     source, copy = (pulsar_topic_factory(name, partitions=2, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     admin.set_deduplication("/".join(copy.removeprefix("persistent://").split("/")[:2]), value=True)
@@ -38,7 +38,7 @@ def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, 
 
 
 def test_copy_of_a_topic(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """A copy goes on where it ended, each message once."""
+    """A copy continues where it ended, with each message once."""
     source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     admin.set_deduplication("/".join(copy.removeprefix("persistent://").split("/")[:2]), value=True)

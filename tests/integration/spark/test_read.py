@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def mixed(client, admin, topic):
-    """A topic of every kind of message over several ledgers; gives how many."""
+    """A topic of every kind of message over several ledgers; gives how many messages."""
     keep_everything(admin, topic)
     count = 0
     for kinds in (("plain", "chunked"), ("batched",), ("key-batched", "chunked")):
@@ -50,7 +50,7 @@ def test_every_split_reads_each_message_once(spark, broker, topic, mixed):
 
 
 def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
-    """Every column says what a reader of the client says."""
+    """Every column has what a reader of the client gives."""
     reader = client.create_reader(topic, MessageId.earliest)
     rows = read(spark, broker, topic).load().collect()
     slots = {}
@@ -83,7 +83,7 @@ def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
 
 
 def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
-    """Ranges, keys and a pushed-down filter give just the rows that a filter in Spark gives."""
+    """Ranges, keys and a pushed-down filter give exactly the rows that a filter in Spark gives."""
     everything = read(spark, broker, topic).load().collect()
     ranges = KeyHashRanges.parse("0-20000,40000-50000")
     wanted = numbers(row for row in everything if ranges.contains(row["__keySlot"]))
@@ -92,7 +92,7 @@ def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
     assert numbers(found.collect()) == wanted
     pushed = read(spark, broker, topic, filterPushdown="true").load().filter("`__keySlot` <= 20000")
     assert numbers(pushed.collect()) == numbers(row for row in everything if row["__keySlot"] <= 20000)
-    # What is pushed down is not left for Spark to do.
+    # Spark does not apply a filter that was pushed down.
     assert "20000" not in str(pushed._jdf.queryExecution().executedPlan().toString())
     keys = read(spark, broker, topic, keys="key-3,key-4").load().collect()
     slots = {key_slot("key-3"), key_slot("key-4")}
@@ -131,7 +131,7 @@ def test_offsets_by_id_and_time(spark, broker, topic, mixed):
 
 
 def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_topic_factory):
-    """Several topics, partitioned or not, and a pattern of them, are read as one; rows say where they are from."""
+    """Several topics, partitioned or not, and a pattern of them are read as one; rows have the topic they are from."""
     parted = pulsar_topic_factory("orders-parted", partitions=2, broker=broker)
     single = pulsar_topic_factory("orders-single", broker=broker)
     keep_everything(admin, parted)
@@ -150,7 +150,7 @@ def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_to
 
 
 def test_values_become_columns(spark, broker, client, admin, topic):
-    """JSON and Avro values by the topic's schema, text as text; a projection takes what it names."""
+    """JSON and Avro values become columns by the topic's schema, and text stays text; a projection has its columns."""
     keep_everything(admin, topic)
 
     class Order(pulsar.schema.Record):
@@ -180,26 +180,26 @@ def test_values_become_columns(spark, broker, client, admin, topic):
     assert [row.value for row in texts.collect()] == ["0", "1", "2", "3", "4"]
 
 
-def test_wrong_use_is_told_at_load(spark, broker, topic, admin):
-    """A misspelt option, a missing topic, a column that is not there: an error that says what is allowed."""
+def test_wrong_use_fails_at_load(spark, broker, topic, admin):
+    """A misspelt option, a missing topic or a column that does not exist raises an error that says what is allowed."""
 
-    def told(load, *words):
+    def fails(load, *words):
         with pytest.raises(PySparkException) as caught:
             load()
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
-    told(read(spark, broker, topic, startingOffset="earliest").load, "Did you mean startingOffsets")
-    told(read(spark, broker, topic, columns="value,__id").load, "no column '__id'", "__messageId")
-    told(read(spark, broker, topic).schema("value int").load().count, "binary or string, not int")
-    told(read(spark, broker, topic).load().count, "There is no topic")
+    fails(read(spark, broker, topic, startingOffset="earliest").load, "Did you mean startingOffsets")
+    fails(read(spark, broker, topic, columns="value,__id").load, "no column '__id'", "__messageId")
+    fails(read(spark, broker, topic).schema("value int").load().count, "binary or string, not int")
+    fails(read(spark, broker, topic).load().count, "There is no topic")
     admin.create_topic(topic)
-    told(read(spark, broker, topic, valueFormat="json").load, "valueSchema")
-    told(read(spark, broker, topic, startingOffsets="9999:3").load().count, "beyond the end")
+    fails(read(spark, broker, topic, valueFormat="json").load, "valueSchema")
+    fails(read(spark, broker, topic, startingOffsets="9999:3").load().count, "beyond the end")
     assert read(spark, broker, topic).load().collect() == []
 
 
 def test_compacted_topic(spark, broker, client, admin, topic):
-    """The compacted view has the last message of each key, also where the last ones are of a batch."""
+    """The compacted view has the last message of each key, also if it is in a batch."""
     keep_everything(admin, topic)
     with client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000) as producer:
         for index in range(60):
@@ -212,7 +212,7 @@ def test_compacted_topic(spark, broker, client, admin, topic):
 
 
 def test_lost_entries_are_reported(spark, broker, client, admin, topic):
-    """An offset in what was trimmed fails the read, unless the reader says that it may go on."""
+    """An offset in a trimmed ledger fails the read, unless `failOnDataLoss` is false."""
     count = fill(client, topic, 20, kinds=("plain",))
     first = admin.internal_stats(topic).ledgers[0].ledger_id
     roll_over(admin, topic)
@@ -227,7 +227,7 @@ def test_lost_entries_are_reported(spark, broker, client, admin, topic):
 
 
 def test_unfinished_chunks(spark, broker, client, admin, topic):
-    """Half a chunked message fails a read, is left out where that is asked for, and once its producer went on."""
+    """Half a chunked message fails a read; it is left out if an option says so, or once its producer went on."""
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
     send_half(broker, admin, topic)
@@ -241,7 +241,7 @@ def test_unfinished_chunks(spark, broker, client, admin, topic):
 
 
 def test_options_are_checked_at_load(spark):
-    """Wrong options raise in `load()`, or with a schema at the plan; that needs no broker."""
+    """Wrong options raise in `load()`, or with a schema when the query is planned; this needs no broker."""
     with pytest.raises(InvalidUse, match=r"service\.url"):
         pulsar_ext.spark.PulsarDataSource({})
     given = {"service.url": "pulsar://localhost:1", "topic": "t"}

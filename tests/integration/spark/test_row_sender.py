@@ -44,7 +44,7 @@ def read(broker, topic, count):
 
 
 def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
-    """None, empty, short, long, beyond ASCII; with ordering keys, properties and times; of small rows and of large."""
+    """Missing, empty, short, long and non-ASCII keys arrive, with ordering keys, properties and times, at any row size."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
     keys = [None, "", "k", "x" * 127, "x" * 128, "é" * 70, "中文", None, "z", "k"]
@@ -86,7 +86,7 @@ def test_batch_that_the_broker_refuses_is_parted(pulsar_broker_factory, pulsar_t
 
 
 def test_rows_that_were_sent_partly_are_completed(pulsar_broker_factory, pulsar_topic_factory):
-    """A task that is done again after it sent a part adds just the rest."""
+    """A task that is repeated after it sent some rows adds only the others."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
     keys = [f"key-{number % 7}" for number in range(2500)]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings
 
 @pytest.fixture
 def places(tmp_path):
-    """Where a query writes, and where it keeps its checkpoint."""
+    """Where a query writes, and where its checkpoint is."""
     return tmp_path / "out", tmp_path / "checkpoint"
 
 
@@ -45,7 +45,7 @@ def test_restarts_lose_and_repeat_nothing(spark, broker, client, admin, pulsar_t
 
 
 def test_first_batch_that_crashed(spark, broker, client, admin, topic, places):
-    """A batch 0 that was planned and never committed is done again from where it began, not from the new end."""
+    """A batch 0 that was planned but never committed is repeated from where it began, not from the new end."""
     keep_everything(admin, topic)
     fill(client, topic, 5, kinds=("plain",))
     source = options_of(broker, topic)
@@ -79,7 +79,7 @@ def _read(spark, path):
 
 
 def test_limits_and_lag(spark, broker, client, admin, topic, places):
-    """A batch has no more entries than asked for, waits for as many as asked for, and says what is left."""
+    """A batch has at most as many entries as allowed, waits for the least number, and reports how many are left."""
     keep_everything(admin, topic)
     fill(client, topic, 50, kinds=("plain",))
     source = options_of(broker, topic, startingOffsets="earliest")
@@ -95,11 +95,11 @@ def test_limits_and_lag(spark, broker, client, admin, topic, places):
             fill(client, topic, 1, kinds=("plain",))
         assert eventually(lambda: sum(report.numInputRows for report in waiting.recentProgress) == 53, 120)
         rows = [report.numInputRows for report in waiting.recentProgress if report.numInputRows]
-        assert rows == [50, 3], "what is fewer than asked for was not waited for"
+        assert rows == [50, 3], "a batch did not wait for enough entries"
 
 
 def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
-    """What expires before a batch has read it fails the query, unless it may go on without."""
+    """A message that expires before a batch has read it fails the query, unless `failOnDataLoss` is false."""
     source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
     count = fill(client, topic, 10, kinds=("plain",))
     client.subscribe(topic, "keeper").close()
@@ -126,7 +126,7 @@ def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
 
 
 def test_one_query_for_a_subscription(spark, broker, client, topic, places):
-    """A checkpoint belongs to its subscription, and starts nowhere under another name."""
+    """A checkpoint belongs to its subscription: a query with another one does not start from it."""
     fill(client, topic, 3, kinds=("plain",))
     source = options_of(broker, topic, startingOffsets="earliest")
     archive_once(spark, source, *places, predefinedSubscription="one")

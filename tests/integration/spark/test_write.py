@@ -1,4 +1,4 @@
-"""Writing with Spark: rows become messages as they are, exactly once where that is asked for, and failures fail."""
+"""Writing with Spark: rows become messages unchanged, exactly once if an option says so, and failures fail the job."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_rows_become_messages(spark, broker, client, admin, pulsar_topic_factory
 
 
 def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
-    """A column says where each row goes, where no option does."""
+    """Without option topic, a column has the topic of each row."""
     topics = [pulsar_topic_factory(f"row-{index}", broker=broker) for index in range(2)]
     keep_everything(admin, topics[0])
     names = ", ".join(f"'{topic}'" for topic in topics)
@@ -69,7 +69,7 @@ def test_topics_of_rows(spark, broker, admin, pulsar_topic_factory):
 
 @pytest.mark.parametrize("kind", ["batched", "chunked", "lanes"])
 def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, kind):
-    """The same write under the same name stores nothing twice: the broker knows names and numbers."""
+    """The same write under the same name stores nothing twice: the broker compares names and sequence ids."""
     topic = pulsar_topic_factory(partitions=2, broker=dedup)
     admin = pulsar_client_factory(dedup).context.admin_api()
     keep_everything(admin, topic)
@@ -111,19 +111,19 @@ def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
 
 
 def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
-    """A send that fails fails the job; rows that cannot be messages, and promises that cannot be kept, are refused."""
+    """A send that fails fails the job; rows that cannot be messages, and guarantees that cannot hold, are refused."""
     rows = spark.range(3).selectExpr("cast(id as string) value")
 
-    def told(job, *words):
+    def fails(job, *words):
         with pytest.raises(Exception) as caught:  # Spark wraps what is raised
             job()
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
-    told(lambda: write(rows, broker, "persistent://no-tenant/no-namespace/t"), "NotWritten", "no-tenant")
+    fails(lambda: write(rows, broker, "persistent://no-tenant/no-namespace/t"), "NotWritten", "no-tenant")
     large = rows.selectExpr("repeat('x', 200000) value")
-    told(lambda: write(large, broker, topic), "NotWritten", "The task fails")
-    told(lambda: write(rows.selectExpr("value v"), broker, topic), "of which value is needed")
-    told(lambda: write(rows.selectExpr("nullif(value, '1') value"), broker, topic), "values are null")
-    told(lambda: write(rows, broker, topic, guarantee="exactly-once"), "producerName")
-    told(lambda: write(rows, broker, topic, guarantee="exactly-once", producerName="p"), "does not deduplicate")
-    told(lambda: rows.write.format("pulsar").options(**options_of(broker, topic)).mode("overwrite").save(), "append")
+    fails(lambda: write(large, broker, topic), "NotWritten", "The task fails")
+    fails(lambda: write(rows.selectExpr("value v"), broker, topic), "of which value is needed")
+    fails(lambda: write(rows.selectExpr("nullif(value, '1') value"), broker, topic), "values are null")
+    fails(lambda: write(rows, broker, topic, guarantee="exactly-once"), "producerName")
+    fails(lambda: write(rows, broker, topic, guarantee="exactly-once", producerName="p"), "does not deduplicate")
+    fails(lambda: rows.write.format("pulsar").options(**options_of(broker, topic)).mode("overwrite").save(), "append")

@@ -1,4 +1,4 @@
-"""The account of what came: what is kept, what is missing, and when the end is reached."""
+"""The account of a segment: which messages are kept, which entries are missing, and when the end is reached."""
 
 import numpy as np
 from hypothesis import given
@@ -79,8 +79,8 @@ def feed(account, *ids, sizes=None):
     return account.feed(columns_of(ids), first_chunks={}, batch_size=(sizes or [1] * len(ids)).__getitem__)
 
 
-def test_end_is_reached_by_whatever_lies_beyond():
-    """An end on an entry that is never delivered is passed, not hit."""
+def test_end_is_reached_by_a_later_message():
+    """The end of a segment is reached by a message after it, too: no message may come from the last entry."""
     account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
     assert feed(account, (1, 0, -1), (1, 3, -1)) is None
     assert not account.reached
@@ -92,7 +92,7 @@ def test_end_is_reached_by_whatever_lies_beyond():
 
 
 def test_end_inside_a_batch():
-    """A batch is reached with its last message, or with the one that is the end."""
+    """An end inside a batch is reached by that message, an end after the batch by its last one."""
     for until, last in ((Offset(1, 0), 2), (Offset(1, 0, 1), 1)):
         account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), until))
         for index in range(3):
@@ -102,7 +102,7 @@ def test_end_inside_a_batch():
 
 
 def test_start_inside_a_batch():
-    """Messages of the first batch that were read before are dropped."""
+    """Messages of the first batch that were read before are not kept."""
     account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, 2, 1), Offset(1, 3)))
     assert feed(account, (1, 2, 0), (1, 2, 1), (1, 2, 2), (1, 3, -1), sizes=[3, 3, 3, 1]) == [2, 3]
     assert account.reached

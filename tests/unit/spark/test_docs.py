@@ -12,5 +12,5 @@ PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 
 @pytest.mark.parametrize("table", [option_table, column_table])
 def test_table_is_up_to_date(table):
-    """What `option_table()` and `column_table()` write is what the page shows."""
+    """The page has what `option_table()` and `column_table()` write."""
     assert table() in PAGE.read_text(encoding="utf-8")

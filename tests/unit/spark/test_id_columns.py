@@ -1,4 +1,4 @@
-"""Many ids at once are read and written as each of them is."""
+"""Many ids at once are read and written as each of them alone would be."""
 
 from itertools import pairwise
 
@@ -26,14 +26,14 @@ IDS = st.builds(MessageId, INTS, LONGS, LONGS, INTS) | st.builds(
 
 @given(st.lists(IDS, min_size=1, max_size=20))
 def test_numbers_are_those_of_each_id(ids):
-    """Whatever an id carries, and whichever ids stand next to each other."""
+    """The numbers are right whatever fields an id has, and whichever ids are next to each other."""
     data = [one.serialize() for one in ids]
     found = list(zip(*(column.tolist() for column in id_columns(data)), strict=True))
     assert found == [(one.ledger_id, one.entry_id, one.batch_index) for one in map(decode, data)]
 
 
 def test_foreign_bytes_are_refused():
-    """Anything but an id of the C++ client is not read as one."""
+    """Bytes that the C++ client would not write are refused."""
     for data in (b"\x10\x01\x08\x01", b"\x08\x01"):
         with pytest.raises(ValueError, match="message id"):
             id_columns([data])
@@ -44,7 +44,7 @@ def test_foreign_bytes_are_refused():
     INTS,
 )
 def test_bytes_are_those_of_each_id(numbers, partition):
-    """Whatever an id carries, and whichever ids stand next to each other; the size only where there is a batch."""
+    """The bytes are right whatever fields an id has; only ids in a batch have its size."""
     rows = [(ledger, entry, batch, size if batch >= 0 else 0) for ledger, entry, batch, size in numbers]
     ledger, entry, batch, sizes = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     offsets, data = id_bytes(ledger, entry, partition, batch, sizes)

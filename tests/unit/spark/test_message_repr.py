@@ -37,7 +37,7 @@ def rows_of(reprs):
 @settings(deadline=None)  # the first call loads much
 @given(ROWS, st.integers(-1, 200))
 def test_numbers_are_those_of_each_message(rows, partition):
-    """Whatever the names and the properties hold."""
+    """The numbers are right whatever the names and the properties are."""
     reprs = read_reprs([text_of(row, partition) for row in rows], [row[0] for row in rows], partition)
     assert reprs is not None
     assert rows_of(reprs) == [row[1:7] for row in rows]
@@ -49,19 +49,19 @@ def test_numbers_are_those_of_each_message(rows, partition):
 @settings(deadline=None)  # the first call loads much
 @given(ROWS, st.integers(-1, 200))
 def test_one_producer(rows, partition):
-    """Texts of another producer than the one that is named are not read, whatever its name makes them look like."""
+    """Texts of another producer than the given one are not read, whatever its name makes them look like."""
     texts = [text_of(row, partition) for row in rows]
     reprs = read_reprs(texts, rows[0][0], partition)
     if all(row[0] == rows[0][0] for row in rows):
         assert reprs is not None
         assert rows_of(reprs) == [row[1:7] for row in rows]
     elif reprs is not None:
-        # A name could hold the text of a whole message; then what follows it is taken for properties.
+        # A name could contain the text of a whole message; what follows it then looks like properties.
         assert not any(bare and row[0] != rows[0][0] for bare, row in zip(reprs.bare, rows, strict=True))
 
 
 def test_a_name_that_looks_like_a_text():
-    """A producer whose name is made up as the beginning of a text is noticed, or leaves something behind."""
+    """A producer name that imitates the beginning of a text is not read, or its message is not marked as bare."""
     plain = ("a", 1, 2, 3, 4, 5, -1, {})
     for name in ("a, seq=9", "a, seq=9, publish_time=8, payload_size=7, msg_id=(6,5,-1,4), props={}"):
         reprs = read_reprs([text_of(plain, -1), text_of((name, *plain[1:]), -1)], "a", -1)
@@ -69,7 +69,7 @@ def test_a_name_that_looks_like_a_text():
 
 
 def test_chunked_messages_are_marked():
-    """Their numbers are those of the first chunk."""
+    """Chunked messages are marked, and have the numbers of the first chunk."""
     row = ("p", 1, 2, 3, 10, 20, -1, {})
     reprs = read_reprs([text_of(row, -1, chunk=24), text_of(row, -1)], "p", -1)
     assert reprs is not None
@@ -79,7 +79,7 @@ def test_chunked_messages_are_marked():
 
 
 def test_numbers_beyond_63_bits_are_javas():
-    """A sequence id is shown as unsigned, and is a long in Java."""
+    """The C++ client shows a sequence id as unsigned; in Java it is a long."""
     reprs = read_reprs([text_of(("p", 2**64 - 1, 2, 3, 4, 5, 6, {}), -1)], "p", -1)
     assert reprs is not None
     assert reprs.sequence_id.tolist() == [-1]
@@ -97,5 +97,5 @@ def test_numbers_beyond_63_bits_are_javas():
     ],
 )
 def test_other_texts_are_not_read(text):
-    """Texts of another partition, cut short or of another make."""
+    """Texts of another partition, truncated ones and different ones are not read."""
     assert read_reprs([text], "p", -1) is None

@@ -33,7 +33,7 @@ def in_segment(segment, entries):
 
 @given(segments(), st.integers(1, 9))
 def test_cuts_tile_a_segment(drawn, parts):
-    """Every entry of a segment is in exactly one of its pieces, and the pieces are of about the same size."""
+    """Every entry of a segment is in exactly one of its pieces, and the pieces have about the same size."""
     segment, entries = drawn
     wanted = in_segment(segment, entries)
     pieces = segment.cut(parts)
@@ -50,7 +50,7 @@ def test_cuts_tile_a_segment(drawn, parts):
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 9))
 def test_plans_tile_everything(drawn, parts):
-    """By partition or by entries each entry has one task; by key hash the slots are shared out."""
+    """By partition or by entries, each entry has one task; by key hash, each slot has one."""
     every = [segment for segment, _ in drawn]
     total = sum(segment.entries for segment in every)
     for split_by, least in (("partition", None), (None, None), ("entries", parts), (None, parts)):
@@ -73,7 +73,7 @@ def test_more_tasks_than_slots_are_refused():
 
 @given(st.lists(segments(), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 4000))
 def test_limits_hold_and_progress_is_made(drawn, entries, size):
-    """A limited batch has at most so many entries, at least one, and never goes back."""
+    """A limited batch has at most as many entries as the limit, at least one, and never goes backwards."""
     states, start, end = [], {}, {}
     for index, (segment, _) in enumerate(drawn):
         state = TopicState(f"t{index}", segment.sizes, 100)
@@ -90,7 +90,7 @@ def test_limits_hold_and_progress_is_made(drawn, entries, size):
 
 
 def test_offsets_are_ordered_whole_entries_last():
-    """A whole entry is further than any message of it."""
+    """A whole entry comes after each of its messages."""
     assert Offset(1, 2, 0) < Offset(1, 2, 5) < Offset(1, 2) < Offset(1, 3, 0)
     assert BEGINNING < Offset(0, -1) < Offset(0, 0)
     assert Offset(1, 2, 3).just_before() == Offset(1, 2, 2)
@@ -102,7 +102,7 @@ def test_offsets_are_ordered_whole_entries_last():
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), st.builds(Offset, *[st.integers(-1, 9)] * 3), max_size=4))
 def test_stream_offsets_have_one_text(topics):
-    """Spark compares offsets as text, so the same offsets are always the same text, however they came about."""
+    """Spark compares offsets as text, so the same offsets always have the same text, in whatever order they were."""
     shuffled = dict(reversed(list(topics.items())))
     one, two = (json.dumps(StreamOffset("s", found, found).to_json()) for found in (topics, shuffled))
     assert one == two
@@ -110,7 +110,7 @@ def test_stream_offsets_have_one_text(topics):
 
 
 def test_first_batch_begins_where_it_began_at_first():
-    """If Spark asks for the initial offsets once more, the end that it kept knows better."""
+    """If Spark asks for the initial offsets again, the end of the first batch still has the original ones."""
     first, later = {"t": Offset(1, 1)}, {"t": Offset(1, 9)}
     end = StreamOffset("s", {"t": Offset(1, 5)}, first)
     assert end.begins(StreamOffset("other", later, later)) == first
@@ -119,20 +119,20 @@ def test_first_batch_begins_where_it_began_at_first():
 
 @pytest.mark.parametrize("bad", [{}, {"topics": {}}, {"subscription": "s", "topics": {"t": {"ledger": 1}}}])
 def test_foreign_checkpoint_is_refused(bad):
-    """Another source's offsets are not read as ours."""
+    """Offsets of another source are refused."""
     with pytest.raises(InvalidUse, match="checkpoint"):
         StreamOffset.from_json(bad)
 
 
 @pytest.mark.parametrize("bad", ["x", 5, {"ledger": True, "entry": 1}, {"ledger": 1, "entry": -2}, {"a": 1}])
 def test_bad_ids_are_refused(bad):
-    """Anything but an id raises."""
+    """A value that is not a message id raises."""
     with pytest.raises(InvalidMessageId):
         Offset.of_message(bad)
 
 
-def test_loss_is_told_from_ledgers_that_were_read():
-    """A ledger that is gone is a loss only if somebody moved the cursor further than the broker does by itself."""
+def test_deleted_ledgers_that_were_read_are_no_loss():
+    """A deleted ledger is a loss only if the cursor was moved further than the broker moves it by itself."""
     assert not lost_before(BEGINNING, 7, None)
     assert not lost_before(Offset(7, 3), 7, None)
     assert not lost_before(Offset(5, 3), 7, Position(7, -1))

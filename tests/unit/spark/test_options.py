@@ -1,4 +1,4 @@
-"""The options of the Spark source: what is refused, and with what words."""
+"""The options of the Spark source: how they are parsed, and which are refused."""
 
 import pickle
 
@@ -23,14 +23,14 @@ def refused(options, where, *words):
 
 
 def test_keys_are_read_in_any_case():
-    """Spark lowers the keys; users write them as documented."""
+    """Spark passes keys in lower case; users write them as documented."""
     settings = parse_options({**URL, "TOPIC": "t", "minpartitions": "3"}, READ)
     assert settings["topic"] == "t"
     assert settings["minPartitions"] == 3
 
 
 def test_unknown_option_names_the_nearest_and_all():
-    """A slip of the pen is found, whatever the operation."""
+    """A misspelt option is refused for every operation, with the nearest name and all names."""
     for where in (READ, STREAM, None):
         refused({**TOPIC, "startingoffset": "earliest"}, where, "startingOffsets", "Did you mean", "pulsar.client.")
 
@@ -81,7 +81,7 @@ def test_unknown_option_names_the_nearest_and_all():
     ],
 )
 def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
-    """Nothing that cannot be meant is guessed at."""
+    """Invalid or contradicting options are refused, never guessed at."""
     refused(options, where, *words)
 
 
@@ -96,16 +96,16 @@ def test_bad_options_are_refused_with_what_is_allowed(options, where, words):
         ({**URL, "startingOffsets": "earliest"}, ["topic, topics or topicsPattern"]),
     ],
 )
-def test_options_that_do_for_nothing_are_refused_at_once(options, words):
-    """Before it is known whether they are for a read or a write; with the words of what they nearly do for."""
+def test_options_that_fit_no_operation_are_refused_at_once(options, words):
+    """Before it is known whether they are for a read or a write; the error is that of the operation they fit best."""
     with pytest.raises(InvalidUse) as caught:
         check_options(options)
     for word in words:
         assert word in str(caught.value)
 
 
-def test_options_that_do_for_something_pass():
-    """Each kind of use has options of its own."""
+def test_options_that_fit_an_operation_pass():
+    """Options of each operation pass while it is not known yet."""
     check_options({**TOPIC, "endingOffsets": "latest"})
     check_options({**TOPIC, "maxEntriesPerTrigger": "2", "pulsar.reader.receiverQueueSize": "5"})
     check_options({**URL, "guarantee": "exactly-once", "producerName": "p"})
@@ -113,7 +113,7 @@ def test_options_that_do_for_something_pass():
 
 
 def test_values_are_read():
-    """Each kind of value becomes what the code works with."""
+    """Each kind of value is parsed."""
     settings = parse_options(
         {
             **TOPIC,
@@ -136,7 +136,7 @@ def test_values_are_read():
 
 
 def test_chunked_message_id_starts_at_its_first_chunk():
-    """An id of a chunked message, as text or as bytes, is where its first chunk is."""
+    """The id of a chunked message, as text or as bytes, becomes the offset of its first chunk."""
     assert parse_options({**TOPIC, "startingOffsets": "5:3:-1;5:9:-1"}, READ)["startingOffsets"] == Offset(5, 3)
     stored = "080510073a0408051005"
     assert parse_options({**TOPIC, "startingOffsets": stored}, READ)["startingOffsets"] == Offset(5, 5)
