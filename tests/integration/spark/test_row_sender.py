@@ -44,7 +44,7 @@ def read(broker, topic, count):
 
 
 def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
-    """Missing, empty, short, long and non-ASCII keys arrive, with ordering keys, properties and times, at any row size."""
+    """Missing, empty, short, long and non-ASCII keys arrive, with ordering keys, properties and times, at any size."""
     broker = pulsar_broker_factory("dedup")
     topic = pulsar_topic_factory(broker=broker)
     keys = [None, "", "k", "x" * 127, "x" * 128, "é" * 70, "中文", None, "z", "k"]
