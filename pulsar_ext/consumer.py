@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
-    from ._native.fork import Refusing
     from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
     from .redelivery.tracker import Redelivery
@@ -327,12 +326,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
         if prefetch is not None:
             prefetch.end()
 
-    def _refuse(self, refusal: Refusing) -> None:
+    def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)
         self._inbox = refusal
         self._prefetch = self._recorder = None
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process; the locks of the parts may have been held at the fork, for good."""
         super().after_fork(refusal)
         self._acks = self._redelivery = refusal

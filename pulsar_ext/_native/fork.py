@@ -35,12 +35,12 @@ class Refusing:
         raise self._error()
 
 
-def never_opened(kind: str, how: str) -> Refusing:
+def never_opened(kind: str, how: str) -> Any:
     """Give what refuses every use of something that a user made by its constructor."""
     return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
 
 
-def closed(kind: str) -> Refusing:
+def closed(kind: str) -> Any:
     """Give what refuses every use of something that was closed, as the official client does."""
     return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
 
@@ -57,7 +57,7 @@ class Inheritable(Protocol):
         """What must never be destroyed in the child: the C++ object."""
         ...
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any, /) -> None:
         """Put `refusal` wherever the handle would enter the C++ client; a lock may have been held at the fork."""
 
 

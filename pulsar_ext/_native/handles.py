@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
-    from .fork import Refusing
 
 __all__ = [
     "PRIVATE_ATTRIBUTES",
@@ -88,7 +87,8 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
 
     def __init__(self, official: pulsar.Producer) -> None:
         self.inner: Any = inner_producer_of(official)
-        self.schema: Any = official._schema
+        untyped: Any = official
+        self.schema: Any = untyped._schema
         self._highest = -1
         """The highest sequence id that a message was given."""
         self._following: Iterator[int] | None = None
@@ -186,7 +186,7 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     def __init__(self) -> None:
         self.inner = never_opened("Consumer", "Client.subscribe()")
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
@@ -200,7 +200,7 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
     def __init__(self) -> None:
         self.inner = never_opened("Reader", "Client.create_reader()")
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
@@ -214,7 +214,7 @@ class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
     def __init__(self, official: pulsar.TableView) -> None:
         super().__init__(official._table_view, official._topic, official._subscription, official._schema)
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
@@ -253,7 +253,7 @@ class ClientDoor(pulsar.Client):  # type: ignore[misc]
     __slots__ = ("inner",)
     inner: Any
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
@@ -307,7 +307,7 @@ _plain_producer._producer, _plain_producer._schema = None, pulsar.schema.BytesSc
 _plain = ProducerHandle(_plain_producer)
 
 
-def unlimited_producer(client: pulsar.Client, topic: str, schema: Any) -> Any:
+def unlimited_producer(client: Any, topic: str, schema: Any) -> Any:
     """Create a C++ producer that sends messages of any size, one by one."""
     create = pulsar.Client.create_producer
     official: Any = create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)

@@ -86,7 +86,7 @@ class Acknowledger(Part):
         with self.lock:
             self.inner = inner
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
         if transition is Transition.SEEK:
             self._flush_for_good()
@@ -95,7 +95,7 @@ class Acknowledger(Part):
         elif transition is Transition.CLOSE:
             self.close()
 
-    def after(self, transition: Transition) -> None:
+    def after(self, transition: Transition, /) -> None:
         """Forget what has not left, where the cursor was moved elsewhere."""
         if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
             self.forget()

@@ -91,7 +91,7 @@ class ReceiveQueue(Part):
             self._arrived.extend(items)
         self._notify()
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Drop what has arrived and was not taken, if it comes again."""
         if transition.brings_back:
             self._arrived.clear()

@@ -34,9 +34,11 @@ class Closable(Protocol):
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""
+        ...
 
     def handles(self) -> Iterable[Barrable]:
         """Give what is open."""
+        ...
 
     def close(self) -> None:
         """Close it."""

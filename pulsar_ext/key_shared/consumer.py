@@ -148,11 +148,23 @@ def open_range_consumer(
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
-    judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     if listener is not None:
+        judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
         options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
         heard: Consumer = context.opener.subscribe(**options)
         return heard
+    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms)
+
+
+def open_judging_consumer(
+    context: ClientContext,
+    options: dict[str, Any],
+    ranges: KeyHashRanges,
+    on_misrouted: OnMisrouted,
+    key_forms: KeyFormsMode,
+) -> RangeConsumer:
+    """Subscribe with `options`, which name no listener, and judge each message before it is handed out."""
+    judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}

@@ -21,7 +21,7 @@ from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .batch_probe import probe_batches
-from .consumer import RangeConsumer, open_range_consumer
+from .consumer import RangeConsumer, open_judging_consumer
 from .coverage import demand_cover
 from .hash_ranges import KeyHashRanges, as_ranges
 from .policy import KeySharedPolicy
@@ -224,7 +224,8 @@ def _consumer_opener(
             "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
             "receiver_queue_size": receiver_queue_size,
         }
-        return GroupReader(open_range_consumer(context, options, part, "raise", key_forms), start, inclusive=inclusive)
+        consumer = open_judging_consumer(context, options, part, "raise", key_forms)
+        return GroupReader(consumer, start, inclusive=inclusive)
 
     return open_part
 

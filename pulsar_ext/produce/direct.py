@@ -28,7 +28,6 @@ from .sender import HandleSender, check_callback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pulsar_ext._native.fork import Refusing
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
@@ -223,7 +222,7 @@ class DirectSender(HandleSender):
         """Let no thread enter the C++ producer any more: the program ends."""
         self.handle.inner = closed("Producer")
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process; the limit's lock may have been held at the fork, for good."""
         self.handle.inner = refusal
         self._limit = None

@@ -33,7 +33,6 @@ from .pending import PendingMessages
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pulsar_ext._native.fork import Refusing
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.context import ClientContext
 
@@ -336,7 +335,7 @@ class BatchDispatcher(Exclusive):
         self.pending.barred = True
         self.handle.inner = closed("Producer")
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         self.handle.inner = refusal
         self.renew()

@@ -26,7 +26,6 @@ from .sender import check_callback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pulsar_ext._native.fork import Refusing
     from pulsar_ext._runtime.context import ClientContext
 
     from .batching import BatchingSender
@@ -215,6 +214,6 @@ class PartitionedSender:
         for part in self.parts:
             part.forget()
 
-    def after_fork(self, _refusal: Refusing) -> None:
+    def after_fork(self, _refusal: Any, /) -> None:
         """Replace the lock, which may have been held at the fork, for good; the parts refuse by themselves."""
         self._lock = threading.RLock()

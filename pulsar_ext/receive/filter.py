@@ -42,7 +42,7 @@ class _Keeping(Part):
     def __iter__(self) -> Self:
         return self
 
-    def after(self, _: Transition) -> None:
+    def after(self, _: Transition, /) -> None:
         """Drop what is kept: it is delivered again, or is not what was sought."""
         self._unseen.clear()
         self._ready.clear()
@@ -232,17 +232,17 @@ class ScreenedSource(_Keeping):
                 self._unseen.append(self._wait(0))
                 self._look()
 
-    def before(self, _: Transition) -> None:
+    def before(self, _: Transition, /) -> None:
         """Look at nothing ahead while the cursor moves."""
         with self._lock:  # until nobody looks ahead
             self._barred += 1
 
-    def after(self, transition: Transition) -> None:
+    def after(self, transition: Transition, /) -> None:
         """Drop what is kept: it is delivered again, or is not what was sought."""
         super().after(transition)
         self._barred -= 1
 
-    def abandon(self, _: Transition) -> None:
+    def abandon(self, _: Transition, /) -> None:
         """Go on as before: the cursor did not move."""
         self._barred -= 1
 

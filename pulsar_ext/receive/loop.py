@@ -22,7 +22,6 @@ from .source import NativeSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext._native.fork import Refusing
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
@@ -63,7 +62,7 @@ class Receiving:
     _hear: Any
     _message_class: type[Message]
     _order: ReceiveOrder
-    _source: Source | Refusing
+    _source: Source
     _topics: Any
 
     @property
@@ -153,11 +152,11 @@ class Receiving:
         """Let nobody enter the C++ object any more: the program ends."""
         self._refuse(closed(type(self).__name__))
 
-    def after_fork(self, refusal: Refusing) -> None:
+    def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self._refuse(refusal)
 
-    def _refuse(self, refusal: Refusing) -> None:
+    def _refuse(self, refusal: Any) -> None:
         self.inner = self._source = refusal
         self._order.end(refusal)
 

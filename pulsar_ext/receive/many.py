@@ -40,7 +40,7 @@ class Interrupted(Part):
         self.batches: dict[int, list[Any]] = {}
         """Of `batch_receive()`, as C++ messages, by thread."""
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Drop it, if it comes again."""
         if transition.brings_back:
             self.many.clear()

@@ -50,13 +50,13 @@ class Transition(Enum):
 class Part:
     """What keeps messages, or something about them, of one consumer or reader."""
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Get ready for a transition; what this raises keeps it from happening."""
 
-    def after(self, transition: Transition) -> None:
+    def after(self, transition: Transition, /) -> None:
         """Drop what is from before the transition: it has happened."""
 
-    def abandon(self, transition: Transition) -> None:
+    def abandon(self, transition: Transition, /) -> None:
         """Go on as before: the transition has failed."""
 
 

@@ -64,7 +64,7 @@ class PendingReceives(Part):
         del self._answers[0]
         return message
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Drop the answers that nobody has taken, if they come again."""
         if transition.brings_back:
             with self._changed:

@@ -186,20 +186,20 @@ class Prefetch(Part):
                 self._barred -= 1
             return length_hint(self._kept)
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Fetch nothing while the cursor moves, and nothing for good behind a close."""
         if transition is Transition.CLOSE:
             self.end()
         else:
             self._bar(1)
 
-    def after(self, transition: Transition) -> None:
+    def after(self, transition: Transition, /) -> None:
         """Drop what is ahead: it is delivered again, or is not what was sought."""
         if transition is not Transition.CLOSE:
             _exhaust(self._kept)
             self._bar(-1)
 
-    def abandon(self, transition: Transition) -> None:
+    def abandon(self, transition: Transition, /) -> None:
         """Keep what is ahead: the cursor did not move."""
         if transition is not Transition.CLOSE:
             self._bar(-1)

@@ -20,9 +20,8 @@ class Source(Protocol):
         """Give an endless iterator, which raises `pulsar.Timeout` where none came within 100 ms."""
         ...
 
-    @property
-    def wait(self) -> Callable[[int], Any]:
-        """Give a call that waits so many milliseconds for a message, and raises `pulsar.Timeout` if none came."""
+    def wait(self, timeout_millis: int, /) -> Any:
+        """Wait so many milliseconds for a message, and raise `pulsar.Timeout` if none came."""
         ...
 
 
@@ -36,5 +35,5 @@ class NativeSource:
     __slots__ = ("each", "wait")
 
     def __init__(self, wait: Callable[[int], Any]) -> None:
-        self.wait = wait
+        self.wait: Any = wait
         self.each: Iterator[Any] = polling(wait)

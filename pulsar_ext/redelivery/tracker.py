@@ -134,14 +134,14 @@ class Redelivery(Part):
             self._nacked.clear()
             self._unacked.clear()
 
-    def before(self, transition: Transition) -> None:
+    def before(self, transition: Transition, /) -> None:
         """Have nothing redelivered that the broker redelivers anyway; ask for nothing more behind a close."""
         if transition is Transition.REDELIVERY:
             self.forget()
         elif transition is Transition.CLOSE:
             self.close()
 
-    def after(self, _: Transition) -> None:
+    def after(self, _: Transition, /) -> None:
         """Have nothing redelivered of what came before the cursor moved."""
         self.forget()
 
