@@ -91,12 +91,15 @@ class _SenderFactory:
         return self._partitioned(topics)
 
     def _partitions(self) -> list[str] | None:
-        """Give the partitions of the topic, None if it has none."""
+        """Give the partitions of the topic, None if it has none.
+
+        Raises:
+            pulsar.PulsarException: that could not be found out; the official producer asks the same, and raises it too.
+        """
         topic = self._topic
-        with contextlib.suppress(pulsar.PulsarException):  # creating the producer then says why
-            found: list[str] = self._client.get_topic_partitions(topic)
-            if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
-                return found
+        found: list[str] = self._client.get_topic_partitions(topic)
+        if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
+            return found
         return None
 
     def _open_native(self, **changed: Any) -> pulsar.Producer:

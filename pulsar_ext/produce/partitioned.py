@@ -72,6 +72,7 @@ class PartitionedSender:
         self._mixed_keys = mixed_keys
         self._lock = threading.RLock()
         self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._growing = threading.Lock()
         refuse_after_fork(self, "Producer")
 
     @property
@@ -154,14 +155,18 @@ class PartitionedSender:
 
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _LOOK_SECONDS
+        if time.monotonic() >= self._next_look and self._growing.acquire(blocking=False):
             threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
 
     def _open_more(self) -> None:
-        with contextlib.suppress(pulsar.PulsarException):
-            more = self._grow(len(self.parts))
-            self.parts = [*self.parts, *more]
+        """Open them; only whoever has `_growing` may, or they would be opened twice."""
+        try:
+            with contextlib.suppress(pulsar.PulsarException):
+                more = self._grow(len(self.parts))
+                self.parts = [*self.parts, *more]
+        finally:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._growing.release()
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, without a callback for each."""

@@ -106,9 +106,13 @@ class DeadLetters:
                     from_inner(inner.message_id()),
                     error,
                 )
-                self._redeliver(inner)
+                then = self._redeliver
             else:
-                self._acknowledge(inner)
+                then = self._acknowledge
+            try:
+                then(inner)
+            except Exception:  # noqa: BLE001  # the other letters still go
+                _log.exception("%r is neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
             with self._lock:
                 self._on_their_way.discard(key)
 
@@ -142,8 +146,9 @@ class DeadLetters:
         if dead not in self._producers:
             initial = self._policy.initial_subscription_name
             if initial:
-                self._context.opener.subscribe(
-                    dead, initial, pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
-                ).close()
+                with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
+                    self._context.opener.subscribe(
+                        dead, initial, pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
+                    ).close()
             self._producers[dead] = unlimited_producer(self._context.opener, dead, self._schema)
         return self._producers[dead]

@@ -8,10 +8,13 @@ by entry, and chunked messages that nobody acknowledges in time are handed over 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+import pulsar
 
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.chunks.resolver import is_open
@@ -40,6 +43,10 @@ _GAP_SECONDS = 0.15
 _SLACK_SECONDS = 0.05
 """What is due so soon goes with what is due: on an Exclusive subscription each group has everything redelivered."""
 _TICK_SECONDS = 0.1
+_LOOK_AGAIN_SECONDS = 5.0
+"""When chunks are looked for again that could not be found."""
+
+_log = logging.getLogger("pulsar_ext")
 
 
 class Redelivery(Part):
@@ -103,7 +110,7 @@ class Redelivery(Part):
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
-        self._add(self._id_of(inner), time.monotonic())
+        self._add_surely(self._id_of(inner), time.monotonic())
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
@@ -165,12 +172,12 @@ class Redelivery(Part):
             if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
                 letters.send(refused)
             else:
-                self._add(self._id_of(refused), since)
+                self._add_surely(self._id_of(refused), since)
         with self._lock:
             inner = self._inner
             late = [] if inner is None else self._unacked.due(now)
             due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
-        due += [self._entries(message_id) for message_id in late]
+        due += [self._entries_or_later(message_id) for message_id in late]
         if due and inner is not None:
             self._acks.leave_now()  # so that what is acknowledged does not come again
             for entry in (entry for entries in due for entry in entries):
@@ -183,11 +190,38 @@ class Redelivery(Part):
         return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
 
     def _add(self, message_id: MessageId, since: float) -> None:
+        entries = self._entries(message_id)  # first: what it raises leaves everything as it was
         self._acks.take_back(message_id)
-        entries = self._entries(message_id)
         key = (message_id.topic_name(), message_id.ledger_id(), message_id.entry_id())
         with self._lock:
             self._nacked.add(key, entries, since + self._delay)
+
+    def _add_surely(self, message_id: MessageId, since: float) -> None:
+        """Add what nobody would hear an error about: if its chunks cannot be found, they are looked for again."""
+        try:
+            self._add(message_id, since)
+        except pulsar.PulsarException as error:
+            self._acks.take_back(message_id)
+            self._look_again(message_id, error)
+
+    def _entries_or_later(self, message_id: MessageId) -> list[Any]:
+        """Give what `_entries()` does; nothing if its chunks cannot be found, and then they are looked for again."""
+        try:
+            return self._entries(message_id)
+        except pulsar.PulsarException as error:
+            self._look_again(message_id, error)
+            return []
+
+    def _look_again(self, message_id: MessageId, error: Exception) -> None:
+        _log.warning(
+            "The chunks of %r could not be found; it is redelivered once they are, and they are looked for again in "
+            "%.0f s: %s",
+            message_id,
+            _LOOK_AGAIN_SECONDS,
+            error,
+        )
+        with self._lock:
+            self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOK_AGAIN_SECONDS)
 
     @staticmethod
     def _id_of(inner: Any) -> MessageId:

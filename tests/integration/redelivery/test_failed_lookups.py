@@ -1,0 +1,89 @@
+"""Refused messages whose chunks cannot be found at once, and dead letters that meet trouble."""
+
+from __future__ import annotations
+
+import pytest
+from chunked import drain, payload
+
+import pulsar_ext as pulsar
+from pulsar_ext.chunks.resolver import Resolver
+from pulsar_ext.errors import AdminError
+from pulsar_ext.redelivery import tracker
+from pulsar_ext.redelivery.dead_letters import DeadLetters
+
+SHARED = pulsar.ConsumerType.Shared
+
+
+@pytest.fixture
+def one_failure(monkeypatch):
+    """Have the next look-up of chunks fail, once; gives what has failed."""
+    find, failed = Resolver.to_redeliver, []
+
+    def fail_once(self, topic, message_id):
+        if not failed:
+            failed.append(message_id)
+            raise AdminError("the admin API did not answer")
+        return find(self, topic, message_id)
+
+    monkeypatch.setattr(Resolver, "to_redeliver", fail_once)
+    monkeypatch.setattr(tracker, "_LOOK_AGAIN_SECONDS", 0.2)
+    return failed
+
+
+def test_a_refused_message_comes_again_though_its_lookup_failed(client, topic, one_failure):
+    """It is looked for again, and the messages refused with it come again too."""
+    consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
+    sender = client.create_producer(topic, chunking_enabled=True)
+    for number in range(3):
+        sender.send(payload(number))
+    for message in drain(consumer.receive, 3):
+        consumer.negative_acknowledge(message)
+    assert len({message.data() for message in drain(consumer.receive, 3)}) == 3
+    assert one_failure
+
+
+def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, one_failure):
+    """A letter that cannot be written is redelivered, though its chunks were not found at first, and arrives later."""
+    deliver, refused = DeadLetters._deliver, []
+
+    def refuse_once(self, inner):
+        if not refused:
+            refused.append(inner)
+            raise pulsar.PulsarException("no producer")
+        deliver(self, inner)
+
+    monkeypatch.setattr(DeadLetters, "_deliver", refuse_once)
+    letters = client.subscribe(topic + "-dead", "d")
+    consumer = client.subscribe(
+        topic,
+        "s",
+        SHARED,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead"),
+    )
+    client.create_producer(topic, chunking_enabled=True).send(payload(1))
+    one_failure.append("not for the first redelivery")
+    consumer.negative_acknowledge(consumer.receive(20_000))
+    again = consumer.receive(20_000)
+    one_failure.clear()
+    consumer.negative_acknowledge(again)
+    assert letters.receive(20_000).data() == payload(1)
+    assert refused
+    assert one_failure
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_the_initial_subscription_may_have_a_consumer(client, topic, type_):
+    """Dead letters arrive where the initial subscription has a consumer of another type already."""
+    letters = client.subscribe(topic + "-dead", "letters", type_)
+    consumer = client.subscribe(
+        topic,
+        "s",
+        SHARED,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead", "letters"),
+    )
+    client.create_producer(topic).send(b"refused")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(20_000))
+    assert letters.receive(20_000).data() == b"refused"
