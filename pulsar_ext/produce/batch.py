@@ -96,7 +96,7 @@ class Batch:
         self.began = 0.0
 
     @classmethod
-    def of(cls, contents: Sequence[bytes], ids: Sequence[int], outcome: BulkOutcome) -> Self:
+    def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:
         """Give a whole batch of messages without callbacks or options."""
         batch = cls()
         batch.contents, batch.ids, batch.outcome, batch.count = contents, ids, outcome, len(contents)
@@ -120,7 +120,7 @@ class Batch:
         middle = self.count // 2
         if self.outcome is not None:
             return [
-                Batch.of(self.contents[part], self.ids[part], self.outcome)
+                Batch.of(self.contents[part], self.outcome, self.ids[part])
                 for part in (slice(None, middle), slice(middle, None))
             ]
         return [Batch(items=self.items[:middle]), Batch(items=self.items[middle:])]
@@ -237,7 +237,7 @@ class RowBatch(Batch):
             keys: each message's keys, as `key_fields` writes them.
             outcome: counts what became of them.
         """
-        batch = cls.of(contents, ids, outcome)
+        batch = cls.of(contents, outcome, ids)
         batch.fields, batch.row_keys, batch.keys = fields, keys, keys[0]
         return batch
 

@@ -281,7 +281,7 @@ class BatchingSender(HandleSender):
             data: list[Any] = [encode(content) if content is not None else None for content in part]
             whole = not self.config.by_key and all(type(one) is bytes for one in data)
             whole = whole and sum(map(len, data)) <= self.config.bounds.size
-            if not whole or not self.push_at_once(len(data), numbers, partial(_whole_batch, data, outcome)):
+            if not whole or not self.push_at_once(len(data), numbers, partial(Batch.of, data, outcome)):
                 for index, content in enumerate(part):
                     options = {} if numbers is None else {"sequence_id": numbers[index]}
                     self.post(content, outcome.one, options, patient=True)
@@ -346,7 +346,3 @@ class BatchingSender(HandleSender):
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client was shut down."""
         self.dispatch.forget()
-
-
-def _whole_batch(contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Batch:
-    return Batch.of(contents, ids, outcome)
