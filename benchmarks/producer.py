@@ -119,18 +119,18 @@ def _run(client: Any, messages: int, way: Callable[[Any, int], None], *, dedup: 
 
 
 def _with_callbacks(producer: Any, messages: int) -> None:
-    told = 0
+    reported = 0
 
     def callback(_result: Any, _message_id: Any) -> None:
-        nonlocal told
-        told += 1
+        nonlocal reported
+        reported += 1
 
     send_async = producer.send_async
     for _ in range(messages):
         send_async(_DATA, callback)
     producer.flush()
-    if told != messages:
-        sys.exit(f"{told} of {messages} messages were told")
+    if reported != messages:
+        sys.exit(f"{reported} of {messages} messages have an outcome")
 
 
 def _at_once(producer: Any, messages: int) -> None:
@@ -156,10 +156,10 @@ def _latency(theirs: Any, ours: Any) -> Iterator[Row]:
 
 
 def _one(producer: Any) -> float:
-    told = threading.Event()
+    reported = threading.Event()
     began = time.perf_counter()
-    producer.send_async(_DATA, lambda *_: told.set())
-    told.wait()
+    producer.send_async(_DATA, lambda *_: reported.set())
+    reported.wait()
     return time.perf_counter() - began
 
 

@@ -5,7 +5,7 @@
 Ten writers, five kinds for each client, send numbers under fixed producer names while one broker suffers a fault each
 cycle: `kill-producer` (SIGKILL, and the next process resumes), `kill-broker` (SIGKILL and restart), `unload` (every
 topic), `cut` (every connection reset by a proxy), `timeout` (the proxy stalls for longer than `send_timeout_millis`).
-A writer that is told of a failure opens its producer again. It resumes behind the id that its client reports as last.
+A writer that hears of a failure opens its producer again. It resumes behind the id that its client reports as last.
 In the end every topic is read from the beginning with the official client, and the numbers are compared.
 
 Starts a broker of its own, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or disordered anything.

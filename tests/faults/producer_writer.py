@@ -110,7 +110,7 @@ def _session(lib: Any, client: Any, task: Task) -> int:
     highest = producer.last_sequence_id_pushed() + 1 if lib is pulsar_ext else 0
     failures: list[Any] = []
 
-    def told(result: Any, _message_id: Any) -> None:
+    def on_outcome(result: Any, _message_id: Any) -> None:
         if result != official.Result.Ok and result is not pulsar_ext.DUPLICATE_MESSAGE:
             failures.append(result)
 
@@ -119,7 +119,7 @@ def _session(lib: Any, client: Any, task: Task) -> int:
     while not stop.exists() or number < highest:
         for _ in range(burst):
             options = {"partition_key": f"key-{number % kind.keys}"} if kind.keys else {}
-            producer.send_async(b"%d " % number + b"x" * kind.bytes, told, sequence_id=number, **options)
+            producer.send_async(b"%d " % number + b"x" * kind.bytes, on_outcome, sequence_id=number, **options)
             number += 1
             if number == last + 1 + 2 * burst:
                 Path(task.working).touch()

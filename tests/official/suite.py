@@ -74,7 +74,7 @@ def run_tests(
         client: one of `CLIENTS`.
         names: as `test_names` gives them.
         timeout: seconds for each test.
-        report: is told each outcome at once.
+        report: is called with each outcome at once.
 
     Raises:
         BrokerStartError: the broker did not start.

@@ -30,8 +30,8 @@ def test_slot():
     assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
     assert ranges("slot", "中文", "--json")[1] == '[{"key": "中文", "slot": 29079}]\n'
     assert ranges("slot", "--base64", "//4AAQI=")[1] == "50950 //4AAQI=\n"
-    status, _, told = ranges("slot", "--base64", "no!")
-    assert (status, told.count("\n")) == (1, 1)
+    status, _, error = ranges("slot", "--base64", "no!")
+    assert (status, error.count("\n")) == (1, 1)
 
 
 def test_split():
@@ -62,9 +62,9 @@ def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
 def test_plan_of_nothing(broker, topic):
     """A missing topic and an impossible number of parts end with one line and status 1; nothing is created."""
     for parts, words in (("4", "no topic"), ("0", "parts")):
-        status, _, told = ranges("plan", topic, parts, broker=broker)
+        status, _, error = ranges("plan", topic, parts, broker=broker)
         assert status == 1
-        assert words in told
+        assert words in error
 
 
 def test_check(client, broker, topic):
@@ -86,6 +86,6 @@ def test_check_of_what_shares_no_slots(client, broker, topic):
     """A subscription of another type, or a missing one, gives an error of one line."""
     client.subscribe(topic, "plain", consumer_type=pulsar.ConsumerType.Shared)
     for name, words in (("plain", "Key_Shared"), ("none", "no subscription")):
-        status, _, told = ranges("check", topic, name, broker=broker)
+        status, _, error = ranges("check", topic, name, broker=broker)
         assert status == 1
-        assert words in told
+        assert words in error

@@ -90,7 +90,7 @@ def test_a_thread_that_goes_on_at_the_end_does_not_abort_the_program(program, to
 def close_among_senders(client, topic):
     """Close a client that three threads send with; give those, what was sent without waiting, and the outcomes."""
     producer = client.create_producer(topic, block_if_queue_full=True)
-    ended, sent, told = threading.Event(), [], []
+    ended, sent, reported = threading.Event(), [], []
 
     def send():
         with contextlib.suppress(pulsar.AlreadyClosed):
@@ -100,7 +100,7 @@ def close_among_senders(client, topic):
     def send_async():
         while not ended.is_set():
             sent.append(None)
-            producer.send_async(b"x", lambda result, _: told.append(result))
+            producer.send_async(b"x", lambda result, _: reported.append(result))
 
     threads = [threading.Thread(target=target, daemon=True) for target in (send, send, send_async)]
     for thread in threads:
@@ -108,18 +108,18 @@ def close_among_senders(client, topic):
     time.sleep(0.05)
     client.close()
     ended.set()
-    return threads, sent, told
+    return threads, sent, reported
 
 
 @pytest.mark.blocking_only("a coroutine sends on the thread that closes")
 def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
     """A send that meets the close of its client ends, with an id or AlreadyClosed, and every callback is called."""
     for _ in range(20):
-        threads, sent, told = close_among_senders(pulsar.Client(broker.service_url), topic)
+        threads, sent, reported = close_among_senders(pulsar.Client(broker.service_url), topic)
         for thread in threads:
             thread.join(HANG_SECONDS)
         assert not any(thread.is_alive() for thread in threads)
-        assert eventually(lambda told=told, sent=sent: len(told) == len(sent), HANG_SECONDS)
+        assert eventually(lambda reported=reported, sent=sent: len(reported) == len(sent), HANG_SECONDS)
 
 
 def test_closing_again_does_nothing(client, topic):
@@ -170,8 +170,8 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
     )
     assert done.returncode == 0, done.stderr
     if how == "close":
-        told, *_, ended = [line for line in done.stdout.splitlines() if "ERROR" not in line]
-        assert (told, ended) == ("AlreadyClosed", "closed")
+        reported, *_, ended = [line for line in done.stdout.splitlines() if "ERROR" not in line]
+        assert (reported, ended) == ("AlreadyClosed", "closed")
 
 
 def test_a_sender_that_waits_for_room_ends_with_its_producer(client, topic):

@@ -40,13 +40,13 @@ def count(admin, topic):
 @pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
 def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
     """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated are duplicates."""
-    told = []
+    reported = []
     for first, last in ((1, 7), (1, 14), (4, 21)):
         producer = opened(client, topic, **settings)
         for number in range(first, last):
             producer.send_async(
                 b"%d" % number,
-                lambda result, _: told.append(str(result.name)),
+                lambda result, _: reported.append(str(result.name)),
                 sequence_id=number,
                 partition_key=f"k{number % 3}",
             )
@@ -54,7 +54,7 @@ def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, sett
         producer.close()
     assert sorted(numbers(client, topic, 20)) == list(range(1, 21))
     assert count(admin, topic) == 20
-    assert (told.count("Ok"), told.count("DuplicateMessage")) == (20, 16)
+    assert (reported.count("Ok"), reported.count("DuplicateMessage")) == (20, 16)
     assert opened(client, topic, **settings).last_sequence_id_published() == 20
 
 
@@ -65,9 +65,9 @@ def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic
     for number in (0, 1, 10):
         producer.send(b"%d" % number, sequence_id=number)
     assert (producer.last_sequence_id_published(), producer.last_sequence_id_pushed()) == (10, 10)
-    with pytest.raises(pulsar.DuplicateMessage) as told:
+    with pytest.raises(pulsar.DuplicateMessage) as raised:
         producer.send(b"again", sequence_id=1)
-    assert told.value.sequence_id == 1
+    assert raised.value.sequence_id == 1
     producer.send_async(b"11", None, sequence_id=11)
     with pytest.raises(pulsar.SequenceIdRejected, match="open"):
         producer.send_async(b"twice in a batch", None, sequence_id=11)
@@ -125,13 +125,13 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
 
 def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
     """The same id again, while its message is on its way, is reported as DuplicateMessage and not sent."""
-    told = []
+    reported = []
     producer = opened(client, topic)
     for _ in range(20):
         for number in range(50):
-            producer.send_async(b"%d" % number, lambda result, _: told.append(result.name), sequence_id=number)
+            producer.send_async(b"%d" % number, lambda result, _: reported.append(result.name), sequence_id=number)
         producer.flush()
-    assert (told.count("Ok"), told.count("DuplicateMessage")) == (50, 950)
+    assert (reported.count("Ok"), reported.count("DuplicateMessage")) == (50, 950)
     assert count(admin, topic) == 50
 
 
@@ -171,9 +171,9 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
                 if admin.stats(name).deduplication_status == "Enabled":
                     break
                 time.sleep(0.1)
-        with pytest.raises(pulsar.ProducerForgotten) as told:
+        with pytest.raises(pulsar.ProducerForgotten) as raised:
             opened(client, topic)
-        assert told.value.sequence_id == 7
+        assert raised.value.sequence_id == 7
         with pytest.raises(pulsar.ProducerForgotten, match="initial_sequence_id=5"):
             opened(client, other, initial_sequence_id=5)
         opened(client, other).send(b"a new name")
@@ -190,12 +190,12 @@ def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
     producer = opened(client, topic, send_timeout_millis=700, **BATCHED)
     producer.send(b"0", sequence_id=0)
     proxy.pause()
-    told = []
+    reported = []
     for number in range(1, 11):
-        producer.send_async(b"%d" % number, lambda result, _: told.append(result.name), sequence_id=number)
+        producer.send_async(b"%d" % number, lambda result, _: reported.append(result.name), sequence_id=number)
     with pytest.raises(pulsar.Timeout):
         producer.flush()
-    assert told == ["Timeout"] * 10
+    assert reported == ["Timeout"] * 10
     with pytest.raises(pulsar.ProducerBroken, match="send_timeout_millis"):
         producer.send(b"11", sequence_id=11)
     proxy.resume()
@@ -234,17 +234,17 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
     with pulsar_own_broker("small-chunks", settings={"brokerDeduplicationEnabled": "true"}) as broker:
         client, topic = client_factory(broker), "persistent://public/default/moving"
         admin = client.context.admin_api()
-        told = []
+        reported = []
         producer = opened(client, topic, chunking_enabled=True, send_timeout_millis=0)
         keep = client.subscribe(topic, "keeps what was sent")
         for number in range(12):
             content = b"%d" % number if number % 4 == 3 else (b"%d " % number).ljust(1_500_000, b"x")
-            producer.send_async(content, lambda result, _: told.append(result.name), sequence_id=number)
+            producer.send_async(content, lambda result, _: reported.append(result.name), sequence_id=number)
             time.sleep(0.003 * number)
             admin.unload(topic)
         producer.flush()
-        assert len(told) == 12
-        assert set(told) <= {"Ok", "DuplicateMessage"}
+        assert len(reported) == 12
+        assert set(reported) <= {"Ok", "DuplicateMessage"}
         producer.close()
         assert opened(client, topic, chunking_enabled=True).last_sequence_id_published() == 11
         assert [int(message.data().split()[0]) for message in read(client, topic, 12)] == list(range(12))

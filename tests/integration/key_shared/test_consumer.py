@@ -101,14 +101,14 @@ def test_a_mixed_batch_is_delivered_with_a_warning(client, topic):
     """By default messages of other slots are delivered, counted, and warned of once."""
     one, two = two_halves(client, topic)
     keys = fill(client, topic, "default", 300)
-    with pytest.warns(MisroutedMessageWarning, match="KeyBased") as told:
+    with pytest.warns(MisroutedMessageWarning, match="KeyBased") as caught:
         found = receive_all(one, two)
     assert sum(map(len, found)) == 300
     for consumer, part in zip((one, two), found, strict=True):
         strangers = [m for m in part if not consumer.key_hash_ranges.contains_key(keys[number_of(m)])]
         assert consumer.misrouted == len(strangers)
     assert one.misrouted + two.misrouted > 0
-    assert 1 <= len(told) <= 2
+    assert 1 <= len(caught) <= 2
 
 
 def test_a_mixed_batch_is_redirected(client, topic):
@@ -212,9 +212,9 @@ def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
 def test_uncovered_slots_warn_or_raise(client, admin, topic):
     """A consumer that leaves slots uncovered warns; where that is required to be an error, nothing stays behind."""
     admin.create_topic(topic)
-    with pytest.raises(pulsar.SlotsNotCovered, match="65535") as told:
+    with pytest.raises(pulsar.SlotsNotCovered, match="65535") as raised:
         sticky(client, topic, ["0-9"]).require_full_cover().subscribe()
-    assert told.value.uncovered == KeyHashRanges(["10-65535"])
+    assert raised.value.uncovered == KeyHashRanges(["10-65535"])
     assert admin.subscriptions(topic) == ()
     with pytest.warns(UncoveredSlotsWarning, match="stall"):
         first = sticky(client, topic, ["0-9"]).subscribe()

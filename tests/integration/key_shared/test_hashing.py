@@ -12,7 +12,7 @@ from pulsar_ext.key_shared.hashing import key_slot, sticky_key
 TEXTS = ["", "key1", "中文", "é", "😀", "k179888", "k27353", "k35981", "order-000001", " ", "\x00", "a" * 300, "AAAA"]
 
 
-def told(*, ordering=None, key=None, is_base64=False, producer="p", sequence_id=0):
+def java_line(*, ordering=None, key=None, is_base64=False, producer="p", sequence_id=0):
     """One line of input for KeySlots.java."""
     return " ".join(
         [
@@ -43,7 +43,7 @@ def test_slots_are_those_of_the_brokers_own_classes():
             {"key": text, "ordering": raw},
             {"producer": text, "sequence_id": rng.randint(0, 2**40)},
         ]
-    answers = [int(line) for line in run_java("KeySlots", lines=[told(**case) for case in cases])]
+    answers = [int(line) for line in run_java("KeySlots", lines=[java_line(**case) for case in cases])]
     ours = [
         key_slot(
             sticky_key(

@@ -199,10 +199,10 @@ def test_bad_ranges_open_nothing(client, topic, ranges, monkeypatch):
 
 def test_a_missing_topic_is_refused_and_not_created(client, admin, topic):
     """No reader of ranges creates its topic by a misspelt name, and the error says what to do."""
-    with pytest.raises(pulsar.NoSuchTopic, match="create the topic") as told:
+    with pytest.raises(pulsar.NoSuchTopic, match="create the topic") as raised:
         client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-5"])
-    assert isinstance(told.value, pulsar.TopicNotFound)
-    assert told.value.topic == topic
+    assert isinstance(raised.value, pulsar.TopicNotFound)
+    assert raised.value.topic == topic
     assert topic not in admin.topics(topic.split("//")[1].rpartition("/")[0])
 
 

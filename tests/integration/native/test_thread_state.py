@@ -22,17 +22,17 @@ def places(monkeypatch):
 
 def told_one_by_one(client, topic, batching):
     """Send some messages, and give what each callback found of the one before, by their thread."""
-    own, found, told = threading.local(), [], threading.Semaphore(0)
+    own, found, called = threading.local(), [], threading.Semaphore(0)
 
     def callback(result, message_id):
         found.append((threading.get_ident(), getattr(own, "before", None)))
         own.before = len(found)
-        told.release()
+        called.release()
 
     with client.create_producer(topic, batching_enabled=batching, batching_max_publish_delay_ms=1) as producer:
         for _ in range(COUNT):
             producer.send_async(b"x", callback)
-            assert told.acquire(timeout=HANG_SECONDS)
+            assert called.acquire(timeout=HANG_SECONDS)
     return found
 
 
@@ -75,9 +75,9 @@ def test_only_so_many_are_kept_and_others_are_told_as_well(client, topic, monkey
 def test_a_thread_of_pythons_own_takes_no_place(client, topic, monkeypatch):
     """A callback that reports a refusal on the sender's own thread leaves the places to the client's threads."""
     monkeypatch.setattr(native_threads, "_places", iter(range(1)))
-    told = []
+    called = []
     producer = client.create_producer(topic)
     producer.close()
-    producer.send_async(b"x", lambda result, message_id: told.append((threading.get_ident(), result)))
-    assert told == [(threading.get_ident(), pulsar.Result.AlreadyClosed)]
+    producer.send_async(b"x", lambda result, message_id: called.append((threading.get_ident(), result)))
+    assert called == [(threading.get_ident(), pulsar.Result.AlreadyClosed)]
     assert list(native_threads._places) == [0]

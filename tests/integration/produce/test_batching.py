@@ -49,16 +49,16 @@ def test_batches_end_where_the_official_client_ends_them(client, admin, broker, 
 
 def test_each_callback_gets_the_id_of_its_own_message(client, topic):
     """A hundred messages in batches: outcomes in order, with the ids under which a reader finds them, to the byte."""
-    told = []
+    reported = []
     producer = client.create_producer(topic, **SLOW, batching_max_messages=30)
     for number in range(100):
-        producer.send_async(b"%d" % number, lambda result, message_id: told.append((result, message_id)))
+        producer.send_async(b"%d" % number, lambda result, message_id: reported.append((result, message_id)))
     producer.flush()
     messages = read(client, topic, 100)
     assert [message.data() for message in messages] == [b"%d" % number for number in range(100)]
-    assert [result for result, _ in told] == [pulsar.Result.Ok] * 100
-    assert [message_id for _, message_id in told] == [message.message_id() for message in messages]
-    sample = told[42][1]
+    assert [result for result, _ in reported] == [pulsar.Result.Ok] * 100
+    assert [message_id for _, message_id in reported] == [message.message_id() for message in messages]
+    sample = reported[42][1]
     assert sample.batch_index() == 12
     assert pulsar.MessageId.deserialize(sample.serialize()) == sample
     assert client.create_reader(topic, sample, start_message_id_inclusive=True).read_next(5000).data() == b"42"
@@ -138,19 +138,19 @@ def test_a_callback_that_is_none_is_refused(client, topic):
 
 def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
     """Where the official client fails the batch and dies of it, only the message that is too big by itself fails."""
-    told = {}
+    reported = {}
     producer = client.create_producer(
         topic, **SLOW, batching_max_allowed_size_in_bytes=10_000_000, max_pending_messages=40
     )
     for number in range(30):
         size = 200_000 if number == 17 else 10_000
         producer.send_async(
-            b"%d " % number + b"x" * size, lambda result, _, number=number: told.__setitem__(number, result.name)
+            b"%d " % number + b"x" * size, lambda result, _, number=number: reported.__setitem__(number, result.name)
         )
     with pytest.raises(pulsar.MessageTooBig):
         producer.flush()
-    assert Counter(told.values()) == {"Ok": 29, "MessageTooBig": 1}
-    assert told[17] == "MessageTooBig"
+    assert Counter(reported.values()) == {"Ok": 29, "MessageTooBig": 1}
+    assert reported[17] == "MessageTooBig"
     assert [int(message.data().split()[0]) for message in read(client, topic, 29)] == [*range(17), *range(18, 30)]
     for _ in range(100):  # no place in the queue has leaked
         producer.send(b"x")
@@ -200,32 +200,32 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
 
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
     """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
-    told = []
+    reported = []
     producer = client.create_producer(topic, **SLOW, max_pending_messages=10)
     for _ in range(11):
-        producer.send_async(b"x", lambda result, _: told.append(result.name))
+        producer.send_async(b"x", lambda result, _: reported.append(result.name))
     producer.flush()
-    assert Counter(told) == {"Ok": 10, "ProducerQueueIsFull": 1}
+    assert Counter(reported) == {"Ok": 10, "ProducerQueueIsFull": 1}
     blocking = client.create_producer(topic, **SLOW, max_pending_messages=10, block_if_queue_full=True)
     for _ in range(105):
-        blocking.send_async(b"x", lambda result, _: told.append(result.name))
+        blocking.send_async(b"x", lambda result, _: reported.append(result.name))
     blocking.flush()
-    assert Counter(told) == {"Ok": 115, "ProducerQueueIsFull": 1}
+    assert Counter(reported) == {"Ok": 115, "ProducerQueueIsFull": 1}
 
 
 @pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_callbacks_may_send_and_may_raise(client, topic):
     """A callback that raises costs no other its call, and one that sends joins a batch."""
-    done, told = threading.Event(), []
+    done, reported = threading.Event(), []
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5)
 
     def again(result, _):
-        told.append(result.name)
+        reported.append(result.name)
         done.set()
 
     def callback(result, _):
-        told.append(result.name)
-        if len(told) == 1:
+        reported.append(result.name)
+        if len(reported) == 1:
             producer.send_async(b"from a callback", again)
             raise RuntimeError("a mistake")
 
@@ -233,7 +233,7 @@ def test_callbacks_may_send_and_may_raise(client, topic):
         producer.send_async(b"x", callback)
     assert done.wait(30)
     producer.flush()
-    assert told == ["Ok"] * 6
+    assert reported == ["Ok"] * 6
 
 
 def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_factory):
@@ -258,11 +258,11 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
     )
     assert len({single.send(b"x").partition() for _ in range(5)}) == 1
     turns = client.create_producer(topic, batching_enabled=True, batching_max_messages=2)
-    told = []
+    reported = []
     for _ in range(20):
-        turns.send_async(b"x", lambda _, message_id: told.append(message_id.partition()))
+        turns.send_async(b"x", lambda _, message_id: reported.append(message_id.partition()))
     turns.flush()
-    assert set(Counter(told)) == set(range(5))
+    assert set(Counter(reported)) == set(range(5))
     assert turns.topic() == topic
     assert turns.is_connected()
     turns.close()

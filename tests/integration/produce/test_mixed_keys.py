@@ -15,22 +15,22 @@ BOTH_CLIENTS = True
 
 def warned(client, topic, key, **settings):
     """How often a producer of these settings warns over three messages, by both ways to send."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         producer = client.create_producer(topic, **settings)
         for _ in range(3):
             producer.send_async(b"", None, **key)
         producer.flush()
         assert isinstance(awaited.blocking_of(producer), pulsar.Producer)
-    return [one for one in told if one.category is pulsar.MixedKeyBatchWarning]
+    return [one for one in caught if one.category is pulsar.MixedKeyBatchWarning]
 
 
 @pytest.mark.parametrize("key", [{"partition_key": "a"}, {"ordering_key": "a"}, {"partition_key": ""}])
 def test_keyed_messages_in_default_batches_warn_once(client, topic, key):
     """The first message with any key warns, at the line that sends it, with the way out."""
-    [told] = warned(client, topic, key, **BATCHING)
-    assert "KeyBased" in str(told.message)
-    assert told.filename in (__file__, awaited.__file__)
+    [caught] = warned(client, topic, key, **BATCHING)
+    assert "KeyBased" in str(caught.message)
+    assert caught.filename in (__file__, awaited.__file__)
 
 
 @pytest.mark.parametrize(

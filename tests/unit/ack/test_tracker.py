@@ -24,7 +24,7 @@ class Broker:
     keeps_indexes: bool
     acknowledged: set[tuple[tuple[int, int], int]] = field(default_factory=set)
 
-    def told(self, leaving: Leaving) -> None:
+    def take(self, leaving: Leaving) -> None:
         """Apply an acknowledgement as the broker does: whole entries, and parts of batches only where it keeps them."""
         for entry in ENTRIES:
             if (leaving.cumulative is not None and entry <= leaving.cumulative) or entry in leaving.whole:
@@ -123,7 +123,7 @@ class Tracked(RuleBasedStateMachine):
     @rule()
     def flush(self):
         """Everything leaves; the cursor has exactly what was acknowledged, as far as it can hold it."""
-        self.broker.told(leave(self.tracker))
+        self.broker.take(leave(self.tracker))
         assert self.tracker.pending == 0
         for entry, size in TOPIC.items():
             mine = {message for message in self.application if message[0] == entry}

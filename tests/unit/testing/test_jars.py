@@ -98,10 +98,10 @@ def test_maven_fails(bin_dir):
 
 def test_fetched_once(maven):
     """The jars are fetched once; a second call finds them."""
-    told = []
-    directory = ensure_jars(told.append)
+    messages = []
+    directory = ensure_jars(messages.append)
     assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-4.2.4.jar"]
-    assert "not there yet" in told[0]
+    assert "not there yet" in messages[0]
     assert ensure_jars() == directory
     assert maven.read_text().count("x") == 1
 
@@ -147,10 +147,10 @@ def test_damage_is_repaired(maven, damage):
     directory = ensure_jars()
     damage(directory)
     assert find_damage(directory)
-    told = []
-    assert ensure_jars(told.append) == directory
+    messages = []
+    assert ensure_jars(messages.append) == directory
     assert find_damage(directory) is None
-    assert "damaged" in told[0]
+    assert "damaged" in messages[0]
 
 
 def test_damage_without_maven_is_told(maven, bin_dir):
