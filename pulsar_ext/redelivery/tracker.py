@@ -98,7 +98,7 @@ class Redelivery(Part):
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
-        self._add(message_id, time.monotonic())
+        self._add(message_id, self._entries(message_id), time.monotonic())
         self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
@@ -110,7 +110,8 @@ class Redelivery(Part):
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
-        self._add_surely(self._id_of(inner), time.monotonic())
+        message_id = self._id_of(inner)
+        self._add(message_id, self._entries_or_later(message_id), time.monotonic())
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
@@ -172,7 +173,8 @@ class Redelivery(Part):
             if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
                 letters.send(refused)
             else:
-                self._add_surely(self._id_of(refused), since)
+                message_id = self._id_of(refused)
+                self._add(message_id, self._entries_or_later(message_id), since)
         with self._lock:
             inner = self._inner
             late = [] if inner is None else self._unacked.due(now)
@@ -189,20 +191,12 @@ class Redelivery(Part):
             waits.append(_TICK_SECONDS)
         return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
 
-    def _add(self, message_id: MessageId, since: float) -> None:
-        entries = self._entries(message_id)  # first: what it raises leaves everything as it was
+    def _add(self, message_id: MessageId, entries: list[Any], since: float) -> None:
         self._acks.take_back(message_id)
         key = (message_id.topic_name(), message_id.ledger_id(), message_id.entry_id())
-        with self._lock:
-            self._nacked.add(key, entries, since + self._delay)
-
-    def _add_surely(self, message_id: MessageId, since: float) -> None:
-        """Add what nobody would hear an error about: if its chunks cannot be found, they are looked for again."""
-        try:
-            self._add(message_id, since)
-        except pulsar.PulsarException as error:
-            self._acks.take_back(message_id)
-            self._look_again(message_id, error)
+        if entries:
+            with self._lock:
+                self._nacked.add(key, entries, since + self._delay)
 
     def _entries_or_later(self, message_id: MessageId) -> list[Any]:
         """Give what `_entries()` does; nothing if its chunks cannot be found, and then they are looked for again."""

@@ -36,3 +36,14 @@ def send_plain(client, topic, count, start=0):
 def cursor_of(admin, topic):
     """The numbers of the entries that the cursor shows, in a topic of one ledger."""
     return {position.entry_id for position in acknowledged(admin, topic, "s")}
+
+
+def once_refused(client, topic, *initial_subscription):
+    """Subscribe so that a message that was refused twice becomes a dead letter."""
+    return client.subscribe(
+        topic,
+        "s",
+        pulsar.ConsumerType.Shared,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead", *initial_subscription),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from acked import once_refused
 from chunked import drain, payload
 
 import pulsar_ext as pulsar
@@ -54,13 +55,7 @@ def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, on
 
     monkeypatch.setattr(DeadLetters, "_deliver", refuse_once)
     letters = client.subscribe(topic + "-dead", "d")
-    consumer = client.subscribe(
-        topic,
-        "s",
-        SHARED,
-        negative_ack_redelivery_delay_ms=100,
-        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead"),
-    )
+    consumer = once_refused(client, topic)
     client.create_producer(topic, chunking_enabled=True).send(payload(1))
     one_failure.append("not for the first redelivery")
     consumer.negative_acknowledge(consumer.receive(20_000))
@@ -76,13 +71,7 @@ def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, on
 def test_the_initial_subscription_may_have_a_consumer(client, topic, type_):
     """Dead letters arrive where the initial subscription has a consumer of another type already."""
     letters = client.subscribe(topic + "-dead", "letters", type_)
-    consumer = client.subscribe(
-        topic,
-        "s",
-        SHARED,
-        negative_ack_redelivery_delay_ms=100,
-        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead", "letters"),
-    )
+    consumer = once_refused(client, topic, "letters")
     client.create_producer(topic).send(b"refused")
     for _ in range(2):
         consumer.negative_acknowledge(consumer.receive(20_000))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from acked import TYPES, send_batches, send_plain
+from acked import TYPES, once_refused, send_batches, send_plain
 from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
 
 import pulsar_ext as pulsar
@@ -41,13 +41,7 @@ class TestRedelivery:
 
     def test_a_dead_letter_is_one_message_whole(self, client, topic, admin):
         """Of a batch only the refused message goes, of a chunked one all of it, each once, and is acknowledged here."""
-        consumer = client.subscribe(
-            topic,
-            "s",
-            SHARED,
-            negative_ack_redelivery_delay_ms=100,
-            dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, topic + "-dead", "letters"),
-        )
+        consumer = once_refused(client, topic, "letters")
         send_batches(client, topic, 1)
         client.create_producer(topic, chunking_enabled=True).send(payload(5), properties={"kept": "yes"})
         while messages := consumer.receive_many(100, 2_000):
