@@ -17,7 +17,7 @@ import pulsar
 from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import POLL_MILLIS, Timeout
+from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
 from .chunks.resolver import as_message_id
@@ -25,10 +25,10 @@ from .ids.message_id import MessageId, from_inner
 from .ids.origin import Origin
 from .message import Message
 from .receive.filter import ScreenedSource
-from .receive.loop import native_source
 from .receive.many import Interrupted, ReceivingMany
 from .receive.order import ReceiveOrder, Transition
 from .receive.prefetch import Prefetch
+from .receive.source import NativeSource
 
 if TYPE_CHECKING:
     import re
@@ -76,12 +76,14 @@ class Consumer(ReceivingMany, ConsumerDoor):
         "_client",
         "_closed",
         "_context",
+        "_foundation",
         "_hear",
         "_inbox",
         "_interrupted",
         "_message_class",
         "_order",
         "_prefetch",
+        "_queued",
         "_recorder",
         "_redelivery",
         "_screen",
@@ -95,8 +97,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         refusal = self.inner  # never opened
         self._client = self._context = self._source = self._order = refusal
         self._inbox = self._acks = self._redelivery = self._interrupted = refusal
-        self._prefetch = self._recorder = self._screen = None
-        self._closed = self._splits = False
+        self._prefetch = self._recorder = self._screen = self._foundation = None
+        self._closed = self._splits = self._queued = False
         self._message_class = Message
 
     @classmethod
@@ -107,21 +109,22 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._context = subscription.context
         self._message_class = subscription.message_class
         self._topics = subscription.topics
-        self._splits = subscription.splits
+        self._splits, self._queued = subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery = subscription.redelivery
         self._closed = False
         self._interrupted = Interrupted()
-        self._recorder = self._screen = self._prefetch = None
+        self._recorder = self._screen = self._prefetch = self._foundation = None
         order = self._order = subscription.order
         order.take_part(self._interrupted)
-        self._source = native_source(order, self.inner.receive, self.inner.receive_async, queued=subscription.queued)
+        native = self._source = NativeSource(self.inner, self._wait_of)
+        order.take_part(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            screened = self._source = ScreenedSource(self._source, self._screen)
+            screened = self._source = ScreenedSource(native, self._screen)
             order.take_part(screened)
         elif subscription.fetches:
-            self._prefetch = Prefetch(self._context, self.inner, self._source)
+            self._prefetch = Prefetch(self._context, self.inner, native)
             order.take_part(self._prefetch)
             self._source = self._prefetch
         refuse_after_fork(self)
@@ -135,7 +138,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     @property
     def judges(self) -> bool:
         """Whether Python looks at each message before the application does."""
-        return self._screen is not None
+        return self._screen is not None or not self._queued
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -154,16 +157,18 @@ class Consumer(ReceivingMany, ConsumerDoor):
             message = new()
             try:
                 while True:
-                    for message.inner in order.ready:
-                        return message
                     run = order.run
                     if run is not None and run.thread == get_ident():
                         for message.inner, message.number in run.messages:
                             return message
+                    for message.inner in order.ready:
+                        return message
                     self._refill()
             except Timeout:
                 if timeout_millis is not None:
                     timeout_millis -= POLL_MILLIS
+            except AlreadyClosed:
+                pass  # or replaced: the slower way finds out
         else:
             self._order.claim(get_ident())
         return self.receive_next(timeout_millis)
@@ -312,6 +317,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
         finally:
             if self._closed:
                 self._inbox, self._prefetch = closed("Consumer"), None
+
+    @staticmethod
+    def _receives_of(inner: Any) -> tuple[Any, Any]:
+        """Give the receive with a timeout of a C++ consumer, and the asynchronous one."""
+        return inner.receive, inner.receive_async
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
 from .message import Message
-from .receive.loop import Receiving, native_source
+from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
+from .receive.source import NativeSource
 
 if TYPE_CHECKING:
     import pulsar
@@ -21,12 +22,24 @@ __all__ = ["Reader"]
 class Reader(Receiving, ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
-    __slots__ = ("_client", "_closed", "_context", "_hear", "_message_class", "_order", "_source", "_topics")
+    __slots__ = (
+        "_client",
+        "_closed",
+        "_context",
+        "_foundation",
+        "_hear",
+        "_message_class",
+        "_order",
+        "_queued",
+        "_source",
+        "_topics",
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._client = self._context = self._source = self._order = self.inner  # never opened
-        self._closed = False
+        self._closed = self._queued = False
+        self._foundation = None
         self._message_class = Message
 
     @classmethod
@@ -54,12 +67,36 @@ class Reader(Receiving, ReaderDoor):
         self._message_class = message_class
         self._topics = topic
         self._closed = False
+        self._queued = queued
+        self._foundation = None
         self._order = ReceiveOrder()
-        self._source = native_source(self._order, self.inner.read_next, self.inner.read_next_async, queued=queued)
+        native = self._source = NativeSource(self.inner, self._wait_of)
+        self._order.take_part(native)
         refuse_after_fork(self)
         return self
 
     read_next = Receiving.receive_next  # pyright: ignore[reportAssignmentType]  # untyped officially
+
+    @staticmethod
+    def _receives_of(inner: Any) -> tuple[Any, Any]:
+        """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
+        return inner.read_next, inner.read_next_async
+
+    def _move(self, target: Any) -> None:
+        """Move to a C++ id or a publish time in milliseconds."""
+        if self._foundation is None:
+            super()._move(target)
+        else:
+            self._foundation.move(target)
+
+    def _come_again(self, inner_id: Any) -> None:
+        """Have the entry of a C++ id come again."""
+        self._foundation.move_before(inner_id)
+
+    @property
+    def judges(self) -> bool:
+        """Whether Python looks at each message before the application does."""
+        return not self._queued
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""

@@ -230,14 +230,32 @@ class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
     """`pulsar.asyncio.Consumer` over one of ours."""
 
     def __init__(self, blocking: Any) -> None:
+        self.blocking = blocking
         super().__init__(blocking.inner, blocking._schema)
+
+    @property
+    def _consumer(self) -> Any:
+        return self.blocking.inner
+
+    @_consumer.setter
+    def _consumer(self, _: Any) -> None:
+        """Keep nothing: a seek may replace it."""
 
 
 class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
     """`pulsar.asyncio.Reader` over one of ours."""
 
     def __init__(self, blocking: Any) -> None:
+        self.blocking = blocking
         super().__init__(blocking.inner, blocking._schema)
+
+    @property
+    def _reader(self) -> Any:
+        return self.blocking.inner
+
+    @_reader.setter
+    def _reader(self, _: Any) -> None:
+        """Keep nothing: a seek may replace it."""
 
 
 class AsyncClientDoor(pulsar.asyncio.Client):  # type: ignore[misc]

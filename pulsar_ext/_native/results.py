@@ -14,11 +14,12 @@ import pulsar.tableview
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["POLL_MILLIS", "InnerConsumer", "Timeout", "polling", "raise_result"]
+__all__ = ["POLL_MILLIS", "AlreadyClosed", "InnerConsumer", "Timeout", "polling", "raise_result"]
 
 
 InnerConsumer = _pulsar.Consumer
 Timeout = _pulsar.Timeout
+AlreadyClosed = _pulsar.AlreadyClosed
 
 POLL_MILLIS = 100
 """How long one native wait lasts: the longest that a Ctrl-C has to wait."""

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.receive.order import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from pulsar_ext._runtime.context import ClientContext
@@ -109,41 +108,27 @@ class CursorMonitor:
         return False
 
 
-def follow_cursor(
-    order: ReceiveOrder,
-    inner: Any,
-    topic: TopicAcks,
-    mark: Position,
-    lock: AbstractContextManager[Any],
-    subscription: str,
-) -> None:
+def follow_cursor(order: ReceiveOrder, topic: TopicAcks, mark: Position, forget: Callable[[], None], name: str) -> None:
     """Take up again where the broker's cursor is, which was moved back.
 
     The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
-    is redelivered from there, as acknowledged earlier, until a seek makes it forget.
+    is redelivered from there, as acknowledged earlier; another C++ consumer does not.
 
     Args:
         order: of the consumer's messages.
-        inner: the C++ consumer.
         topic: the topic or partition.
         mark: where the cursor is.
-        lock: guards what is acknowledged.
-        subscription: whose cursor.
+        forget: forgets what was acknowledged on the topic.
+        name: of the subscription.
     """
     _log.warning(
         "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
-        subscription,
+        name,
         topic.topic,
         mark,
     )
-    with lock:
-        topic.forget()
     with contextlib.suppress(pulsar.PulsarException), order.passing(Transition.CURSOR_RESET):
-        inner.seek(InnerMessageId(topic.sender.partition, mark.ledger_id, mark.entry_id, -1))
-    if mark.entry_id >= 0:
-        # The broker takes back the entry that a seek names, and the C++ client does not deliver it.
-        with lock:
-            topic.tracker.add_cumulative((mark.ledger_id, mark.entry_id))
+        forget()
 
 
 def _entries(after: Position, last: Position) -> list[Entry]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .group_timer import AckGrouping
+    from .topic_acks import TopicAcks
 
 __all__ = ["Acknowledger"]
 
@@ -85,6 +87,10 @@ class Acknowledger(Part):
         """Take the C++ consumer, which may have called its listener before it is known here."""
         with self.lock:
             self.inner = inner
+
+    def renew(self, inner: Any, /) -> None:
+        """Acknowledge to another C++ consumer from now on."""
+        self.attach(inner)
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
@@ -221,6 +227,11 @@ class Acknowledger(Part):
             for topic in self.collector.by_topic:
                 topic.forget()
 
+    def _forget_topic(self, topic: TopicAcks) -> None:
+        with self.lock:
+            self._absorb()
+            topic.forget()
+
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
         with self.lock:
@@ -263,7 +274,7 @@ class Acknowledger(Part):
             with self.lock:
                 topics = list(self.collector.by_topic)
             for topic, mark in self._monitor.look(now, topics):
-                follow_cursor(self._order, self.inner, topic, mark, self.lock, self.subscription)
+                follow_cursor(self._order, topic, mark, partial(self._forget_topic, topic), self.subscription)
                 self.schedule()
         if not watching and not len(self.inbox):
             self._watch.rest()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -40,16 +41,20 @@ class ReceiveQueue(Part):
     """Gives the messages of one consumer or reader to any number of callers, first come first served.
 
     Args:
-        receive_async: asks for one message and has a callback called with a `pulsar.Result`, or an error, and the C++
-            message: the C++ `receive_async` or `read_next_async`, or that of a `BlockingReceiver`.
+        inner: the C++ consumer or reader.
+        receive_async_of: gives what asks it for one message and has a callback called with a `pulsar.Result`, or an
+            error, and the C++ message: its `receive_async` or `read_next_async`, or that of a `BlockingReceiver`.
     """
 
-    def __init__(self, receive_async: Callable[[Callable[[Any, Any], None]], object]) -> None:
-        self._receive_async = receive_async
+    def __init__(self, inner: Any, receive_async_of: Callable[[Any], Callable[[Any], object]]) -> None:
+        self._receive_async_of = receive_async_of
+        self._ask(receive_async_of(inner))
         self._arrived: deque[Any] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._bridge: LoopBridge | None = None
         self._closed = False
+        self.is_replaced = False
+        """Whether another C++ object is about to take the place of the one that is asked."""
         self._lock = threading.Lock()
         self._requested = 0
         """How many requests have no answer yet."""
@@ -93,8 +98,29 @@ class ReceiveQueue(Part):
 
     def before(self, transition: Transition, /) -> None:
         """Drop what has arrived and was not taken, if it comes again."""
+        self.is_replaced = transition.replaces
         if transition.brings_back:
             self._arrived.clear()
+
+    def after(self, transition: Transition, /) -> None:
+        """Drop what has arrived meanwhile."""
+        if transition.brings_back:
+            self._arrived.clear()
+
+    def abandon(self, _: Transition, /) -> None:
+        """Go on as before."""
+        self.is_replaced = False
+        self._request_for_all()
+
+    def renew(self, inner: Any, /) -> None:
+        """Ask another C++ object, also for what the one before was asked for; on any thread."""
+        receive_async = self._receive_async_of(inner)
+        if receive_async != self._receive_async:  # or it is a `BlockingReceiver`, which asks whichever there is
+            with self._lock:
+                self._ask(receive_async)
+                self._requested = 0
+        self.is_replaced = False
+        self._request_for_all()
 
     def close(self) -> None:
         """Drop what has arrived; every waiting and later `get()` raises `AlreadyClosed`."""
@@ -128,7 +154,7 @@ class ReceiveQueue(Part):
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._bridge = running_loop_bridge()
-        self._request(len(self._waiters) + self._reserved)
+        self._request_for_all()
         self._wake_waiters()
         try:
             await waiter
@@ -143,23 +169,33 @@ class ReceiveQueue(Part):
         if self._closed and not self._arrived:
             raise_for(pulsar.Result.AlreadyClosed)
 
+    def _request_for_all(self) -> None:
+        self._request(len(self._waiters) + self._reserved)
+
     def _request(self, wanted: int) -> None:
         """Ask for messages until so many have arrived or are asked for."""
-        while not self._closed:
+        while not (self._closed or self.is_replaced):
             with self._lock:
                 if self._requested + len(self._arrived) >= wanted:
                     return
                 self._requested += 1
             try:
-                self._receive_async(self._on_answer)
+                self._receive_async(self._answer)
             except BaseException:
                 with self._lock:
                     self._requested -= 1
                 raise
 
-    def _on_answer(self, result: Any, inner: Any) -> None:
+    def _ask(self, receive_async: Callable[[Any], object]) -> None:
+        """Ask for messages here from now on."""
+        self._receive_async = receive_async
+        self._answer = partial(self._on_answer, receive_async)
+
+    def _on_answer(self, asked: Callable[[Any], object], result: Any, inner: Any) -> None:
         """Add what a request was answered with, a message or an error; on any thread."""
         keep_thread_state()
+        if asked is not self._receive_async:
+            return  # a C++ object that was replaced
         if result == _OK:
             with self._lock:
                 self._requested -= 1
@@ -169,6 +205,8 @@ class ReceiveQueue(Part):
         closed = result == pulsar.Result.AlreadyClosed
         with self._lock:
             self._requested -= 1
+            if closed and self.is_replaced:
+                return  # the next one is asked instead
             if not closed:
                 self._arrived.append(result if isinstance(result, BaseException) else error_of(result))
         if closed:

@@ -42,7 +42,7 @@ class AsyncReceiving:
         self,
         blocking: Any,
         executor: Executor,
-        receive_async: Callable[[Any], object] | None,
+        receive_async_of: Callable[[Any], Callable[[Any], object]] | None,
         receive: Callable[[], Any],
     ) -> None:
         """Stand over the blocking counterpart.
@@ -50,20 +50,22 @@ class AsyncReceiving:
         Args:
             blocking: the counterpart.
             executor: runs the calls that wait.
-            receive_async: asks the C++ client for one message; None where Python looks at each message first.
+            receive_async_of: gives what asks a C++ object for one message; None where Python looks at each message
+                first.
             receive: the counterpart's own receive, which is used there.
         """
         self.blocking = blocking
         self._executor = executor
         self._message_class = getattr(blocking, "message_class", Received)
-        if receive_async is None:
-            receive_async = BlockingReceiver(lambda: receive().inner).receive_async
-        self._queue = ReceiveQueue(receive_async)
+        receiver = BlockingReceiver(lambda: receive().inner)
+        self._queue = ReceiveQueue(blocking.inner, receive_async_of or (lambda _: receiver.receive_async))
         if isinstance(blocking, Receiving):
             blocking.take_part(self._queue)
 
     async def _receive(self, timeout_millis: int | None) -> Message:
         queue = self._queue
+        if queue.is_replaced:  # by a seek that is at work, or one that could not finish
+            await self._executor.run(self.blocking.renew)
         if timeout_millis is None:
             inner = await queue.get()
         else:

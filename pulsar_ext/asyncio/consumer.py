@@ -6,6 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import Future
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
@@ -41,7 +42,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     def __init__(self, blocking: BlockingConsumer, executor: Executor) -> None:
         super().__init__(blocking)
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
-        self._begin(blocking, executor, None if blocking.judges else blocking.inner.receive_async, blocking.receive)
+        self._begin(blocking, executor, None if blocking.judges else attrgetter("receive_async"), blocking.receive)
         self._batch_receiver = BlockingReceiver(blocking.batch_receive)
 
     async def receive(self, timeout_millis: int | None = None) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from pulsar_ext._native.handles import AsyncReaderDoor
@@ -29,8 +30,8 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
 
     def __init__(self, blocking: BlockingReader, executor: Executor) -> None:
         super().__init__(blocking)
-        plain = type(blocking) is BlockingReader
-        self._begin(blocking, executor, blocking.inner.read_next_async if plain else None, blocking.read_next)
+        plain = type(blocking) is BlockingReader and not blocking.judges
+        self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read one message. Cancelling loses none: the message that comes later goes to the next caller.

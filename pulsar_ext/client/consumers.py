@@ -15,6 +15,7 @@ from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
 from pulsar_ext.key_shared.policy import check_key_shared
 from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
 from pulsar_ext.redelivery.tracker import take_over_redelivery
@@ -64,6 +65,8 @@ def open_consumer(
         context.calls_back = True
     official = subscribe(**named)
     consumer = make(official, subscription)
+    named["consumer_name"] = official.consumer_name() or named["consumer_name"]
+    consumer.found(ConsumerFoundation(consumer, context.opener, subscribe, named))
     consumer.listen(heard)
     subscription.acks.attach(consumer.inner)
     looks_ahead = subscription.queued and not listener

@@ -9,6 +9,7 @@ from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
+from pulsar_ext.receive.foundation import ReaderFoundation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,7 @@ def open_reader(
         context.calls_back = True
     official = create(**named)
     reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
+    reader.found(ReaderFoundation(reader, context.opener, create, named))
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)

@@ -17,6 +17,7 @@ from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.filter import FilteredSource
+from pulsar_ext.receive.order import Part
 
 from .hash_ranges import KeyHashRanges, as_ranges
 from .key_encoding import KeyForms
@@ -36,6 +37,17 @@ __all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
 
 _SILENT_SECONDS = 3.0
 _LONGEST_SECONDS = 60.0
+
+
+class _Renewed(Part):
+    """Does something whenever there is another C++ reader."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
+
+    def renew(self, _: Any, /) -> None:
+        """Do it."""
+        self._do()
 
 
 class RangeReader(Reader):
@@ -69,7 +81,12 @@ class RangeReader(Reader):
         source = self._source
         self._filter = FilteredSource(source, wanted)
         self._order.take_part(self._filter)
-        self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class
+
+        def take_the_short_way() -> None:
+            self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class
+
+        self._order.take_part(_Renewed(take_the_short_way))
+        take_the_short_way()
         if not wanted.ranges.is_full:
             self._source = self._filter
         return self

@@ -30,7 +30,8 @@ _LOOK_AT_CLOCK = 256
 class _Keeping(Part):
     """What keeps messages between the C++ queue and the application."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: Source) -> None:
+        self._source, self._each, self._wait = source, source.each, source.wait
         self._ready: deque[Any] = deque()
         self._unseen: deque[Any] = deque()
 
@@ -47,6 +48,12 @@ class _Keeping(Part):
         self._unseen.clear()
         self._ready.clear()
 
+    def renew(self, _: Any, /) -> None:
+        """Take from another C++ object; what is kept comes again."""
+        self._unseen.clear()
+        self._ready.clear()
+        self._each, self._wait = self._source.each, self._source.wait
+
 
 class FilteredSource(_Keeping):
     """Hands on the messages that a function wants.
@@ -60,8 +67,7 @@ class FilteredSource(_Keeping):
     """
 
     def __init__(self, source: Source, wanted: Callable[[Any], bool]) -> None:
-        super().__init__()
-        self._each, self._wait = source.each, source.wait
+        super().__init__(source)
         self._wanted = wanted
         self.kept = self._ready, self._unseen
         self.passed_by = 0
@@ -187,8 +193,8 @@ class ScreenedSource(_Keeping):
     """
 
     def __init__(self, source: Source, screen: Callable[[Any], bool]) -> None:
-        super().__init__()
-        self._each, self._wait, self._screen = source.each, source.wait, screen
+        super().__init__(source)
+        self._screen = screen
         self._lock = threading.RLock()
         self._waiting = 0
         self._barred = 0

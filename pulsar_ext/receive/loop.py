@@ -7,49 +7,31 @@ the message: nothing is ever on its way when Python looks for signals.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext._native.fork import closed
-from pulsar_ext._native.handles import consumers_of
-from pulsar_ext._native.results import POLL_MILLIS, Timeout
+from pulsar_ext._native.handles import adopt, consumers_of
+from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext.chunks.resolver import seek_target
 
 from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
-from .source import NativeSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
+    from .order import Foundation
     from .source import Source
 
-__all__ = ["Receiving", "native_source"]
+__all__ = ["Receiving"]
 
+_log = logging.getLogger("pulsar_ext")
 
 _listening: set[Receiving] = set()
 """Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
-
-
-def native_source(
-    order: ReceiveOrder, wait: Callable[[int], Any], receive_async: Callable[[Any], None], *, queued: bool
-) -> NativeSource:
-    """Give the source that takes from the C++ object.
-
-    Args:
-        order: of the consumer or reader.
-        wait: its receive with a timeout in milliseconds.
-        receive_async: its asynchronous receive, where the receiver queue has no room and a wait is impossible.
-        queued: whether it has.
-    """
-    if queued:
-        return NativeSource(wait)
-    pending = PendingReceives(receive_async)
-    order.take_part(pending)
-    return NativeSource(pending)
 
 
 class Receiving:
@@ -59,9 +41,11 @@ class Receiving:
     _client: Any
     _closed: bool
     _context: ClientContext
+    _foundation: Any
     _hear: Any
     _message_class: type[Message]
     _order: ReceiveOrder
+    _queued: bool
     _source: Source
     _topics: Any
 
@@ -79,6 +63,11 @@ class Receiving:
         """Have a part that keeps messages hear of seeks, redeliveries and the like."""
         self._order.take_part(part)
 
+    def found(self, foundation: Foundation) -> None:
+        """Take what opens another C++ object in the place of this one."""
+        self._foundation = foundation
+        self._order.stand_on(foundation)
+
     def receive_next(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
 
@@ -94,7 +83,7 @@ class Receiving:
         message = self._message_class()
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
             return self._receive_soon(message, timeout_millis)
-        deadline = None
+        deadline = tried = None
         while True:
             try:
                 for message.inner in self._source.each:
@@ -108,6 +97,8 @@ class Receiving:
                 left = int((deadline - time.monotonic()) * 1000)
                 if left < POLL_MILLIS:
                     return self._receive_soon(message, left)
+            except AlreadyClosed:
+                tried = self._other_than(tried)
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.
@@ -123,7 +114,11 @@ class Receiving:
         self._context.callbacks.refuse("seek")
         target = seek_target(self._context.resolver, self._topics, messageid)
         with self._order.passing(Transition.SEEK):
-            self.inner.seek(target)
+            self._move(target)
+
+    def _move(self, target: Any) -> None:
+        """Move the cursor to a C++ id or a publish time in milliseconds."""
+        self.inner.seek(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
@@ -137,6 +132,10 @@ class Receiving:
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
+
+    def renew(self) -> None:
+        """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it."""
+        self._order.renew()
 
     def listen(self, hear: Any) -> None:
         """Keep what the listener calls, and with a listener be kept, until it is closed."""
@@ -173,6 +172,68 @@ class Receiving:
             raise ValueError(  # noqa: TRY004  # what the official client raises
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
-        for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
-            return message
-        raise AssertionError  # the map above has exactly one item
+        tried = None
+        while True:
+            try:
+                for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
+                    return message
+            except AlreadyClosed:
+                tried = self._other_than(tried)
+
+    def stand_on(self, official: Any) -> Any:
+        """Go on with the C++ object of another official one; gives it.
+
+        Raises:
+            pulsar.AlreadyClosed: this was closed meanwhile, and the other one is as well now.
+        """
+        adopt(self, official, self._client)
+        if self._closed:
+            self.inner.close()
+            raise AlreadyClosed(f"Pulsar error: AlreadyClosed: this {type(self).__name__} was closed.")
+        return self.inner
+
+    def _other_than(self, tried: Any) -> Any:
+        """Give the C++ object that took the place of one that was found closed, once it is there.
+
+        Args:
+            tried: what was given the last time, which is closed as well.
+
+        Raises:
+            pulsar.AlreadyClosed: there is no other one.
+        """
+        self._order.renew()
+        if self._closed or self.inner is tried:
+            raise AlreadyClosed(f"Pulsar error: AlreadyClosed: this {type(self).__name__} was closed.")
+        return self.inner
+
+    def _wait_of(self, inner: Any) -> Any:
+        """Give the receive with a timeout of a C++ object, or what stands in for it where there is no such receive."""
+        wait, receive_async = self._receives_of(inner)
+        return wait if self._queued else PendingReceives(receive_async, self._get_queue)
+
+    @staticmethod
+    def _receives_of(inner: Any) -> tuple[Any, Any]:
+        """Give the receive with a timeout of a C++ object, and the asynchronous one."""
+        raise NotImplementedError
+
+    def _get_queue(self, inner_id: Any) -> bool:
+        """Have a receiver queue for one message from now on, and a batch come again, whose first message has this id.
+
+        The C++ client without a queue hands out the first message of a batch, and drops the others.
+
+        Returns:
+            Whether that is possible.
+        """
+        if self._foundation is None:
+            return False
+        _log.warning(
+            "Batches come on %s, which receiver_queue_size=0 cannot receive whole; it is 1 from now on.", self._topics
+        )
+        self._queued = True
+        self._foundation.have_queue()
+        with self._order.passing(Transition.REPLACEMENT):
+            self._come_again(inner_id)
+        return True
+
+    def _come_again(self, inner_id: Any) -> None:
+        """Have the entry of a C++ id come again, from which nothing was handed out."""

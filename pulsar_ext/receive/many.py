@@ -10,9 +10,7 @@ from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-import pulsar
-
-from pulsar_ext._native.results import Timeout
+from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.errors import InvalidUse
 
 from .loop import Receiving
@@ -84,6 +82,9 @@ class ReceivingMany(Receiving):
         except Timeout:
             if self._prefetch is not None:
                 self._prefetch.found_few()
+        except AlreadyClosed:  # or replaced: what was there before goes first
+            if not kept:
+                raise
         kept_by.pop(thread, None)  # a seek on another thread may have dropped it
         return kept
 
@@ -95,17 +96,8 @@ class ReceivingMany(Receiving):
         Returns:
             The messages, in order; empty if none came within the policy's time.
         """
-        thread, new, batches = get_ident(), self._message_class, self._interrupted.batches
-        if self._prefetch is not None:
-            batch = batches.setdefault(thread, [])
-            self._order.claim(thread)
-            self._prefetch.batch(batch)
-        else:
-            batch = batches.get(thread, [])
-            if not batch:
-                for batch in iter(self.inner.batch_receive, None):
-                    batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
-                    break
+        thread, new = get_ident(), self._message_class
+        batch = self._receive_batch(thread)
         messages = []
         for inner in batch if self._screen is None else filter(self._screen, batch):
             message = new()
@@ -113,8 +105,26 @@ class ReceivingMany(Receiving):
             messages.append(message)
         if self._recorder is not None:
             self._recorder.note([message.inner for message in messages])
-        batches.pop(thread, None)  # a seek on another thread may have dropped it
+        self._interrupted.batches.pop(thread, None)  # a seek on another thread may have dropped it
         return messages
+
+    def _receive_batch(self, thread: int) -> list[Any]:
+        """Receive several C++ messages, and keep them for the thread's next call."""
+        batches, tried = self._interrupted.batches, None
+        while True:
+            try:
+                if self._prefetch is not None:
+                    batch = batches.setdefault(thread, [])
+                    self._order.claim(thread)
+                    self._prefetch.batch(batch)
+                    return batch
+                if batches.get(thread):
+                    return batches[thread]
+                for received in iter(self.inner.batch_receive, None):
+                    batches[thread] = received  # no call in between: a Ctrl-C leaves the batch to the next call
+                    break
+            except AlreadyClosed:
+                tried = self._other_than(tried)
 
     def _take(self, kept: list[Message], upto: int) -> None:
         """Take messages that are there, until a list has so many.
@@ -141,6 +151,7 @@ class ReceivingMany(Receiving):
     def __iter__(self) -> Iterator[Message]:
         """Receive for ever, one message after the other, until it is closed."""
         new, order = self._message_class, self._order
+        tried = None
         while not self._closed:
             message = new()
             try:
@@ -161,9 +172,9 @@ class ReceivingMany(Receiving):
                         message = new()
             except Timeout:
                 self._context.callbacks.refuse("a receive without messages")
-            except pulsar.AlreadyClosed:
+            except AlreadyClosed:
                 if not self._closed:
-                    raise
+                    tried = self._other_than(tried)
 
     def record(self) -> list[Any]:
         """Note what is received from now on, as C++ messages in the list that is returned."""

@@ -2,7 +2,12 @@
 
 An epoch is the time in which each message that comes is behind the one that came before. A seek, a redelivery, a cursor
 that was reset, a new connection, a close and a fork each end one. Whoever keeps messages or acknowledgements is a
-`Part`, and takes part in every such `Transition` through the same three methods.
+`Part`, and takes part in every such `Transition` through the same few methods.
+
+Where a transition moves the cursor, another C++ object takes the place of the old one, which remembers too much: half
+of the chunks of a message, and refuses its first when it comes again; what was acknowledged, and drops it when it comes
+again; where it was started, and drops what is before. The new one is opened when every part has dropped what it kept:
+nothing from before the transition comes behind it, and nothing from behind it meets what was kept from before.
 
 Within an epoch the messages that one thread receives are numbered while they are acknowledged, so that what stands
 between two of them in a batch need not be asked for its id, which costs more than anything else about an
@@ -17,12 +22,12 @@ import contextlib
 import threading
 from enum import Enum
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["NumberedRun", "Part", "ReceiveOrder", "Transition"]
+__all__ = ["Foundation", "NumberedRun", "Part", "ReceiveOrder", "Transition"]
 
 _BITS: Final = 40
 """So many bits of a number count the messages of one epoch."""
@@ -38,13 +43,20 @@ class Transition(Enum):
     """The broker delivers everything again that is not acknowledged."""
     CURSOR_RESET = "cursor reset"
     """The broker's cursor was moved back, by an operator or because the broker lost a position."""
+    REPLACEMENT = "replacement"
+    """The C++ object is not fit for what comes; another one gets everything that is not acknowledged."""
     UNSUBSCRIPTION = "unsubscription"
     CLOSE = "close"
 
     @property
     def brings_back(self) -> bool:
         """Whether messages that came may come again, or are not what was asked for."""
-        return self in (Transition.SEEK, Transition.REDELIVERY, Transition.CURSOR_RESET)
+        return self.replaces or self is Transition.REDELIVERY
+
+    @property
+    def replaces(self) -> bool:
+        """Whether another C++ object takes the place of the old one."""
+        return self in (Transition.SEEK, Transition.CURSOR_RESET, Transition.REPLACEMENT)
 
 
 class Part:
@@ -58,6 +70,21 @@ class Part:
 
     def abandon(self, transition: Transition, /) -> None:
         """Go on as before: the transition has failed."""
+
+    def renew(self, inner: Any, /) -> None:
+        """Go on with another C++ object, which is in the place of the one before."""
+
+
+class Foundation(Protocol):
+    """The C++ object that a consumer or a reader stands on."""
+
+    def retire(self) -> None:
+        """Close it, so that another one can take its place."""
+        ...
+
+    def open_anew(self) -> Any:
+        """Open another one, stand on it, and give it."""
+        ...
 
 
 class NumberedRun:
@@ -82,7 +109,18 @@ class ReceiveOrder:
         numbers: whether its messages may be numbered; not if any may come again in the midst of others.
     """
 
-    __slots__ = ("_lock", "_may_number", "_parts", "epoch", "ready", "run", "wants_numbers")
+    __slots__ = (
+        "_foundation",
+        "_is_retired",
+        "_lock",
+        "_may_number",
+        "_moving",
+        "_parts",
+        "epoch",
+        "ready",
+        "run",
+        "wants_numbers",
+    )
 
     def __init__(self, *, numbers: bool = False) -> None:
         self.epoch = next(_EPOCHS)
@@ -95,6 +133,13 @@ class ReceiveOrder:
         self._may_number = numbers
         self._parts: list[Part] = []
         self._lock = threading.RLock()
+        self._moving = threading.RLock()
+        self._foundation: Foundation | None = None
+        self._is_retired = False
+
+    def stand_on(self, foundation: Foundation | None) -> None:
+        """Take the C++ object that transitions replace; None if it cannot be replaced."""
+        self._foundation = foundation
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""
@@ -102,21 +147,52 @@ class ReceiveOrder:
 
     @contextlib.contextmanager
     def passing(self, transition: Transition) -> Iterator[None]:
-        """Carry out a transition in the block; if the block raises, it has not happened."""
-        ready: list[Part] = []
-        try:
-            for part in self._parts:
-                part.before(transition)
-                ready.append(part)
-            self.begin_epoch()
-            yield
-        except BaseException:
-            for part in ready:
-                part.abandon(transition)
-            raise
-        self.begin_epoch()
-        for part in self._parts:
-            part.after(transition)
+        """Carry out a transition in the block; if the block raises, it has not happened.
+
+        Another thread's that replaces the C++ object is waited for.
+        """
+        with self._moving if transition.replaces else contextlib.nullcontext():
+            if transition.replaces:
+                self.renew()  # the last one may have been interrupted
+            ready: list[Part] = []
+            try:
+                for part in self._parts:
+                    part.before(transition)
+                    ready.append(part)
+                self.begin_epoch()
+                yield
+            except BaseException:
+                for part in ready:
+                    part.abandon(transition)
+                raise
+            try:
+                self._retire(transition)
+            finally:
+                self.begin_epoch()
+                for part in self._parts:
+                    part.after(transition)
+            self.renew()
+
+    def _retire(self, transition: Transition) -> None:
+        if self._foundation is None:
+            return
+        if transition.replaces:
+            self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
+            self._foundation.retire()
+        elif not transition.brings_back:
+            self._foundation = None  # nothing comes behind a close
+
+    def renew(self) -> None:
+        """Have every part go on with a new C++ object if the old one is closed; waits for whoever is at it."""
+        if not self._is_retired:
+            return
+        with self._moving:
+            if self._is_retired and self._foundation is not None:
+                inner = self._foundation.open_anew()
+                for part in self._parts:
+                    part.renew(inner)
+                self.begin_epoch()
+                self._is_retired = False
 
     def begin_epoch(self) -> None:
         """Conclude nothing from the numbers of what came: what follows is not surely behind it."""
@@ -131,7 +207,8 @@ class ReceiveOrder:
         Args:
             refusal: raises at every use.
         """
-        self._lock = threading.RLock()  # the old one may have been held at a fork, for good
+        self._lock, self._moving = threading.RLock(), threading.RLock()  # may have been held at a fork, for good
+        self._foundation = None
         self._may_number, self.run, self.ready = False, None, refusal
 
     def number_if(self, *, wanted: bool) -> None:

@@ -10,8 +10,11 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
 from pulsar_ext._native.results import Timeout, raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
+from pulsar_ext._wire.message_id_data import decode
 
 from .order import Part
 
@@ -28,13 +31,18 @@ class PendingReceives(Part):
 
     Args:
         receive_async: the C++ consumer's or reader's asynchronous receive.
+        meet_batch: is given the id of the first message of a batch, and has all of it come again; False if it cannot.
 
     Raises:
         pulsar.Timeout: from a call, when nothing came in time; what was asked for stays asked for.
+        pulsar.AlreadyClosed: from a call, when it is closed, or a batch was met.
     """
 
-    def __init__(self, receive_async: Callable[[Callable[[Any, Any], None]], None]) -> None:
+    def __init__(
+        self, receive_async: Callable[[Callable[[Any, Any], None]], None], meet_batch: Callable[[Any], bool]
+    ) -> None:
         self._receive_async = receive_async
+        self._meet_batch = meet_batch
         self._answers: deque[Any] = deque()
         self._failures: deque[Any] = deque()
         self._waiters: set[int] = set()
@@ -59,6 +67,9 @@ class PendingReceives(Part):
             raise_result(self._failures.popleft())
         if not self._answers:
             raise Timeout("Pulsar error: TimeOut")
+        inner_id = self._answers[0].message_id()
+        if decode(inner_id.serialize()).batch_size > 1 and self._meet_batch(inner_id):
+            raise_result(pulsar.Result.AlreadyClosed)
         # No call from here on: Python looks for signals at calls, and the message must not be lost to one.
         message = self._answers[0]
         del self._answers[0]

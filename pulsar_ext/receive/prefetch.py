@@ -81,8 +81,8 @@ class Prefetch(Part):
     """
 
     def __init__(self, context: ClientContext, inner: Any, source: Source) -> None:
-        self._context, self._inner = context, inner
-        self._each, self._wait = source.each, source.wait
+        self._context, self._source = context, source
+        self._inner, self._each, self._wait = inner, source.each, source.wait
         self._kept: Iterator[Any] = iter([])
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
         self._timeouts: Iterator[int] = iter([])
@@ -203,6 +203,13 @@ class Prefetch(Part):
         """Keep what is ahead: the cursor did not move."""
         if transition is not Transition.CLOSE:
             self._bar(-1)
+
+    def renew(self, inner: Any, /) -> None:
+        """Fetch from another C++ consumer; what is ahead comes again."""
+        with self._lock:
+            _exhaust(self._timeouts)
+            _exhaust(self._kept)
+            self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
 
     def end(self) -> None:
         """Drop what is ahead, and fetch nothing any more."""

@@ -44,8 +44,6 @@ class Recorder(Records):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.source = source
-        self._each = source.each
-        self._wait = source.wait
 
     @property
     def each(self) -> Self:
@@ -56,14 +54,14 @@ class Recorder(Records):
         return self
 
     def __next__(self) -> Any:
-        for inner in self._each:
+        for inner in self.source.each:
             self.note((inner,))
             return inner
         raise StopIteration
 
     def wait(self, millis: int) -> Any:
         """Receive as the source does."""
-        for inner in map(self._wait, (millis,)):
+        for inner in map(self.source.wait, (millis,)):
             self.note((inner,))
             return inner
         raise AssertionError  # the map above has exactly one item

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext._native.results import polling
 
+from .order import Part
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .order import Transition
 
 __all__ = ["NativeSource", "Source"]
 
@@ -25,15 +29,27 @@ class Source(Protocol):
         ...
 
 
-class NativeSource:
+class NativeSource(Part):
     """The C++ consumer or reader itself.
 
     Args:
-        wait: its receive with a timeout in milliseconds.
+        inner: the C++ consumer or reader.
+        wait_of: gives its receive with a timeout in milliseconds.
     """
 
-    __slots__ = ("each", "wait")
+    wait: Any
+    each: Iterator[Any]
 
-    def __init__(self, wait: Callable[[int], Any]) -> None:
-        self.wait: Any = wait
-        self.each: Iterator[Any] = polling(wait)
+    def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
+        self._wait_of = wait_of
+        self.renew(inner)
+
+    def renew(self, inner: Any, /) -> None:
+        """Receive from another C++ object."""
+        self.wait = self._wait_of(inner)
+        self.each = polling(self.wait)
+
+    def before(self, transition: Transition, /) -> None:
+        """Have what stands in for a receive with a timeout drop what it has."""
+        if isinstance(self.wait, Part):
+            self.wait.before(transition)

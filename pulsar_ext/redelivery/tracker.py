@@ -96,6 +96,11 @@ class Redelivery(Part):
         if self.dead_letters is not None:
             self._scheduler.watch(self)
 
+    def renew(self, inner: Any, /) -> None:
+        """Ask another C++ consumer from now on."""
+        with self._lock:
+            self._inner = inner
+
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
         self._add(message_id, self._entries(message_id), time.monotonic())

@@ -5,6 +5,7 @@ import contextlib
 import pickle
 import queue
 import threading
+from operator import attrgetter
 
 import pulsar
 import pulsar.asyncio
@@ -48,7 +49,7 @@ def test_nothing_is_lost_to_a_cancellation(steps):
 
     async def drive():
         source = Source()
-        messages = ReceiveQueue(source.receive_async)
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
         waiting, taken, sent = [], [], 0
 
         async def take():
@@ -81,7 +82,7 @@ def test_first_come_first_served():
 
     async def drive():
         source = Source()
-        messages = ReceiveQueue(source.receive_async)
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
         callers = [asyncio.create_task(messages.get()) for _ in range(4)]
         await asyncio.sleep(0)
         for number in range(3):
@@ -100,7 +101,7 @@ def test_closing_ends_every_wait():
 
     async def drive():
         source = Source()
-        messages = ReceiveQueue(source.receive_async)
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
         callers = [asyncio.create_task(messages.get()) for _ in range(3)]
         await asyncio.sleep(0)
         messages.close()
@@ -118,7 +119,7 @@ def test_a_loop_gets_to_do_something_else():
     async def drive():
         source = Source()
         source.stored = list(range(1000))
-        messages = ReceiveQueue(source.receive_async)
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
         turns = 0
 
         async def count():
@@ -161,7 +162,7 @@ def test_an_error_is_raised_once_in_its_place():
 
     async def steps():
         source = Source()
-        messages = ReceiveQueue(source.receive_async)
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
         messages.put([1, KeyError("two"), 3])
         assert [await messages.get(), messages.get_ready()] == [1, None]
         with pytest.raises(KeyError):
@@ -185,7 +186,7 @@ def test_an_error_is_raised_once_in_its_place():
 @pytest.mark.parametrize("transition", Transition)
 def test_what_came_is_dropped_if_it_comes_again(transition):
     """A seek, a redelivery and a cursor reset drop what arrived; what ends the consumer, and may fail, does not."""
-    messages = ReceiveQueue(Source().receive_async)
+    messages = ReceiveQueue(Source(), attrgetter("receive_async"))
     messages.put([1])
     messages.before(transition)
     assert messages.has_ready is not transition.brings_back

@@ -42,7 +42,7 @@ def filtered(numbers, faults=()):
             raise _pulsar.Timeout("Pulsar error: TimeOut")
         return waiting.popleft()
 
-    return FilteredSource(NativeSource(call), Wanted(faults))
+    return FilteredSource(NativeSource(None, lambda _: call), Wanted(faults))
 
 
 def take(source, count=10**6):
@@ -112,7 +112,7 @@ def test_an_error_that_carries_its_message_does_not_keep_it():
 
 def test_a_flood_of_others_does_not_outlast_the_wait():
     """With endless unwanted messages, each way to receive comes to an end."""
-    endless = FilteredSource(NativeSource(lambda _: 1), Wanted())
+    endless = FilteredSource(NativeSource(None, lambda _: lambda _: 1), Wanted())
     with pytest.raises(_pulsar.Timeout):
         next(endless)
     with pytest.raises(_pulsar.Timeout):

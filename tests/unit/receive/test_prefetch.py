@@ -136,7 +136,7 @@ def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypa
     monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
     while True:
         queue = _Queue(count)
-        ahead = Prefetch(queue, queue, NativeSource(queue.wait))
+        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait))
         with _ctrl_c(interrupted + 1) as passed:
             got = _take_all(ahead, cycle(turns))
         assert got == list(range(count))
