@@ -318,6 +318,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
             if self._closed:
                 self._inbox, self._prefetch = closed("Consumer"), None
 
+    def _move(self, target: Any) -> None:
+        """Move the cursor to a C++ id or a publish time in milliseconds."""
+        super()._move(target)
+        if self._foundation is not None:
+            self._foundation.sought(target)
+
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ consumer, and the asynchronous one."""

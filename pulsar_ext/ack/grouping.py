@@ -24,6 +24,8 @@ from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .reconnect import ConnectionWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
@@ -88,7 +90,7 @@ class Acknowledger(Part):
         with self.lock:
             self.inner = inner
 
-    def renew(self, inner: Any, /) -> None:
+    def renew(self, inner: Any, _: Iterator[Any], /) -> None:
         """Acknowledge to another C++ consumer from now on."""
         self.attach(inner)
 

@@ -24,7 +24,7 @@ from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext.receive.order import Transition
 
@@ -112,13 +112,15 @@ class ReceiveQueue(Part):
         self.is_replaced = False
         self._request_for_all()
 
-    def renew(self, inner: Any, /) -> None:
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Ask another C++ object, also for what the one before was asked for; on any thread."""
         receive_async = self._receive_async_of(inner)
         if receive_async != self._receive_async:  # or it is a `BlockingReceiver`, which asks whichever there is
             with self._lock:
                 self._ask(receive_async)
                 self._requested = 0
+                self._arrived.extend(ahead)
+            self._notify()
         self.is_replaced = False
         self._request_for_all()
 

@@ -98,7 +98,11 @@ def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
         raise InvalidUse(f"seek({target}) is neither a message id nor a publish time in milliseconds.")
     if isinstance(target, int):
         return target
-    return resolver.start_of(topics if isinstance(topics, str) else None, target).inner
+    topic = topics if isinstance(topics, str) else None
+    start = resolver.start_of(topic, target)
+    if topic is not None and start.partition() >= 0 and start.topic_name() is None:
+        start.topic_name(entry_topic(topic, start))  # the C++ consumer of several partitions asks for it
+    return start.inner
 
 
 class Resolver:

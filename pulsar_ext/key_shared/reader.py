@@ -45,7 +45,7 @@ class _Renewed(Part):
     def __init__(self, do: Callable[[], None]) -> None:
         self._do = do
 
-    def renew(self, _: Any, /) -> None:
+    def renew(self, *_: Any) -> None:
         """Do it."""
         self._do()
 

@@ -48,7 +48,7 @@ class _Keeping(Part):
         self._unseen.clear()
         self._ready.clear()
 
-    def renew(self, _: Any, /) -> None:
+    def renew(self, *_: Any) -> None:
         """Take from another C++ object; what is kept comes again."""
         self._unseen.clear()
         self._ready.clear()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
 from pulsar_ext._native.handles import consumers_of
 from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.results import POLL_MILLIS, Timeout
+from pulsar_ext._wire.message_id_data import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
+
+_MOST_AHEAD = 1000
+_HEAD_SECONDS = 1.0
+"""How long the entry that was sought may take to come; on a Shared subscription another consumer may get it."""
 
 
 class Standing(Protocol):
@@ -41,6 +48,11 @@ class _Foundation:
     ) -> None:
         self._handle, self._client, self._open_official, self._named = handle, client, open_official, named
 
+    @property
+    def can_retire(self) -> bool:
+        """Whether another one can take its place."""
+        return True
+
     def retire(self) -> None:
         """Close the C++ object, so that another one can take its place."""
         with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, whatever it says
@@ -59,9 +71,27 @@ class _Foundation:
 class ConsumerFoundation(_Foundation):
     """The C++ consumer under a consumer: the subscription's cursor says where another one begins."""
 
-    def open_anew(self) -> Any:
-        """Open another C++ consumer, by the same name, and give it."""
-        return self._handle.stand_on(self._open())
+    _head: Any = None
+
+    @property
+    def can_retire(self) -> bool:
+        """Whether another one can take its place: not where nobody could leave out what is before the one sought."""
+        return self._head is None or not (self._named["message_listener"] or self._named["receiver_queue_size"] == 0)
+
+    def sought(self, target: Any) -> None:
+        """Have messages left out that the cursor, which knows entries, does not: those before what was sought.
+
+        Args:
+            target: a C++ id, or a publish time in milliseconds.
+        """
+        self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
+
+    def open_anew(self) -> tuple[Any, Iterator[Any]]:
+        """Open another C++ consumer, by the same name; give it, and its first messages."""
+        inner = self._handle.stand_on(self._open())
+        ahead = [] if self._head is None else self._head.read(inner)
+        self._head = None
+        return inner, iter(ahead)
 
 
 class ReaderFoundation(_Foundation):
@@ -86,6 +116,53 @@ class ReaderFoundation(_Foundation):
         start = InnerMessageId(inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id(), -1)
         self._next = self._open(start_message_id=start, start_message_id_inclusive=True)
 
-    def open_anew(self) -> Any:
+    def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Give the C++ reader that was opened."""
-        return self._handle.stand_on(self._next)
+        return self._handle.stand_on(self._next), iter(())
+
+
+class _Head:
+    """The messages of an entry before the one that was sought.
+
+    Args:
+        entry: ledger and entry; no other topic has that ledger.
+        last: which message of its batch is the last of them; -1 if it is not a batch.
+    """
+
+    def __init__(self, entry: tuple[int, int], last: int) -> None:
+        self._entry, self._last = entry, last
+
+    @classmethod
+    def of(cls, target: Any, inclusive: bool) -> _Head | None:
+        """Give what is before the message of a C++ id; None if nothing is.
+
+        Args:
+            target: the C++ id.
+            inclusive: whether that message itself is not.
+        """
+        data = decode(target.serialize())
+        if target in (InnerMessageId.earliest, InnerMessageId.latest) or data.first_chunk is not None:
+            return None  # the C++ consumer leaves a last chunk without the others out by itself
+        last = data.batch_index - inclusive
+        if last < (0 if data.batch_index >= 0 else -1):
+            return None
+        return cls((data.ledger_id, data.entry_id), last)
+
+    def read(self, inner: Any) -> list[Any]:
+        """Receive the messages from a C++ consumer, and give others that came before the last of them."""
+        ahead: list[Any] = []
+        deadline = time.monotonic() + _HEAD_SECONDS
+        while time.monotonic() < deadline and len(ahead) < _MOST_AHEAD:
+            try:
+                message = inner.receive(POLL_MILLIS)
+            except Timeout:
+                continue
+            inner_id = message.message_id()
+            index, entry = inner_id.batch_index(), (inner_id.ledger_id(), inner_id.entry_id())
+            if entry == self._entry and index < self._last:
+                continue
+            if entry != self._entry or index != self._last:
+                ahead.append(message)
+            if entry[0] == self._entry[0]:  # not of another partition
+                break
+        return ahead

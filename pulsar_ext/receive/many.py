@@ -37,12 +37,18 @@ class Interrupted(Part):
         """Of `receive_many()`, by thread."""
         self.batches: dict[int, list[Any]] = {}
         """Of `batch_receive()`, as C++ messages, by thread."""
+        self.ahead: Iterator[Any] = iter(())
+        """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
 
     def before(self, transition: Transition, /) -> None:
         """Drop it, if it comes again."""
         if transition.brings_back:
             self.many.clear()
             self.batches.clear()
+
+    def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
+        """Keep what is ahead for those who receive batches."""
+        self.ahead = ahead
 
 
 class ReceivingMany(Receiving):
@@ -118,8 +124,8 @@ class ReceivingMany(Receiving):
                     self._order.claim(thread)
                     self._prefetch.batch(batch)
                     return batch
-                if batches.get(thread):
-                    return batches[thread]
+                if kept := batches.get(thread) or batches.setdefault(thread, [*self._interrupted.ahead]):
+                    return kept
                 for received in iter(self.inner.batch_receive, None):
                     batches[thread] = received  # no call in between: a Ctrl-C leaves the batch to the next call
                     break

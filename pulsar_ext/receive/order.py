@@ -71,19 +71,29 @@ class Part:
     def abandon(self, transition: Transition, /) -> None:
         """Go on as before: the transition has failed."""
 
-    def renew(self, inner: Any, /) -> None:
-        """Go on with another C++ object, which is in the place of the one before."""
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Go on with another C++ object, which is in the place of the one before.
+
+        Args:
+            inner: the C++ object.
+            ahead: its first messages, for whoever hands out the next one; what takes one takes it from all.
+        """
 
 
 class Foundation(Protocol):
     """The C++ object that a consumer or a reader stands on."""
 
+    @property
+    def can_retire(self) -> bool:
+        """Whether another one can take its place now."""
+        ...
+
     def retire(self) -> None:
         """Close it, so that another one can take its place."""
         ...
 
-    def open_anew(self) -> Any:
-        """Open another one, stand on it, and give it."""
+    def open_anew(self) -> tuple[Any, Iterator[Any]]:
+        """Open another one, stand on it, and give it, and the messages that it has given already."""
         ...
 
 
@@ -177,8 +187,9 @@ class ReceiveOrder:
         if self._foundation is None:
             return
         if transition.replaces:
-            self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
-            self._foundation.retire()
+            if self._foundation.can_retire:
+                self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
+                self._foundation.retire()
         elif not transition.brings_back:
             self._foundation = None  # nothing comes behind a close
 
@@ -188,9 +199,9 @@ class ReceiveOrder:
             return
         with self._moving:
             if self._is_retired and self._foundation is not None:
-                inner = self._foundation.open_anew()
+                inner, ahead = self._foundation.open_anew()
                 for part in self._parts:
-                    part.renew(inner)
+                    part.renew(inner, ahead)
                 self.begin_epoch()
                 self._is_retired = False
 

@@ -204,12 +204,13 @@ class Prefetch(Part):
         if transition is not Transition.CLOSE:
             self._bar(-1)
 
-    def renew(self, inner: Any, /) -> None:
-        """Fetch from another C++ consumer; what is ahead comes again."""
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Fetch from another C++ consumer; what was ahead comes again."""
         with self._lock:
             _exhaust(self._timeouts)
             _exhaust(self._kept)
             self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
+            self._kept, self._fetcher = ahead, 0
 
     def end(self) -> None:
         """Drop what is ahead, and fetch nothing any more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext._native.results import polling
@@ -42,12 +44,20 @@ class NativeSource(Part):
 
     def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
         self._wait_of = wait_of
-        self.renew(inner)
+        self.renew(inner, iter(()))
 
-    def renew(self, inner: Any, /) -> None:
-        """Receive from another C++ object."""
-        self.wait = self._wait_of(inner)
-        self.each = polling(self.wait)
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Receive from another C++ object, and before it what is ahead."""
+        native = self.wait = self._wait_of(inner)
+        self.each = polling(native)
+        if length_hint(ahead):
+
+            def wait(timeout_millis: int) -> Any:
+                for one in ahead:
+                    return one
+                return native(timeout_millis)
+
+            self.wait, self.each = wait, chain(ahead, self.each)
 
     def before(self, transition: Transition, /) -> None:
         """Have what stands in for a receive with a timeout drop what it has."""

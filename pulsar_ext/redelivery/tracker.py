@@ -96,7 +96,7 @@ class Redelivery(Part):
         if self.dead_letters is not None:
             self._scheduler.watch(self)
 
-    def renew(self, inner: Any, /) -> None:
+    def renew(self, inner: Any, _: Iterator[Any], /) -> None:
         """Ask another C++ consumer from now on."""
         with self._lock:
             self._inner = inner

@@ -1,0 +1,157 @@
+"""Seeks while messages are on their way, in the midst of acknowledgements, and in one of several partitions."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from chunked import drain, eventually, index_of, payload
+
+import pulsar_ext as pulsar
+from pulsar_ext import MessageId
+
+BOTH_CLIENTS = True
+CHUNKED = 12_000_000
+"""Bytes that are chunks on their way for some tenths of a second."""
+
+
+def opened(client, topic, what):
+    """A consumer or a reader, and its receive."""
+    if what == "reader":
+        reader = client.create_reader(topic, MessageId.earliest, start_message_id_inclusive=True)
+        return reader, reader.read_next
+    consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
+    return consumer, consumer.receive
+
+
+@pytest.mark.parametrize("what", ["consumer", "reader"])
+@pytest.mark.parametrize("how", ["id", "earliest", "time"])
+def test_what_is_sought_comes_though_its_chunks_are_on_their_way(client, topic, what, how):
+    """Each seek at once behind a send of chunks brings the chunked message, whole, and then the next."""
+    producer = client.create_producer(topic, chunking_enabled=True)
+    handle, receive = opened(client, topic, what)
+    for index in range(3):
+        before = int(time.time() * 1000) - 1
+        sought = producer.send(payload(2 * index, CHUNKED))
+        producer.send(payload(2 * index + 1, 20))
+        handle.seek({"id": sought, "earliest": MessageId.earliest, "time": before}[how])
+        first = 0 if how == "earliest" else 2 * index
+        assert [index_of(receive(20_000)) for _ in range(first, 2 * index + 2)] == list(range(first, 2 * index + 2))
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_the_other_partitions_go_on_behind_a_seek_in_one(client, admin, topic, type_):
+    """Behind a seek to an id of one of three partitions, what was unread in the others comes, and all can be done."""
+    admin.create_partitioned_topic(topic, 3)
+    producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
+    consumer = client.subscribe(topic, "s", type_, receiver_queue_size=100, start_message_id_inclusive=True)
+    ids = [producer.send(payload(index, 20)) for index in range(300)]
+    seen = [consumer.receive(10_000) for _ in range(60)]
+    consumer.acknowledge_many(seen)
+    sought = next(one for one in ids if one.partition() == 0)
+    consumer.seek(sought)
+    again = drain(consumer.receive, 0, 2_000)
+    for message in again:
+        consumer.acknowledge(message)
+    of_sought = {index for index, one in enumerate(ids) if one.partition() == 0}
+    done = {index_of(one) for one in seen}
+    assert {index_of(one) for one in again} == of_sought | (set(range(300)) - done)
+    consumer.flush_acks(confirm=True)
+    parts = [f"{topic}-partition-{index}" for index in range(3)]
+    assert eventually(lambda: all(admin.stats(one).subscriptions["s"].backlog_entries == 0 for one in parts))
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_what_is_acknowledged_around_a_seek_is_done(client, admin, topic, type_):
+    """One thread receives and acknowledges while another seeks to the beginning: all comes, and all is done."""
+    count = 300
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=7)
+    producer.send_many([payload(index, 20) for index in range(count)])
+    consumer = client.subscribe(topic, "s", type_, initial_position=pulsar.InitialPosition.Earliest)
+    received, stop = [], threading.Event()
+
+    def work():
+        while not stop.is_set():
+            try:
+                message = consumer.receive(200)
+            except pulsar.Timeout:
+                continue
+            received.append(index_of(message))
+            consumer.acknowledge(message)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(5):
+            eventually(lambda: len(received) >= 20)
+            before = len(received)
+            consumer.seek(MessageId.earliest)
+            assert eventually(lambda seen=before: set(received[seen:]) == set(range(count)))
+    finally:
+        stop.set()
+        thread.join()
+    consumer.flush_acks(confirm=True)
+    assert eventually(lambda: admin.stats(topic).subscriptions["s"].backlog_entries == 0)
+
+
+@pytest.mark.parametrize("queue", [1000, 10])
+@pytest.mark.parametrize("inclusive", [False, True])
+def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, queue):
+    """Of the batch that is sought, the messages before the one sought do not come, by any receive."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
+    sent = []
+    for index in range(30):
+        producer.send_async(payload(index, 20), lambda _, one: sent.append(one))
+    producer.flush()
+    consumer = client.subscribe(
+        topic,
+        "s",
+        initial_position=pulsar.InitialPosition.Earliest,
+        receiver_queue_size=queue,
+        start_message_id_inclusive=inclusive,
+    )
+    first = 14 if inclusive else 15
+    for receive in (
+        lambda: [consumer.receive(10_000)],
+        lambda: consumer.receive_many(5, 10_000),
+        consumer.batch_receive,
+    ):
+        consumer.seek(sent[14])
+        messages = receive()
+        messages += drain(consumer.receive, 30 - first - len(messages))
+        assert [index_of(one) for one in messages] == list(range(first, 30))
+
+
+def test_a_reader_that_has_no_queue_reads_batches_whole(client, topic):
+    """With `receiver_queue_size=0` all of three batches of ten come, in order."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
+    for index in range(30):
+        producer.send_async(payload(index, 20), None)
+    producer.flush()
+    reader = client.create_reader(topic, MessageId.earliest, receiver_queue_size=0)
+    assert [index_of(one) for one in drain(reader.read_next, 30)] == list(range(30))
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_a_consumer_that_has_no_queue_receives_batches_whole(client, admin, topic, type_):
+    """With `receiver_queue_size=0` all of what came in batches and alone is received in order, and done."""
+    consumer = client.subscribe(topic, "s", type_, receiver_queue_size=0)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)
+    alone = client.create_producer(topic)
+    for index in range(40):
+        if index % 20 == 0:
+            producer.flush()
+            alone.send(payload(index, 20))
+        else:
+            producer.send_async(payload(index, 20), None)
+    producer.flush()
+    received = []
+    while len(received) < 40:
+        message = consumer.receive(10_000)
+        received.append(index_of(message))
+        consumer.acknowledge(message)
+    assert received == list(range(40))
+    assert not drain(consumer.receive)
+    consumer.flush_acks(confirm=True)
+    assert eventually(lambda: admin.stats(topic).subscriptions["s"].backlog_entries == 0)
