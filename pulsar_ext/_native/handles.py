@@ -43,6 +43,7 @@ __all__ = [
     "build_plain",
     "consumers_of",
     "inner_producer_of",
+    "inner_reader_of",
     "reader_heard",
     "unlimited_producer",
 ]
@@ -294,6 +295,11 @@ for _door, _private, _own in (
 def inner_producer_of(official: Any) -> Any:
     """Give the C++ producer inside an official one."""
     return official._producer
+
+
+def inner_reader_of(official: Any) -> Any:
+    """Give the C++ reader inside an official one."""
+    return official._reader
 
 
 def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
-from pulsar_ext._native.handles import consumers_of
+from pulsar_ext._native.handles import consumers_of, inner_reader_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext._wire.message_id_data import decode
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.topic_name import TopicName
+
+from .pending import PendingReceives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +25,10 @@ __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 _MOST_AHEAD = 1000
 _HEAD_SECONDS = 1.0
 """How long the entry that was sought may take to come; on a Shared subscription another consumer may get it."""
+
+
+_FIRST_MILLIS = 10_000
+"""How long the first message may take, all chunks of it."""
 
 
 class Standing(Protocol):
@@ -104,17 +112,46 @@ class ReaderFoundation(_Foundation):
 
         Args:
             target: a C++ id, or a publish time in milliseconds.
+
+        Raises:
+            InvalidUse: it is an id of one of several partitions; nothing has moved.
         """
-        start = InnerMessageId.latest if isinstance(target, int) else target
-        official = self._open(start_message_id=start)
         if isinstance(target, int):
-            official.seek(target)
-        self._next = official
+            self._move_to_time(target)
+        elif self._is_of_several(target):
+            raise InvalidUse(
+                f"A reader of all partitions of {self._named['topic']} cannot seek to an id of one of them: the C++ "
+                "client drops what is unread of the others. Open a reader for each partition, or seek to "
+                "MessageId.earliest, to MessageId.latest or to a time."
+            )
+        else:
+            self._next = self._open(start_message_id=target)
 
     def move_before(self, inner_id: Any) -> None:
-        """The same, at the entry of a C++ id, with all that is in it."""
-        start = InnerMessageId(inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id(), -1)
-        self._next = self._open(start_message_id=start, start_message_id_inclusive=True)
+        """The same, where the message of a C++ id, which is live, is the next one."""
+        self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
+
+    def _move_to_time(self, millis: int) -> None:
+        """Open another C++ reader at the first message that was published at a time or later."""
+        # Without a queue nothing is on its way when it seeks, of which half could be kept.
+        probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
+        inner = inner_reader_of(probe)
+        try:
+            inner.seek(millis)
+            first = PendingReceives(inner.read_next_async, lambda _: False)
+            found = first(_FIRST_MILLIS).message_id() if inner.has_message_available() else None
+        except Timeout:
+            found = None
+        finally:
+            inner.close()
+        if found is None or self._is_of_several(found):
+            self._next = self._open(start_message_id=InnerMessageId.latest)
+            self._next.seek(millis)
+        else:
+            self.move_before(found)
+
+    def _is_of_several(self, inner_id: Any) -> bool:
+        return inner_id.partition() >= 0 and not TopicName.parse(self._named["topic"]).is_partition
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Give the C++ reader that was opened."""

@@ -123,6 +123,22 @@ def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, que
         assert [index_of(one) for one in messages] == list(range(first, 30))
 
 
+def test_a_reader_of_all_partitions_refuses_an_id_of_one(client, admin, topic):
+    """What is unread of the others would be dropped: the seek is refused, and every message still comes."""
+    admin.create_partitioned_topic(topic, 3)
+    producer = client.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
+    ids = [producer.send(payload(index, 20)) for index in range(30)]
+    reader = client.create_reader(topic, MessageId.earliest)
+    first = reader.read_next(10_000)
+    with pytest.raises(pulsar.InvalidUse, match="Open a reader for each partition"):
+        reader.seek(ids[4])
+    assert {index_of(one) for one in [first, *drain(reader.read_next, 29)]} == set(range(30))
+    reader.seek(MessageId.earliest)
+    assert {index_of(one) for one in drain(reader.read_next, 30)} == set(range(30))
+    reader.seek(1)
+    assert {index_of(one) for one in drain(reader.read_next, 30)} == set(range(30))
+
+
 def test_a_reader_that_has_no_queue_reads_batches_whole(client, topic):
     """With `receiver_queue_size=0` all of three batches of ten come, in order."""
     producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=10)

@@ -32,6 +32,28 @@ class Heard(Part):
     def abandon(self, _):
         self.heard.append((self.name, "abandon"))
 
+    def renew(self, inner, ahead):
+        self.heard.append((self.name, inner, [*ahead]))
+
+
+class Ground:
+    """A C++ object that can be replaced, unless opening fails."""
+
+    can_retire = True
+
+    def __init__(self, heard):
+        self.heard, self.failures = heard, 0
+
+    def retire(self):
+        self.heard.append("retire")
+
+    def open_anew(self):
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError
+        self.heard.append("open")
+        return "new", iter([1])
+
 
 def parts(refused_by=None, transition=Transition.SEEK):
     """An order with three parts, and what they hear."""
@@ -48,6 +70,60 @@ def test_every_part_hears_before_and_after(transition):
     with order.passing(transition):
         heard.append("moved")
     assert heard == [("a", "before"), ("b", "before"), ("c", "before"), "moved"] + [(name, "after") for name in "abc"]
+
+
+REPLACING = [transition for transition in Transition if transition.replaces]
+
+
+@pytest.mark.parametrize("transition", REPLACING)
+def test_another_object_is_opened_when_every_part_has_dropped_what_it_kept(transition):
+    """The old object is closed, each part hears that the cursor moved, and only then is there a new one."""
+    order, heard = parts()
+    order.stand_on(Ground(heard))
+    with order.passing(transition):
+        heard.append("moved")
+    after = [(name, "after") for name in "abc"]
+    assert heard[3:] == ["moved", "retire", *after, "open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
+
+
+def test_an_object_that_could_not_be_opened_is_opened_later():
+    """Opening fails twice: the transition says so, and whoever comes next has it opened, once."""
+    order, heard = parts()
+    ground = Ground(heard)
+    order.stand_on(ground)
+    ground.failures = 2
+    with pytest.raises(ConnectionError), order.passing(Transition.SEEK):
+        pass
+    with pytest.raises(ConnectionError):
+        order.renew()
+    order.renew()
+    order.renew()
+    assert heard.count("open") == 1
+
+
+@pytest.mark.parametrize("transition", set(Transition) - set(REPLACING))
+def test_what_moves_no_cursor_keeps_its_object(transition):
+    """A redelivery, an unsubscription and a close replace nothing, nor does anything that comes after the last two."""
+    order, heard = parts()
+    order.stand_on(Ground(heard))
+    with order.passing(transition):
+        pass
+    assert "retire" not in heard
+    if not transition.brings_back:
+        with order.passing(Transition.CURSOR_RESET):
+            pass
+        assert "retire" not in heard
+
+
+def test_what_cannot_be_replaced_now_is_kept():
+    """An object that says that nobody could take its place stays."""
+    order, heard = parts()
+    ground = Ground(heard)
+    ground.can_retire = False
+    order.stand_on(ground)
+    with order.passing(Transition.SEEK):
+        pass
+    assert "retire" not in heard
 
 
 def test_what_fails_is_abandoned_by_all():
