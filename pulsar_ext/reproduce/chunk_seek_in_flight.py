@@ -1,0 +1,59 @@
+"""A seek to a chunked message whose chunks are on their way never brings it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pulsar as official
+
+from ._env import label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_SEEKS, _CHUNKS = 8, 200
+_RECEIVE_MILLIS = 3_000
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Eight times: subscribe or open a reader, send 200 chunks, and seek to their message at once."""
+    client = env.client(pulsar)
+    sent = [f"message {number}" for number in range(_SEEKS)]
+    received: list[str] = []
+    try:
+        for number, text in enumerate(sent):
+            topic = env.topic()
+            producer = client.create_producer(topic, chunking_enabled=True)
+            handle, receive = _reader(pulsar, client, topic) if number % 2 else _consumer(client, topic)
+            handle.seek(producer.send(env.chunked(text, _CHUNKS)))
+            with contextlib.suppress(official.Timeout):
+                received.append(label(receive(_RECEIVE_MILLIS)))
+            handle.close()
+    finally:
+        client.close()
+    return Counts.of(sent, received)
+
+
+def _consumer(client: Any, topic: str) -> Any:
+    consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
+    return consumer, consumer.receive
+
+
+def _reader(pulsar: ModuleType, client: Any, topic: str) -> Any:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, start_message_id_inclusive=True)
+    return reader, reader.read_next
+
+
+SCENARIO = Scenario(
+    name="chunk-seek-in-flight",
+    claim="a seek to a chunked message brings it, also while its chunks are on their way to the consumer or reader",
+    reference="ConsumerImpl::processMessageChunk",
+    run=run,
+    profile="small-chunks",
+)

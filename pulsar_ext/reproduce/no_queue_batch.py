@@ -1,0 +1,57 @@
+"""A consumer with a receiver queue of size 0 gets the first message of a batch, and then nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pulsar as official
+
+from ._env import label
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 10
+_SECONDS = 10.0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send a batch of ten, and receive it without a queue on a thread, which may wait for ever."""
+    topic, client = env.topic(), env.client(pulsar)
+    sent = [f"message {number}" for number in range(_MESSAGES)]
+    received: list[str] = []
+    try:
+        consumer = client.subscribe(topic, "s", receiver_queue_size=0)
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5_000)
+        for text in sent:
+            producer.send_async(text.encode(), None)
+        producer.flush()
+        threading.Thread(target=_receive, args=(consumer, received), daemon=True).start()
+        deadline = time.monotonic() + _SECONDS
+        while len(received) < _MESSAGES and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return Counts.of(sent, list(received))
+    finally:
+        client.close()
+
+
+def _receive(consumer: Any, received: list[str]) -> None:
+    with contextlib.suppress(official.PulsarException):
+        while True:
+            received.append(label(consumer.receive()))
+
+
+SCENARIO = Scenario(
+    name="no-queue-batch",
+    claim="a consumer with receiver_queue_size=0 receives every message of a batch",
+    reference="ConsumerImpl::executeNotifyCallback",
+    run=run,
+)

@@ -1,0 +1,51 @@
+"""A seek to an id of one partition drops what is unread of the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._env import labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES, _PARTITIONS, _READ = 300, 3, 30
+_RECEIVE_MILLIS = 3_000
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Receive 30 of 300 messages of three partitions, acknowledge them, and seek back in one of the partitions."""
+    topic, client = env.topic(), env.client(pulsar)
+    env.admin.create_partitioned_topic(topic, _PARTITIONS)
+    unread = {f"message {number}" for number in range(_MESSAGES)}
+    try:
+        producer = client.create_producer(
+            topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
+        )
+        consumer = client.subscribe(topic, "s", receiver_queue_size=20)
+        for text in sorted(unread):
+            producer.send(text.encode())
+        ids = []
+        for _ in range(_READ):
+            message = consumer.receive(_RECEIVE_MILLIS)
+            unread.discard(message.data().decode())
+            ids.append(message.message_id())
+            consumer.acknowledge(message)
+        consumer.seek(ids[-1])
+        again = set(labels(consumer.receive, millis=_RECEIVE_MILLIS))
+    finally:
+        client.close()
+    return Counts.of(unread, again & unread)
+
+
+SCENARIO = Scenario(
+    name="seek-one-partition",
+    claim="a seek to an id of one partition leaves none of the other partitions' unread messages out",
+    reference="MultiTopicsConsumerImpl::seekAsync",
+    run=run,
+)
