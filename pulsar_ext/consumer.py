@@ -300,8 +300,12 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        with self._order.passing(Transition.REDELIVERY):
-            self.inner.redeliver_unacknowledged_messages()
+        if self._splits or self._foundation is None:
+            with self._order.passing(Transition.REDELIVERY):
+                self.inner.redeliver_unacknowledged_messages()
+        else:
+            with self._order.passing(Transition.REPLACEMENT):
+                pass  # another C++ consumer gets everything, and keeps no half of a message from before
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""

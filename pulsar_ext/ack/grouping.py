@@ -98,7 +98,7 @@ class Acknowledger(Part):
         """Send what waits: what leaves later would acknowledge what is to come anew."""
         if transition is Transition.SEEK:
             self._flush_for_good()
-        elif transition is Transition.REDELIVERY:
+        elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
             self.flush()
         elif transition is Transition.CLOSE:
             self.close()
@@ -203,6 +203,11 @@ class Acknowledger(Part):
         with self.lock:
             self._absorb()
             return self.collector.is_duplicate(inner)
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether a chunked message was acknowledged."""
+        return self.collector.has_chunks
 
     @property
     def is_connected(self) -> bool:

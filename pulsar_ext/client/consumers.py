@@ -92,7 +92,7 @@ def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGroup
     )
     # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
     named["batch_index_ack_enabled"] = True
-    redelivery = take_over_redelivery(context, named, acks, splits=splits)
+    redelivery = take_over_redelivery(context, named, acks, order, splits=splits)
     order.take_part(redelivery)
     order.take_part(acks)
     if redelivery.screens:

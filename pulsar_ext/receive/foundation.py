@@ -56,15 +56,11 @@ class _Foundation:
     ) -> None:
         self._handle, self._client, self._open_official, self._named = handle, client, open_official, named
 
-    @property
-    def can_retire(self) -> bool:
-        """Whether another one can take its place."""
-        return True
-
-    def retire(self) -> None:
+    def retire(self) -> bool:
         """Close the C++ object, so that another one can take its place."""
         with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, whatever it says
             self._handle.inner.close()
+        return True
 
     def have_queue(self) -> None:
         """Have the next C++ object keep a message ahead."""
@@ -81,10 +77,16 @@ class ConsumerFoundation(_Foundation):
 
     _head: Any = None
 
-    @property
-    def can_retire(self) -> bool:
-        """Whether another one can take its place: not where nobody could leave out what is before the one sought."""
-        return self._head is None or not (self._named["message_listener"] or self._named["receiver_queue_size"] == 0)
+    def retire(self) -> bool:
+        """Close the C++ consumer, unless nobody but itself could leave out what is before the message that is sought.
+
+        Returns:
+            Whether it is closed.
+        """
+        if self._head is not None and (self._named["message_listener"] or self._named["receiver_queue_size"] == 0):
+            self._head = None
+            return False
+        return super().retire()
 
     def sought(self, target: Any) -> None:
         """Have messages left out that the cursor, which knows entries, does not: those before what was sought.
@@ -96,6 +98,7 @@ class ConsumerFoundation(_Foundation):
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""
+        self.retire()  # again: a Ctrl-C may have come between
         inner = self._handle.stand_on(self._open())
         ahead = [] if self._head is None else self._head.read(inner)
         self._head = None

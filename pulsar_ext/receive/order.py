@@ -83,13 +83,8 @@ class Part:
 class Foundation(Protocol):
     """The C++ object that a consumer or a reader stands on."""
 
-    @property
-    def can_retire(self) -> bool:
-        """Whether another one can take its place now."""
-        ...
-
-    def retire(self) -> None:
-        """Close it, so that another one can take its place."""
+    def retire(self) -> bool:
+        """Close it, so that another one can take its place; False if none can, and it stays as it is."""
         ...
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
@@ -187,9 +182,8 @@ class ReceiveOrder:
         if self._foundation is None:
             return
         if transition.replaces:
-            if self._foundation.can_retire:
-                self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
-                self._foundation.retire()
+            self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
+            self._is_retired = self._foundation.retire()
         elif not transition.brings_back:
             self._foundation = None  # nothing comes behind a close
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.receive.filter import ScreenedSource
+    from pulsar_ext.receive.order import ReceiveOrder
 
 __all__ = ["Redelivery", "take_over_redelivery"]
 
@@ -55,6 +56,7 @@ class Redelivery(Part):
     Args:
         scheduler: calls `tick()` while something waits.
         acks: the consumer's acknowledgements.
+        order: of its messages.
         delay_ms: how long after a negative acknowledgement.
         timeout_ms: after how long without an acknowledgement a chunked message comes again; 0 for never.
         resolver: finds all entries of a message.
@@ -65,13 +67,15 @@ class Redelivery(Part):
         self,
         scheduler: ClientScheduler,
         acks: Acknowledger,
+        order: ReceiveOrder,
         *,
         delay_ms: int,
         timeout_ms: int,
         resolver: Resolver,
         splits: bool,
     ) -> None:
-        self._scheduler, self._acks, self._resolver, self._splits = scheduler, acks, resolver, splits
+        self._scheduler, self._acks, self._order = scheduler, acks, order
+        self._resolver, self._splits = resolver, splits
         self._delay = max(delay_ms - _OFFICIAL_DELAY_MILLIS, 0) / 1000
         self._timeout = timeout_ms / 1000
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
@@ -187,14 +191,21 @@ class Redelivery(Part):
         due += [self._entries_or_later(message_id) for message_id in late]
         if due and inner is not None:
             self._acks.leave_now()  # so that what is acknowledged does not come again
-            for entry in (entry for entries in due for entry in entries):
-                inner.negative_acknowledge(entry)
+            self._ask(inner, [entry for entries in due for entry in entries])
         with self._lock:
             waits = [one for one in (self._nacked.wait(now), self._unacked.wait(now)) if one is not None]
         if self._screened is not None and letters is not None:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
         return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
+
+    def _ask(self, inner: Any, entries: list[Any]) -> None:
+        """Ask for entries; on an Exclusive or Failover subscription everything comes again."""
+        if not self._splits and (self._acks.has_chunks or any(has_first_chunk(entry.serialize()) for entry in entries)):
+            with self._order.passing(Transition.REPLACEMENT):
+                return  # the C++ consumer may have half of a message, whose first chunk it would refuse
+        for entry in entries:
+            inner.negative_acknowledge(entry)
 
     def _add(self, message_id: MessageId, entries: list[Any], since: float) -> None:
         self._acks.take_back(message_id)
@@ -244,7 +255,7 @@ def _drained(kept: deque[Any]) -> Iterator[Any]:
 
 
 def take_over_redelivery(
-    context: ClientContext, named: dict[str, Any], acks: Acknowledger, *, splits: bool
+    context: ClientContext, named: dict[str, Any], acks: Acknowledger, order: ReceiveOrder, *, splits: bool
 ) -> Redelivery:
     """Take from a subscription's arguments what the C++ client does not do right with redelivered messages.
 
@@ -252,6 +263,7 @@ def take_over_redelivery(
         context: of the consumer's client.
         named: the official arguments by name; what is taken over is changed in them.
         acks: the consumer's acknowledgements.
+        order: of its messages.
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
     """
     delay, timeout, policy = (
@@ -261,6 +273,7 @@ def take_over_redelivery(
     redelivery = Redelivery(
         context.scheduler,
         acks,
+        order,
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
         timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
         resolver=context.resolver,
