@@ -128,6 +128,16 @@ class AckCollector:
         """How many acknowledgements were read and have not left, entries and parts of batches."""
         return sum(topic.tracker.pending for topic in self.by_topic)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether some messages of a batch wait for the others."""
+        return any(topic.tracker.is_settling for topic in self.by_topic)
+
+    def settle(self, *, everything: bool = False) -> None:
+        """Have messages leave whose batch was not added to since the last call, or all."""
+        for topic in self.by_topic:
+            topic.tracker.settle(everything=everything)
+
     def _pass_on(self, singles: Singles, messages: Sequence[Any], now: float, inner: Any) -> None:
         """Give messages to the C++ consumer as they are: it takes one in half the time of an id."""
         to = self.by_topic.of(None, singles.partition)

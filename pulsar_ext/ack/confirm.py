@@ -47,7 +47,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     """
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
         raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
-    sent = acks.flush()
+    sent = acks.flush(parts=confirm)
     if not confirm:
         return
     deadline = time.monotonic() + timeout_ms / 1000
@@ -60,7 +60,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         time.sleep(min(wait, deadline - now))
         wait = min(2 * wait, _LONGEST_WAIT)
         if not sent or now >= again:
-            sent = acks.flush()
+            sent = acks.flush(parts=True)
             if sent and now >= again:
                 check.send_again()
                 again = now + 2 * _AGAIN_SECONDS
@@ -116,11 +116,9 @@ class _Check:
         )
 
     def _look(self, topic: TopicAcks, *, sent: bool) -> None:
-        parts = topic.tracker.partly()
         with self._acks.lock:
             wanted = dict(topic.unconfirmed())
-        held = {} if self._acks.keeps_indexes else {entry: part for entry, part in parts.items() if entry not in wanted}
-        if not wanted and not held:
+        if not wanted:
             return
         try:
             info = self._context.admin_api().internal_stats(topic.topic).cursors.get(self._acks.subscription)
@@ -130,9 +128,9 @@ class _Check:
         except AdminNotFound:
             info = None
         processed: bool | None = None
-        for entry, part in (wanted | held).items():
+        for entry, part in wanted.items():
             shown = info is not None and shows(info, entry)
-            if not shown and part is not None and entry in wanted and sent and self._keeps_indexes():
+            if not shown and part is not None and sent and self._keeps_indexes():
                 processed = self._is_processed(topic) if processed is None else processed
                 shown = processed
             if shown:
@@ -140,10 +138,10 @@ class _Check:
                     topic.confirmed(entry, part)
             else:
                 self._missing.append((topic, entry, part))
-                if part is not None and not (self._acks.keeps_indexes and self._keeps):
+                if part is not None and not self._keeps:
                     self._why = (
-                        "The cursor holds whole batches: acknowledge the rest of theirs, or use "
-                        "batch_index_ack_enabled=True with a broker that keeps acknowledgements inside batches. "
+                        "The broker keeps whole batches: acknowledge the rest of theirs, or have it keep "
+                        "acknowledgements inside batches (acknowledgmentAtBatchIndexLevelEnabled). "
                     )
 
     def _is_processed(self, topic: TopicAcks) -> bool:

@@ -41,6 +41,8 @@ _log = logging.getLogger("pulsar_ext.acks")
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
 _IDLE_SECONDS = 2.0
+_SETTLE_SECONDS = 1.0
+"""How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
 
 
 class Acknowledger(Part):
@@ -69,7 +71,6 @@ class Acknowledger(Part):
     ) -> None:
         self._context, self._order, self._topics = context, order, topics
         self.subscription = subscription
-        self.keeps_indexes = keeps_indexes
         self._grouping = grouping
         self.limit = grouping.limit
         self.scheduled = False
@@ -81,7 +82,7 @@ class Acknowledger(Part):
         self.inner: Any = None
         self._watch = ConnectionWatch()
         self._monitor = CursorMonitor(context, subscription, self.lock)
-        self._left = 0.0
+        self._left = self._settled = 0.0
         self._splits = splits
         self.closed = False
 
@@ -180,10 +181,16 @@ class Acknowledger(Part):
             self._absorb()
             return self.collector.pending
 
-    def flush(self) -> bool:
-        """Send everything now; False if there is no connection, and everything is kept for the next."""
+    def flush(self, *, parts: bool = False) -> bool:
+        """Send everything now; False if there is no connection, and everything is kept for the next.
+
+        Args:
+            parts: also what waits for the others of its batch.
+        """
         with self.lock:
             self._absorb()
+            if parts:
+                self.collector.settle(everything=True)
             if not self.is_connected:
                 self.schedule()
                 return False
@@ -301,6 +308,9 @@ class Acknowledger(Part):
             self._absorb(passing=self._grouping.passes and connected)
         self._filled = False
         collector.number_no_messages_after(_IDLE_SECONDS, now)
+        if now - self._settled >= _SETTLE_SECONDS:
+            self._settled = now
+            collector.settle()
         pending = collector.pending
         if connected and self._timer.is_due(pending, now, looked):
             self._leave(now, force=self._grouping.forces)
@@ -313,6 +323,7 @@ class Acknowledger(Part):
             or self._watch.is_down
             or (self._splits and collector.has_chunks)
             or collector.is_numbering
+            or collector.is_settling
             or any(topic.sent or topic.reached for topic in collector.by_topic)
         )
 

@@ -23,6 +23,8 @@ __all__ = ["NativeSender"]
 
 _GROUP = 1000
 """So many pending ids make the C++ client send them at once."""
+_MOST_BATCHES = 100
+"""So many are kept made up, to be added to: what left of a batch is sent again with what comes."""
 _MAX_INDEX = (1 << 31) - 1
 
 
@@ -88,6 +90,8 @@ class NativeSender:
 
     def _batch(self, entry: Entry, size: int) -> list[Any]:
         if entry not in self._batches:
+            if len(self._batches) >= _MOST_BATCHES:
+                del self._batches[next(iter(self._batches))]
             base = InnerMessageId(self.partition, *entry, -1)
             self._batches[entry] = [self._on_topic(one) for one in made_up_batch(base, size)]
         return self._batches[entry]

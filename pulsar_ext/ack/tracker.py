@@ -5,7 +5,9 @@ One `AckTracker` stands for one cursor: a subscription on one topic or one parti
 acknowledged; `leave()` decides what is sent to the broker:
 
 - a whole entry: an unbatched message, a chunk, or a batch all of whose messages were acknowledged;
-- some messages of a batch, where the broker keeps acknowledgements inside batches;
+- some messages of a batch: at once where the broker was said to keep acknowledgements inside batches, else when none was
+  added for a while. The others may be acknowledged on the broker already, and were never delivered: the broker puts
+  both together. One that keeps nothing inside batches passes over it;
 - one position, everything up to which was acknowledged: what the application acknowledged cumulatively or, where runs
   are wanted and it is known where the cursor stands, a run of entries without a gap.
 
@@ -26,6 +28,8 @@ __all__ = ["NOTHING", "AckTracker", "Entry", "Leaving", "Singles"]
 Entry = tuple[int, int]
 """Ledger and entry."""
 
+_MAX_PARTIAL = 10_000
+"""How many batches are remembered of which some messages were acknowledged; another consumer may have the others."""
 _MAX_BEYOND = 100_000
 """How many acknowledged entries behind a hole are remembered; without them runs begin anew at the next look."""
 
@@ -100,7 +104,7 @@ class AckTracker:
 
     Args:
         runs: whether runs without a gap leave as one position (Exclusive and Failover subscriptions).
-        keeps_indexes: whether the broker keeps acknowledgements inside batches.
+        keeps_indexes: whether some messages of a batch leave at once.
     """
 
     def __init__(self, *, runs: bool = False, keeps_indexes: bool = False) -> None:
@@ -110,6 +114,8 @@ class AckTracker:
         self._leaving = NOTHING
         self._partial: dict[Entry, tuple[int, int]] = {}
         self._changed: set[Entry] = set()
+        self._resting: set[Entry] = set()
+        self._settled: set[Entry] = set()
         self._beyond: set[Entry] = set()
         self._cumulative: Entry | None = None
         self._base: Entry | None = None
@@ -118,7 +124,7 @@ class AckTracker:
     @property
     def pending(self) -> int:
         """How many entries, or parts of entries, have not left yet."""
-        changed = len(self._changed) if self._keeps_indexes else 0
+        changed = len(self._changed if self._keeps_indexes else self._settled)
         row = len(self._row) if self._row is not None else 0
         return row + len(self._whole) + changed + (self._cumulative is not None) + len(self._leaving)
 
@@ -174,6 +180,8 @@ class AckTracker:
             return self.add_whole(entry)
         self._partial[entry] = (size, after)
         self._changed.add(entry)
+        if len(self._partial) > _MAX_PARTIAL:
+            self._drop_partial(next(iter(self._partial)))
         return after != known
 
     def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
@@ -223,6 +231,24 @@ class AckTracker:
         """Give the batches of which some messages were acknowledged: number of messages, bit set."""
         return dict(self._partial)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether batches wait for `settle()`."""
+        return not self._keeps_indexes and bool(self._changed or self._resting)
+
+    def settle(self, *, everything: bool = False) -> None:
+        """Have messages of those batches leave to which nothing was added since the last call, or of all.
+
+        It is called again and again, and the time between is how long the others of a batch are waited for.
+        """
+        if not self._keeps_indexes:
+            self._settled |= self._resting - self._changed
+            self._resting = set(self._changed)
+            self._changed.clear()
+            if everything:
+                self._settled |= self._resting
+                self._resting.clear()
+
     def looked(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
         """Learn where the cursor stands, so that runs can begin there.
 
@@ -255,14 +281,14 @@ class AckTracker:
             if reached is not None:
                 cumulative = reached
                 whole = [entry for entry in whole if entry > reached]
-        indexes: tuple[tuple[Entry, int, int], ...] = ()
-        if self._keeps_indexes:
-            indexes = tuple((entry, *self._partial[entry]) for entry in sorted(self._changed) if entry in self._partial)
+        parts = self._changed if self._keeps_indexes else self._settled
+        known = ((entry, *self._partial.get(entry, (0, 0))) for entry in sorted(parts))
+        indexes = tuple((entry, size, bits) for entry, size, bits in known if bits)
         leaving = Leaving(cumulative, tuple(whole), indexes)
         self._leaving = self._leaving.merged(leaving) if self._leaving else leaving
         self._whole.clear()
         self._cumulative = None
-        self._changed.clear()
+        parts.clear()
         return self._leaving
 
     def left(self) -> None:
@@ -274,7 +300,8 @@ class AckTracker:
         self._row, self._leaving = None, NOTHING
         self._whole.clear()
         self._partial.clear()
-        self._changed.clear()
+        for kept in (self._changed, self._resting, self._settled):
+            kept.clear()
         self._beyond.clear()
         self._cumulative = self._base = self._after_base = None
 
@@ -339,4 +366,5 @@ class AckTracker:
 
     def _drop_partial(self, entry: Entry) -> None:
         self._partial.pop(entry, None)
-        self._changed.discard(entry)
+        for kept in (self._changed, self._resting, self._settled):
+            kept.discard(entry)

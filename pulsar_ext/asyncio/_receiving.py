@@ -57,8 +57,11 @@ class AsyncReceiving:
         self.blocking = blocking
         self._executor = executor
         self._message_class = getattr(blocking, "message_class", Received)
-        receiver = BlockingReceiver(lambda: receive().inner)
-        self._queue = ReceiveQueue(blocking.inner, receive_async_of or (lambda _: receiver.receive_async))
+        if receive_async_of is None:
+            receiver = BlockingReceiver(lambda: receive().inner)
+            self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
+        else:
+            self._queue = ReceiveQueue(blocking.inner, receive_async_of)
         if isinstance(blocking, Receiving):
             blocking.take_part(self._queue)
 

@@ -119,16 +119,18 @@ class ReceivingMany(Receiving):
         batches, tried = self._interrupted.batches, None
         while True:
             try:
+                batch: list[Any] = batches.setdefault(thread, [])
                 if self._prefetch is not None:
-                    batch = batches.setdefault(thread, [])
                     self._order.claim(thread)
                     self._prefetch.batch(batch)
                     return batch
-                if kept := batches.get(thread) or batches.setdefault(thread, [*self._interrupted.ahead]):
-                    return kept
-                for received in iter(self.inner.batch_receive, None):
-                    batches[thread] = received  # no call in between: a Ctrl-C leaves the batch to the next call
-                    break
+                if not batch:
+                    batch += self._interrupted.ahead
+                if not batch:
+                    for batch in iter(self.inner.batch_receive, None):
+                        batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
+                        break
+                return batch  # noqa: TRY300  # an `else` could not tell the ways apart
             except AlreadyClosed:
                 tried = self._other_than(tried)
 

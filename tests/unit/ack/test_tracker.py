@@ -96,6 +96,11 @@ class Tracked(RuleBasedStateMachine):
             self.tracker.add_singles(Singles(-1, ledger, numbers))
             self.application |= {((ledger, entry), -1) for entry in found}
 
+    @rule(everything=st.booleans())
+    def settle(self, everything):
+        """Time passes: what was acknowledged of a batch may leave, though the rest was not."""
+        self.tracker.settle(everything=everything)
+
     @rule(message=st.sampled_from(MESSAGES))
     def acknowledge_cumulative(self, message):
         """Everything up to a message."""
@@ -244,3 +249,31 @@ def test_a_batch_counts_when_all_of_it_was_acknowledged():
     keeping = AckTracker(keeps_indexes=True)
     acknowledge(keeping, (5, 1), 2, 3)
     assert leave(keeping) == Leaving(indexes=(((5, 1), 3, 0b100),))
+
+
+def test_what_rests_of_a_batch_leaves_and_is_put_together_by_the_broker():
+    """Two of four were acknowledged by another consumer; the other two leave once nothing is added to them."""
+    tracker = AckTracker()
+    broker = Broker(keeps_indexes=True, acknowledged={((9, 0), 0), ((9, 0), 2)})
+    tracker.add_bits((9, 0), 4, 0b0010)
+    tracker.settle()
+    tracker.add_bits((9, 0), 4, 0b1000)
+    tracker.settle()
+    assert tracker.is_settling
+    assert leave(tracker) == NOTHING
+    tracker.settle()
+    assert tracker.pending == 1
+    broker.take(leave(tracker))
+    assert broker.whole((9, 0))
+    assert not tracker.is_settling
+
+
+def test_batches_that_others_finish_are_not_kept_for_ever():
+    """Of 30,000 batches with one acknowledged message each, ten thousand are remembered."""
+    tracker = AckTracker()
+    for entry in range(30_000):
+        tracker.add_bits((5, entry), 3, 1)
+        if entry % 100 == 0:
+            tracker.settle(everything=True)
+            leave(tracker)
+    assert len(tracker.partly()) <= 10_000

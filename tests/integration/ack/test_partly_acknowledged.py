@@ -1,0 +1,64 @@
+"""Batches that were acknowledged in part on the broker, and consumers that acknowledge whole batches."""
+
+from __future__ import annotations
+
+import pytest
+from acked import TYPES, send_batches
+from chunked import drain, eventually, index_of
+
+BOTH_CLIENTS = True
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory):
+    """One that keeps acknowledgements inside batches."""
+    return pulsar_broker_factory("batch-index-acks")
+
+
+def backlog(admin, topic):
+    """How many entries are not done."""
+    return admin.stats(topic).subscriptions["s"].backlog_entries
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_another_consumer_left_of_a_batch_is_done(client, admin, topic, type_):
+    """Four of ten were acknowledged through another consumer; the other six, acknowledged, leave no backlog."""
+    before = client.subscribe(topic, "s", type_, batch_index_ack_enabled=True)
+    send_batches(client, topic, 2, 10)
+    messages = drain(before.receive, 20)
+    before.acknowledge_many([messages[index] for index in (1, 3, 4, 9)])
+    before.flush_acks(confirm=True)
+    before.close()
+    consumer = client.subscribe(topic, "s", type_)
+    rest = drain(consumer.receive, 16)
+    assert {index_of(one) for one in rest} == set(range(20)) - {1, 3, 4, 9}
+    consumer.acknowledge_many(rest)
+    assert eventually(lambda: backlog(admin, topic) == 0)
+    consumer.close()
+    assert drain(client.subscribe(topic, "s", type_).receive) == []
+
+
+def test_a_confirmed_flush_does_not_wait_for_the_rest_of_a_batch(client, admin, topic):
+    """A flush with a receipt brings what was acknowledged of a batch to the broker, and finishes the entry at once."""
+    consumer = client.subscribe(topic, "s")
+    consumer.close()
+    send_batches(client, topic, 2, 10)
+    assert client.skip_messages(topic, "s", 4).skipped_messages == 4
+    consumer = client.subscribe(topic, "s")
+    rest = drain(consumer.receive, 16)
+    assert {index_of(one) for one in rest} == set(range(4, 20))
+    for message in rest:
+        consumer.acknowledge(message)
+    consumer.flush_acks(confirm=True)
+    assert backlog(admin, topic) == 0
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_a_batch_is_left_whole_to_who_acknowledges_soon(client, topic, type_):
+    """What was acknowledged of a batch just before a close comes again with the others, as officially."""
+    consumer = client.subscribe(topic, "s", type_)
+    send_batches(client, topic, 1, 10)
+    consumer.acknowledge_many(drain(consumer.receive, 10)[:4])
+    consumer.close()
+    again = drain(client.subscribe(topic, "s", type_).receive, 10)
+    assert {index_of(one) for one in again} == set(range(10))
