@@ -96,8 +96,8 @@ class Scheduler:
             thread.start()
             self._thread = thread
         if due < self._wakes:
-            self._wakes = due
             self._changed.notify()
+            self._wakes = due  # afterwards: a Ctrl-C in between leaves it to the next to wake the thread
 
     def _work(self) -> None:
         while self._await_work():

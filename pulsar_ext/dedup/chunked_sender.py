@@ -125,22 +125,22 @@ class ChunkedSender(DedupSender):
             return
         batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
         batch.callbacks, batch.ids, batch.count, batch.began = (callback,), (sequence_id,), 1, time.monotonic()
-        carry = partial(self._carry_once, iter((batch,)), data, options)
+        begin = partial(self._begin_to_carry, iter((batch,)), data, options)
         try:
-            self._begin_to_carry(batch, carry)
+            dispatch.fly(batch)
+            batch_scheduler.run(begin)
         except BaseException:  # a signal's handler raised
-            if dispatch.pending.held:  # for this message, which waits for nobody else
-                batch_scheduler.run(partial(self._begin_to_carry, batch, carry))
+            if dispatch.pending.held:  # for this message: nobody else will begin
+                batch_scheduler.run(begin)
             raise
 
-    def _begin_to_carry(self, batch: Batch, carry: Callable[[], None]) -> None:
-        self.dispatch.fly(batch)
-        threading.Thread(target=carry, name="pulsar_ext-chunks", daemon=True).start()
-
-    def _carry_once(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
-        """Send one message, on whichever thread comes first."""
+    def _begin_to_carry(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
+        """Have a thread send one message, once; on the scheduler's thread, where no signal arrives."""
         for batch in unsent:
-            self._carry(batch, data, options)
+            self.dispatch.fly(batch)
+            threading.Thread(
+                target=self._carry, args=(batch, data, options), name="pulsar_ext-chunks", daemon=True
+            ).start()
 
     def _wait_until_idle(self) -> None:
         """Wait until nothing is in flight; the lock is held once."""

@@ -25,11 +25,11 @@ __all__ = [
 ]
 
 _SHOWN_SECONDS = 8.0
-_LEFT_OUT = 20
+_LEFT_OUT = 100
 
 
 class Acknowledging(Receiving):
-    """Acknowledges some of the messages, each an entry; every twentieth one is left out for good."""
+    """Acknowledges some of the messages, each an entry; every hundredth one is left out for good."""
 
     batch = 1
     how = "acknowledge"

@@ -1,8 +1,8 @@
 """The points of a call at which Python may run the handler of a signal, and a signal at exactly one of them.
 
 CPython looks for signals behind every call, at the beginning of every function and at every jump back, and nowhere
-else. A dry run of a call counts the instructions of all Python code below it, and notes those behind which it looks.
-Then the call is made again, and at one of these instructions a signal arrives, without a line of Python in between: the
+else. A dry run of a call notes the instructions behind which it looks, of all Python code below it. Then the call is
+made again, and at one of these instructions a signal arrives, without a line of Python in between: the
 interpreter runs its handler by itself, where it looks next. No timer is needed, and no impossible point is tried.
 """
 
@@ -12,6 +12,7 @@ import _thread
 import dis
 import signal
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,12 @@ _LOOKING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
 
 @cache
+def _instructions(code: CodeType) -> frozenset[int]:
+    """Where the instructions of a function begin; a call that is under way stands behind its own."""
+    return frozenset(one.offset for one in dis.get_instructions(code))
+
+
+@cache
 def _looks(code: CodeType) -> frozenset[int]:
     """Where in a function the instructions are behind which Python looks for signals."""
     return frozenset(
@@ -42,44 +49,51 @@ def _is_watched(code: CodeType) -> bool:
     return not code.co_filename.startswith((_OWN, "<frozen"))
 
 
+Point = tuple[tuple[Any, ...], int]
+"""Instructions, from one behind which Python looks to those that led there, and the how-manieth time it is passed."""
+
+
+def _path(frame: FrameType) -> tuple[Any, ...]:
+    """Give the instruction that a function is at, and those of its callers."""
+    path = []
+    caller: FrameType | None = frame
+    while caller is not None and len(path) < _DEPTH and _is_watched(caller.f_code):
+        path.append((caller.f_code, caller.f_lasti))
+        caller = caller.f_back
+    return tuple(path)
+
+
 class _Count:
-    """Counts the instructions of a call, and notes the points."""
+    """Notes the points of a call, in their order."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._points: dict[Any, list[int]] = {}
+        self._passed: Counter[tuple[Any, ...]] = Counter()
 
-    def points(self) -> list[int]:
-        """Give the points in their order; of one that is passed again and again, the first, second and last time."""
-        return sorted({one for passed in self._points.values() for one in (*passed[:2], passed[-1])})
-
-    def _add(self, frame: FrameType, at: int) -> None:
-        path = []
-        caller: FrameType | None = frame
-        while caller is not None and len(path) < _DEPTH and _is_watched(caller.f_code):
-            path.append((caller.f_code, caller.f_lasti))
-            caller = caller.f_back
-        self._points.setdefault(tuple(path), []).append(at)
+    def points(self) -> list[Point]:
+        """Give the points; of one that is passed again and again, the first, second and last time."""
+        return [(path, time) for path, count in self._passed.items() for time in sorted({1, min(2, count), count})]
 
     def on_call(self, frame: FrameType, _: str, __: Any) -> Any:
-        """Watch a function; before it began, Python looked."""
+        """Watch a function; before it began, Python looked, also where no call led to it, as to a property."""
         if not _is_watched(frame.f_code):
             return None
-        if self.count:
-            self._add(frame, self.count)
+        caller = frame.f_back
+        if caller is not None and _is_watched(caller.f_code):
+            code, at = caller.f_code, caller.f_lasti
+            if at in _instructions(code) and at not in _looks(code):
+                self._passed[_path(caller)] += 1
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         return self.on_instruction
 
     def on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode":
-            self.count += 1
-            if frame.f_lasti in _looks(frame.f_code):
-                self._add(frame, self.count)
+        """Note an instruction behind which Python looks."""
+        if event == "opcode" and frame.f_lasti in _looks(frame.f_code):
+            self._passed[_path(frame)] += 1
         return self.on_instruction
 
 
-def points_of(call: Callable[[], Any]) -> tuple[list[int], Any]:
-    """Make a call; give its points, numbers of instructions at which a signal can arrive, and what it returned."""
+def points_of(call: Callable[[], Any]) -> tuple[list[Point], Any]:
+    """Make a call; give the points at which a signal can arrive, and what it returned."""
     counter = _Count()
     sys.settrace(counter.on_call)
     try:
@@ -93,15 +107,16 @@ class Interruption:
     """One call, and a signal that arrives at one point of it.
 
     Args:
-        at: the number of the instruction; 0 for none.
+        point: which one.
     """
 
-    def __init__(self, at: int) -> None:
-        self._at, self._count = at, 0
+    def __init__(self, point: Point) -> None:
+        self._path, self._left = point
+        self._target, self._at = self._path[0]
         self._code: CodeType | None = None
         self._line: int | None = 0
-        # One step of it stops the watching and lets the signal arrive, all of it in C.
         self._watch = self._on_call  # kept: the interpreter uses it after it is let go
+        # One step of it stops the watching and lets the signal arrive, all of it in C.
         self._signal = zip(map(sys.settrace, (None,)), map(_thread.interrupt_main, (signal.SIGINT,)), strict=False)
         self.came: Any = None
         self.error: BaseException | None = None
@@ -135,9 +150,9 @@ class Interruption:
         return self._on_instruction
 
     def _on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "opcode":
-            self._count += 1
-            if self._count == self._at:
+        if event == "opcode" and frame.f_lasti == self._at and frame.f_code is self._target:
+            self._left -= _path(frame) == self._path
+            if not self._left:
                 self._code, self._line = frame.f_code, frame.f_lineno
                 for _here in self._signal:
                     return None  # no call from here on: Python would look for signals in this function

@@ -27,7 +27,7 @@ __all__ = ["main"]
 
 _LOOK_EVERY = 40
 _SLOW_SECONDS = 4.0
-_TRIES = 4
+_TRIES = 2
 _ALLOWED = {
     "raise": (KeyboardInterrupt, asyncio.CancelledError, pulsar.Interrupted, SystemError),
     "send": (),
@@ -50,7 +50,7 @@ class Run:
         """Open the handles, and make the call some times, which shows its points."""
         rig = self._rig
         rig.open()
-        self.points: list[int] = []
+        self.points: list[Any] = []
         for first in (True, False, False) if rig.cost == 1 else (True, False):
             self._watchdog.beat()
             rig.begin()

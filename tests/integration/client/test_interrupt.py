@@ -20,6 +20,26 @@ _OPEN = {
 """What `RESULTS-interrupt.md` says is open."""
 
 
+_FOUND = {
+    "locks of conditions": ("Consumer.receive: queue of 0", "raise", 0),
+    "receive_many() forgets what it had": ("Consumer.receive_many", "raise", 0),
+    "the acknowledgements' lock": ("Consumer.acknowledge: a full inbox", "raise", 0),
+    "locks of an admin request": ("Consumer.flush_acks: confirmed", "raise", 60),
+    "a message in chunks before its thread": ("Producer.send_async: deduplicated in chunks/send_async big", "raise", 0),
+    "a batch noted before its time": ("Producer.send_many: deduplicated/send_many", "raise", 60),
+    "a group closed twice": ("Producer.send: deduplicated/send", "send", 0),
+    "an interrupted close of a producer": ("Producer.close: batched/close", "raise", 25),
+    "an interrupted close of partitions": ("Producer.close: partitioned/close", "raise", 25),
+    "an interrupted close of a client": ("Client.close", "raise", 15),
+    "a consumer that nobody has": ("Client.subscribe: subscribe shared", "raise", 80),
+    "a cancelled create_producer()": ("asyncio.Client.create_producer: create_producer", "raise", 8),
+    "an awaited batch of a closed client": ("asyncio.Consumer.batch_receive: batch_receive", "close client", 4),
+    "a close inside a send": ("Producer.send_async: deduplicated in chunks/send_async", "close", 20),
+    "a block that never ends": ("Consumer.ack_scope", "raise", 60),
+}
+"""What was found and mended, and where: a case, a kind of handler, and how many points (0: all)."""
+
+
 @pytest.fixture(scope="module")
 def faults():
     """The programs as modules."""
@@ -40,3 +60,13 @@ def test_no_method_loses_anything_to_a_signal(faults, pulsar_broker_factory):
     runs = faults.run_all((broker.service_url, broker.admin_url), jobs, most=3)
     assert [(one.name, one.kind, one.findings) for one in runs if one.findings] == []
     assert sum(one.arrived for one in runs) > len(jobs)
+
+
+@pytest.mark.parametrize("found", _FOUND)
+def test_what_was_found_is_not_found_again(faults, pulsar_broker_factory, found):
+    """The points of one call where a signal once lost something, or hung."""
+    broker = pulsar_broker_factory("dedup")
+    name, kind, most = _FOUND[found]
+    (run,) = faults.run_all((broker.service_url, broker.admin_url), [(name, kind)], most=most)
+    assert run.arrived
+    assert not run.findings

@@ -45,21 +45,21 @@ def is_free(lock):
 @pytest.mark.parametrize("how", ["hold", "wait", "notify"])
 def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
     """Interrupted at each point: the lock can be taken by another thread, and who waits next is woken."""
+    condition = Condition()
 
-    def use(condition):
+    def use():
         with condition:
             if how == "wait":
                 condition.wait(0.001)
             elif how == "notify":
                 condition.notify_all()
 
-    shown = Condition()
-    places, _ = points.points_of(lambda: use(shown))
+    places, _ = points.points_of(use)
     assert places
     for place in places:
         condition = Condition()
         one = points.Interruption(place)
-        one.make(lambda condition=condition: use(condition))
+        one.make(use)
         assert one.arrived
         assert one.error is None or isinstance(one.error, KeyboardInterrupt)
         assert is_free(condition), one.place
@@ -69,16 +69,16 @@ def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
 @pytest.mark.usefixtures("on_signal")
 def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
     """Interrupted at each point: another thread sets it, and a wait that begins then returns."""
+    flag = Flag()
 
-    def wait(flag):
+    def wait():
         flag.wait(0.001)
 
-    shown = Flag()
-    places, _ = points.points_of(lambda: wait(shown))
+    places, _ = points.points_of(wait)
     assert places
     for place in places:
         flag = Flag()
-        points.Interruption(place).make(lambda flag=flag: wait(flag))
+        points.Interruption(place).make(wait)
         thread = threading.Thread(target=flag.set)
         thread.start()
         thread.join(5)
