@@ -23,8 +23,7 @@ _OPEN = {
 _FOUND = {
     "locks of conditions": ("Consumer.receive: queue of 0", "raise", 0),
     "receive_many() forgets what it had": ("Consumer.receive_many", "raise", 0),
-    "the acknowledgements' lock": ("Consumer.acknowledge: a full inbox", "raise", 0),
-    "locks of an admin request": ("Consumer.flush_acks: confirmed", "raise", 60),
+    "the acknowledgements' lock": ("Consumer.acknowledge: in runs", "raise", 0),
     "a message in chunks before its thread": ("Producer.send_async: deduplicated in chunks/send_async big", "raise", 0),
     "a batch noted before its time": ("Producer.send_many: deduplicated/send_many", "raise", 60),
     "a group closed twice": ("Producer.send: deduplicated/send", "send", 0),
@@ -33,7 +32,7 @@ _FOUND = {
     "an interrupted close of a client": ("Client.close", "raise", 15),
     "a consumer that nobody has": ("Client.subscribe: subscribe shared", "raise", 80),
     "a cancelled create_producer()": ("asyncio.Client.create_producer: create_producer", "raise", 8),
-    "an awaited batch of a closed client": ("asyncio.Consumer.batch_receive: batch_receive", "close client", 4),
+    "an awaited batch of a closed client": ("asyncio.Consumer.batch_receive: batch_receive", "close client", 20),
     "a close inside a send": ("Producer.send_async: deduplicated in chunks/send_async", "close", 20),
     "a block that never ends": ("Consumer.ack_scope", "raise", 60),
 }
