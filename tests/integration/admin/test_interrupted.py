@@ -43,7 +43,7 @@ def test_the_next_request_is_answered(points, pulsar_broker_factory):
         ask()
         every, answer = points.points_of(ask)
         places = [(path, time) for path, time in every if "_synchronization" in path[0][0].co_filename]
-        assert len(places) > 20
+        assert places
         for place in places:
             one = points.Interruption(place)
             one.make(ask)
