@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pulsar
 
+from .condition import Condition
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,7 +65,7 @@ class Scheduler:
         _schedulers.add(self)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()  # re-entrant
+        self._changed = Condition()
         self._due: weakref.WeakKeyDictionary[Scheduled, float] = weakref.WeakKeyDictionary()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
@@ -94,8 +96,8 @@ class Scheduler:
             thread.start()
             self._thread = thread
         if due < self._wakes:
-            self._wakes = due
             self._changed.notify()
+            self._wakes = due  # afterwards: a Ctrl-C in between leaves it to the next to wake the thread
 
     def _work(self) -> None:
         while self._await_work():

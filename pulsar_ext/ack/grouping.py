@@ -132,7 +132,10 @@ class Acknowledger(Part):
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
         # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
-        if self.lock.acquire(blocking=self.limit < AT_HAND or len(self.inbox) >= AT_HANDS):
+        waits = self.limit < AT_HAND or len(self.inbox) >= AT_HANDS
+        for held in map(self.lock.acquire, (waits,)):  # no call in between: a Ctrl-C would leave it held for good
+            if not held:
+                break
             try:
                 if self.closed:
                     self.inbox.clear()

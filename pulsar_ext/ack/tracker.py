@@ -5,8 +5,8 @@ One `AckTracker` stands for one cursor: a subscription on one topic or one parti
 acknowledged; `leave()` decides what is sent to the broker:
 
 - a whole entry: an unbatched message, a chunk, or a batch all of whose messages were acknowledged;
-- some messages of a batch: at once where the broker was said to keep acknowledgements inside batches, else when none was
-  added for a while. The others may be acknowledged on the broker already, and were never delivered: the broker puts
+- some messages of a batch: at once where the broker was said to keep acknowledgements inside batches, else when none
+  was added for a while. The others may be acknowledged on the broker already, and were never delivered: the broker puts
   both together. One that keeps nothing inside batches passes over it;
 - one position, everything up to which was acknowledged: what the application acknowledged cumulatively or, where runs
   are wanted and it is known where the cursor stands, a run of entries without a gap.

@@ -7,6 +7,7 @@ import os
 import ssl
 import time
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 import httpx2
@@ -36,33 +37,47 @@ class Transport(Protocol):
 
 
 class SyncTransport:
-    """Blocks instead of suspending. Safe between threads; after a fork, the child opens connections of its own."""
+    """Blocks instead of suspending. Safe between threads; after a fork, the child opens connections of its own.
+
+    Each exchange has an HTTP client to itself: one that a Ctrl-C interrupts may leave a lock of its client held, and
+    the handler of a signal may ask while the request that it interrupts holds one.
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
         # By process: a forked child must not use its parent's sockets, and must not close them either. No lock guards
         # this, for a lock that is held at the moment of a fork stays held in the child for ever.
-        self._clients: dict[int, httpx2.Client] = {}
+        self._idle: dict[int, deque[httpx2.Client]] = {}
         self._closed = False
 
-    def _client(self) -> httpx2.Client:
+    def _take(self) -> httpx2.Client:
+        """Give a client that nobody uses, the last one that was used if possible."""
         if self._closed:
             raise NotOpen("This PulsarAdmin is closed")
-        client = self._clients.get(os.getpid())
-        if client is None:
-            made = httpx2.Client(verify=self._context, trust_env=False)  # no proxy sees the token
-            client = self._clients.setdefault(os.getpid(), made)
-            if client is not made:
-                made.close()
-        return client
+        try:
+            return self._idle[os.getpid()].pop()
+        except LookupError:
+            return httpx2.Client(verify=self._context, trust_env=False)  # no proxy sees the token
+
+    def _put_back(self, client: httpx2.Client) -> None:
+        if self._closed:
+            client.close()
+        else:
+            self._idle.setdefault(os.getpid(), deque()).append(client)
 
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
         """See `Transport`."""
-        end = time.monotonic() + timeout_seconds
-        with self._client().stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
-            return _answer(response, b"".join(_until(end, response.iter_bytes())))
+        end, client = time.monotonic() + timeout_seconds, self._take()
+        try:
+            with client.stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
+                answer = _answer(response, b"".join(_until(end, response.iter_bytes())))
+        except Exception:  # after anything else, such as a Ctrl-C, nobody uses it any more
+            self._put_back(client)
+            raise
+        self._put_back(client)
+        return answer
 
     async def sleep(self, seconds: float) -> None:
         """See `Transport`."""
@@ -71,7 +86,7 @@ class SyncTransport:
     def close(self) -> None:
         """Close this process's connections. A second call does nothing."""
         self._closed = True
-        if client := self._clients.pop(os.getpid(), None):
+        for client in self._idle.pop(os.getpid(), ()):
             client.close()
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._runtime.condition import Condition
+
 from .errors import translated
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class BlockingReceiver:
     def __init__(self, receive: Callable[[], Any]) -> None:
         self._receive = receive
         self._requests: deque[Callable[[Any, Any], None]] = deque()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._runs = False
 
     def receive_async(self, callback: Callable[[Any, Any], None]) -> None:
@@ -44,11 +46,14 @@ class BlockingReceiver:
             self._changed.notify()
             if self._runs:
                 return
-            self._runs = True
         # A daemon: a message that never comes must not hold up the end of the process.
         threading.Thread(target=self._serve, name="pulsar-ext-receive", daemon=True).start()
 
     def _serve(self) -> None:
+        with self._changed:
+            if self._runs:
+                return  # only one serves; it says so itself, for a signal's handler may keep a thread from starting
+            self._runs = True
         while True:
             with self._changed:
                 if not self._requests:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
+    from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
@@ -61,11 +62,14 @@ class Client(AsyncClientDoor):
         named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
         _default_schema(named)
 
-        def open_producer() -> Producer:
-            blocking = self.blocking.create_producer(deduplication=deduplication, **named)
-            return Producer(blocking, self._executor, self._capacity(named, waits=deduplication))
+        capacity: int | None = None
 
-        producer = await self._open(open_producer)
+        def open_producer() -> BlockingProducer:
+            nonlocal capacity
+            capacity = self._capacity(named, waits=deduplication)
+            return self.blocking.create_producer(deduplication=deduplication, **named)
+
+        producer = Producer(await self._open(open_producer), self._executor, capacity)
         self._producers.add(producer)
         return producer
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
@@ -44,6 +45,8 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
         self._begin(blocking, executor, None if blocking.judges else attrgetter("receive_async"), blocking.receive)
         self._batch_receiver = BlockingReceiver(blocking.batch_receive)
+        self._batches: set[Future[list[Message]]] = set()
+        """Those that are awaited; a closed client does not answer."""
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message. Cancelling loses none: the message that comes later goes to the next caller.
@@ -69,6 +72,8 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
             return [await self._receive(None), *self._ready()]
         receiving: Future[list[Message]] = Future()
         receiving.set_running_or_notify_cancel()
+        self._batches.add(receiving)
+        receiving.add_done_callback(self._batches.discard)
         self._batch_receiver.receive_async(partial(_settle, receiving))
         try:
             messages = await asyncio.wrap_future(receiving)
@@ -77,6 +82,12 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
             raise
         self._queue.records.note([message.inner for message in messages])
         return [*self._ready(), *messages]  # what an earlier receive asked for came first
+
+    def end_receives(self) -> None:
+        """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
+        super().end_receives()
+        for receiving in list(self._batches):
+            _settle(receiving, pulsar.Result.AlreadyClosed, [])
 
     async def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it; see `pulsar_ext.Consumer`."""
@@ -211,13 +222,14 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
 
 
 def _settle(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
-    """Settle the future of a batch with the outcome, a `pulsar.Result` or an error."""
-    if isinstance(result, BaseException):
-        receiving.set_exception(result)
-    elif result != pulsar.Result.Ok:
-        receiving.set_exception(error_of(result))
-    else:
-        receiving.set_result(messages)
+    """Settle the future of a batch with the outcome, a `pulsar.Result` or an error, unless it is settled."""
+    with contextlib.suppress(InvalidStateError):
+        if isinstance(result, BaseException):
+            receiving.set_exception(result)
+        elif result != pulsar.Result.Ok:
+            receiving.set_exception(error_of(result))
+        else:
+            receiving.set_result(messages)
 
 
 class AckScope(ScopeCore):

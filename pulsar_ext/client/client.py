@@ -141,8 +141,13 @@ class Client(ClientTools, ClientDoor):
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        official, consumer = open_consumer(self.context, super().subscribe, named, **options)
-        self._replace(official, consumer)
+        opened: list[Any] = []
+        try:
+            open_consumer(self.context, super().subscribe, named, opened, **options)
+            consumer: Consumer = self._replace(*opened)
+        except BaseException:
+            self._close_again(opened)
+            raise
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -181,8 +186,13 @@ class Client(ClientTools, ClientDoor):
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
-        official, reader = open_reader(self.context, super().create_reader, named, **options)
-        self._replace(official, reader)
+        opened: list[Any] = []
+        try:
+            open_reader(self.context, super().create_reader, named, opened, **options)
+            reader: Reader = self._replace(*opened)
+        except BaseException:
+            self._close_again(opened)
+            raise
         return reader
 
     @shaped_like(pulsar.Client.create_table_view)
@@ -209,15 +219,17 @@ class Client(ClientTools, ClientDoor):
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
                 for sender in list(self.context.senders):
-                    with contextlib.suppress(pulsar.PulsarException):
-                        sender.finish(deadline)
+                    _finish(sender, deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()
-            finally:
-                self._closed = True
-                self._release()
+            except InvalidUse:
+                raise
+            except Exception:  # after anything else, such as a Ctrl-C, closing again goes on with it
+                self._end()
+                raise
+            self._end()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
@@ -239,10 +251,19 @@ class Client(ClientTools, ClientDoor):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _replace(self, official: Any, ours: Any) -> None:
+    def _replace(self, official: Any, ours: Any) -> Any:
         consumers = consumers_of(self)
         consumers.remove(official)
         consumers.append(ours)
+        return ours
+
+    def _close_again(self, opened: list[Any]) -> None:
+        """Close what nobody gets, as after a Ctrl-C: it would keep others from subscribing, or their messages."""
+        for one in reversed(opened):
+            with contextlib.suppress(pulsar.PulsarException, ValueError):
+                one.close()
+        consumers = consumers_of(self)
+        consumers[:] = [one for one in consumers if one not in opened]
 
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
@@ -265,7 +286,25 @@ class Client(ClientTools, ClientDoor):
             if isinstance(one, Consumer):
                 one.stop_fetching()
 
+    def _end(self) -> None:
+        self._closed = True
+        self._release()
+
     def _release(self) -> None:
         for one in self._received_by():
             one.release()
         self.context.close_admin()
+
+
+def _finish(sender: Ending, deadline: float) -> None:
+    """Close a sender; its errors are those of its messages, which know.
+
+    Raises:
+        InvalidUse: in the handler of a signal that interrupts a send, which a close would wait for.
+    """
+    try:
+        sender.finish(deadline)
+    except InvalidUse:
+        raise
+    except pulsar.PulsarException:
+        return

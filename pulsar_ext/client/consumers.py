@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
+from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -34,25 +36,25 @@ def open_consumer(
     context: ClientContext,
     subscribe: Callable[..., pulsar.Consumer],
     named: dict[str, Any],
+    opened: list[Any],
     *,
     make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble,
     judges: bool = False,
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
-) -> tuple[pulsar.Consumer, Consumer]:
+) -> None:
     """Open a consumer.
 
     Args:
         context: of the client.
         subscribe: the official `subscribe()`.
         named: its arguments by name; what is taken over here is changed in them.
+        opened: where the official consumer goes, and then the one that is made of it; nobody uses the official one
+            afterwards. A list, because a Ctrl-C comes before what a call returns is in any other place.
         make: makes a consumer of an official one and its parts.
         judges: whether that consumer looks at each message before the application does.
         ack_group_time_ms: see `Client.subscribe()`.
         max_ack_group_size: the same.
-
-    Returns:
-        The official consumer, which is not used afterwards, and the one that was made of it.
     """
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
@@ -63,7 +65,8 @@ def open_consumer(
         heard = _Listener(listener, subscription)
         named["message_listener"] = kept_weakly(heard)
         context.calls_back = True
-    official = subscribe(**named)
+    opened += map(call, (partial(subscribe, **named),))
+    (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
     consumer.found(ConsumerFoundation(consumer, context.opener, subscribe, named))
@@ -73,7 +76,7 @@ def open_consumer(
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
-    return official, consumer
+    opened += (consumer,)
 
 
 def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGrouping, *, judges: bool) -> Subscription:

@@ -7,6 +7,8 @@ path where it would start partitions lazily. Without batching, only deduplicatio
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -55,8 +57,14 @@ def make_producer(
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
-    sender = _SenderFactory(client, context, named, deduplication=deduplication).open()
-    return Producer.over(sender, named["schema"], client)
+    factory = _SenderFactory(client, context, named, deduplication=deduplication)
+    try:
+        return Producer.over(factory.open(), named["schema"], client)
+    except BaseException:
+        factory.close_again()
+        raise
+    finally:
+        factory.opened = None
 
 
 class _SenderFactory:
@@ -70,6 +78,8 @@ class _SenderFactory:
         self._named = named
         self._topic = named["topic"]
         self._deduplication = deduplication
+        self.opened: list[pulsar.Producer] | None = []
+        """The official producers, while nobody else has them."""
         self._router: Callable[[Any, int], int] | None = None
         router = named["message_router"]
         if router is not None:
@@ -106,7 +116,17 @@ class _SenderFactory:
         """Open an official producer with the arguments, some of them changed."""
         named = {**self._named, **changed}
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        return pulsar.Client.create_producer(self._client, **named)
+        create = partial(pulsar.Client.create_producer, self._client, **named)
+        if self.opened is None:
+            return create()
+        self.opened += map(call, (create,))  # no call in between: what a Ctrl-C interrupts is closed again
+        return self.opened[-1]
+
+    def close_again(self) -> None:
+        """Close what was opened for a producer that nobody gets: its name would be taken."""
+        for official in self.opened or ():
+            with contextlib.suppress(pulsar.PulsarException):
+                official.close()
 
     def _direct(self) -> DirectSender:
         """Open a sender on the official path."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.handles import reader_heard
@@ -26,18 +28,17 @@ def open_reader(
     context: ClientContext,
     create: Callable[..., pulsar.Reader],
     named: dict[str, Any],
+    opened: list[Any],
     make: Callable[..., Reader] = Reader.assemble,
-) -> tuple[pulsar.Reader, Reader]:
+) -> None:
     """Open a reader.
 
     Args:
         context: of the client.
         create: the official `create_reader()`.
         named: its arguments by name; what is taken over here is changed in them.
+        opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
         make: makes a reader of an official one, as `Reader.assemble()`.
-
-    Returns:
-        The official reader, which is not used afterwards, and the one that was made of it.
     """
     topic, listener = named["topic"], named["reader_listener"]
     if isinstance(topic, str):
@@ -48,13 +49,14 @@ def open_reader(
         heard = _Listener(listener, context, messages, topic)
         named["reader_listener"] = kept_weakly(heard)
         context.calls_back = True
-    official = create(**named)
+    opened += map(call, (partial(create, **named),))
+    (official,) = opened
     reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
     reader.found(ReaderFoundation(reader, context.opener, create, named))
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)
-    return official, reader
+    opened += (reader,)
 
 
 class _Listener:

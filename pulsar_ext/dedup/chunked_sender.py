@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.handles import build_plain, inner_producer_of
+from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.produce.batch import Batch
@@ -31,7 +32,7 @@ from .sequence_ids import Standing
 from .stored import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext.admin import PulsarAdmin
@@ -124,9 +125,22 @@ class ChunkedSender(DedupSender):
             return
         batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
         batch.callbacks, batch.ids, batch.count, batch.began = (callback,), (sequence_id,), 1, time.monotonic()
-        dispatch.fly(batch)
-        carry = threading.Thread(target=self._carry, args=(batch, data, options), name="pulsar_ext-chunks", daemon=True)
-        carry.start()
+        begin = partial(self._begin_to_carry, iter((batch,)), data, options)
+        try:
+            dispatch.fly(batch)
+            batch_scheduler.run(begin)
+        except BaseException:  # a signal's handler raised
+            if dispatch.pending.held:  # for this message: nobody else will begin
+                batch_scheduler.run(begin)
+            raise
+
+    def _begin_to_carry(self, unsent: Iterator[Batch], data: bytes | None, options: dict[str, Any]) -> None:
+        """Have a thread send one message, once; on the scheduler's thread, where no signal arrives."""
+        for batch in unsent:
+            self.dispatch.fly(batch)
+            threading.Thread(
+                target=self._carry, args=(batch, data, options), name="pulsar_ext-chunks", daemon=True
+            ).start()
 
     def _wait_until_idle(self) -> None:
         """Wait until nothing is in flight; the lock is held once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,9 @@ class DedupDispatcher(BatchDispatcher):
             batch_scheduler.run(partial(self.failed, batch, _CLOSED))
             return
         if batch.unsent is None:
-            self._flying.append(batch)
+            batch.began = time.monotonic()  # before the scheduler looks at it
+            if batch not in self._flying:  # a Ctrl-C may have come behind it
+                self._flying.append(batch)
             if self.timeout:
                 batch_scheduler.watch(self, self.timeout)
         super().push_batch(batch)
@@ -93,12 +96,20 @@ class DedupDispatcher(BatchDispatcher):
             self.sequence.pushed = max(self.sequence.pushed, batch.carried)
 
     def fly(self, batch: Batch) -> None:
-        """Count a message as on its way that is not pushed here, and let nothing else enter until `land`."""
-        batch.flight = self.sequence.push([batch.ids])
-        self.sequence.pushed = batch.ids[0]
-        self.pending.accepted += 1
-        self._flying.append(batch)
-        self.pending.held = True
+        """Count a message as on its way that is not pushed here, and let nothing else enter until `land`.
+
+        Where a signal's handler ended this in between, it may be called again, and does the rest.
+        """
+        if batch.flight is not None:
+            return
+        if not self.pending.held:
+            self.pending.held = True
+            self.pending.accepted += 1
+        number = batch.ids[0]
+        self.sequence.pushed = number
+        if batch not in self._flying:
+            self._flying.append(batch)
+        batch.flight = self.sequence.flying_with(number) or self.sequence.push([batch.ids])
 
     def land(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
         """Report the outcome of a message that was pushed elsewhere."""

@@ -8,6 +8,7 @@ A batch carries the highest sequence id of its messages, and each message keeps 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import operator
 import time
@@ -72,6 +73,7 @@ class BatchDispatcher(Exclusive):
         self.closed = False
         self._groups: deque[BatchGroup] = deque()
         self._pushing = False
+        self._finished = False
         self._opened = 0.0
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
@@ -80,6 +82,11 @@ class BatchDispatcher(Exclusive):
     def inner(self) -> Any:
         """The C++ producer."""
         return self.handle.inner
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this thread is about to wait for outcomes, or behind that: a handler of a signal asks."""
+        return self.pending.changed.is_held
 
     # Joining a batch
 
@@ -138,8 +145,7 @@ class BatchDispatcher(Exclusive):
     def push(self) -> None:
         """Push what the open batches hold, and what a signal's handler has sent."""
         self.run_left_over()
-        with self.lock:
-            self.push_open()
+        self.exclusively(self.push_open)
 
     def tick(self, now: float) -> float | None:
         """Push the open batches if their delay is over; the scheduler's call."""
@@ -172,10 +178,12 @@ class BatchDispatcher(Exclusive):
 
     def _close_group(self) -> None:
         if self.group.count:
-            if not self._groups or self._groups[-1] is not self.group:
-                self._groups.append(self.group)
             following = BatchGroup(self.config.bounds, by_key=self.config.by_key)
-            self.group.closed, self.group = True, following
+            # No call from here on: a signal's handler that sends finds the group open, or another one in its place.
+            group = self.group
+            if group.batches:
+                group.closed, self.group = True, following
+                self._groups += (group,)
 
     def _push_groups(self) -> None:
         """Push what is closed, in order."""
@@ -291,10 +299,8 @@ class BatchDispatcher(Exclusive):
             self.handle.inner.flush()
             return
         self.refuse_inside("flush")
-        self.run_left_over()
-        with self.lock:
-            self.push_open()
-            sent = self.pending.accepted
+        self.push()
+        sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
         failure = self.pending.take_failure()
         if failure is not None:
@@ -302,16 +308,15 @@ class BatchDispatcher(Exclusive):
 
     def finish(self, deadline: float) -> None:
         """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
-        if self.closed:
+        if self._finished:
             return
-        if self.pending.barred:
+        again = self.closed  # by another thread, or it was interrupted
+        if self.pending.barred and not again:
             self.handle.inner.close()  # inherited across a fork: raises
+        self.refuse_inside("close")
         self.run_left_over()
-        with self.lock:
-            self.closed = True
-            self.push_open()
-            self.pending.barred = True
-            sent = self.pending.accepted
+        self.exclusively(self._bar)
+        sent = self.pending.accepted
         pending = self.pending
         try:
             while not pending.wait_for(lambda: pending.completed >= sent, 0.02):
@@ -319,14 +324,22 @@ class BatchDispatcher(Exclusive):
                     break
         finally:
             try:
-                self.handle.inner.close()
+                with contextlib.suppress(*((pulsar.AlreadyClosed,) if again else ())):
+                    self.handle.inner.close()
+                self._finished = True
             finally:
                 pending.wait_for(lambda: pending.completed >= sent, 1.0)  # the rest fails, and is reported
                 _unsettled.pop(self, None)
 
+    def _bar(self) -> None:
+        """Let nothing enter any more, behind the open batches; the lock is held."""
+        self.closed = True
+        self.push_open()
+        self.pending.barred = True
+
     def forget(self) -> None:
         """Count as closed, without waiting for anything: the client was shut down."""
-        self.closed = self.pending.barred = True
+        self.closed = self._finished = self.pending.barred = True
         self.pending.abandon()
         _unsettled.pop(self, None)
 

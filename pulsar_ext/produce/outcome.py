@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import pulsar
 from pulsar_ext._native.messages import deserialize_inner
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._runtime.callbacks import call_back
+from pulsar_ext._runtime.condition import Condition, Flag
 from pulsar_ext._wire.message_id_data import decode, encode
 from pulsar_ext.errors import DuplicateMessage
 from pulsar_ext.ids.message_id import MessageId, from_inner, ids_in_batch
@@ -56,7 +56,7 @@ class BulkOutcome:
     """Counts the outcomes of one `send_many`; `one` and `many` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Condition(threading.Lock())
+        self._lock = Condition()
         self.done = 0
         self.duplicates = 0
         self.failed = 0
@@ -130,7 +130,7 @@ class OutcomeWaiter:
     __slots__ = ("_known", "message_id", "result")
 
     def __init__(self) -> None:
-        self._known = threading.Event()
+        self._known = Flag()
         self.result: Any = None
         self.message_id: MessageId | None = None
 

@@ -155,11 +155,13 @@ class PartitionedSender:
 
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
-        if time.monotonic() >= self._next_look and self._growing.acquire(blocking=False):
+        if time.monotonic() >= self._next_look and not self._growing.locked():
             threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
 
     def _open_more(self) -> None:
         """Open them; only whoever has `_growing` may, or they would be opened twice."""
+        if not self._growing.acquire(blocking=False):
+            return
         try:
             with contextlib.suppress(pulsar.PulsarException):
                 more = self._grow(len(self.parts))
@@ -204,9 +206,9 @@ class PartitionedSender:
             raise failures[0]
 
     def finish(self, deadline: float) -> None:
-        """Close the producer of each partition."""
-        if self.closed:
-            return
+        """Close the producer of each partition that is not closed: an interrupted close goes on."""
+        for part in self.parts:
+            part.dispatch.refuse_inside("close")  # before any is closed
         if not self._is_barred():
             for part in self.parts:
                 part.dispatch.push()

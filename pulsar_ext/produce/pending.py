@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+
+from pulsar_ext._runtime.condition import Condition
 
 from .outcome import DUPLICATE_MESSAGE
 
@@ -54,7 +55,7 @@ class PendingMessages:
         """Whether nothing may enter any more: closed, inherited across a fork, or ended with the program."""
         self.abandoned = False
         """Whether nothing waits any more, because no outcomes will come."""
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self._waiting = 0
 
     def has_room(self, count: int = 1) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-
+from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.errors import InvalidUse
 
 __all__ = ["PendingLimit"]
@@ -29,7 +28,12 @@ class PendingLimit:
         self.blocks = blocks
         self._used = 0
         self._closed = False
-        self._changed = threading.Condition()
+        self._changed = Condition()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread is inside one of these methods: the handler of a signal may interrupt it there."""
+        return self._changed.is_held
 
     @staticmethod
     def weigh(length: int) -> int:

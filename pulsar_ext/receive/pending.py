@@ -14,6 +14,7 @@ import pulsar
 
 from pulsar_ext._native.results import Timeout, raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
+from pulsar_ext._runtime.condition import Condition
 from pulsar_ext._wire.message_id_data import decode
 
 from .order import Part
@@ -47,7 +48,7 @@ class PendingReceives(Part):
         self._failures: deque[Any] = deque()
         self._waiters: set[int] = set()
         self._asked = 0
-        self._changed = threading.Condition()
+        self._changed = Condition()
 
     def __call__(self, timeout_millis: int) -> Any:
         """Wait up to `timeout_millis` for a C++ message."""

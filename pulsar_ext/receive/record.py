@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,16 +13,27 @@ if TYPE_CHECKING:
 __all__ = ["Recorder", "Records"]
 
 
+class _Record(list[Any]):
+    """What is noted in one block."""
+
+    __slots__ = ("__weakref__",)
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by identity
+    __eq__ = object.__eq__
+
+
 class Records:
-    """Lists in which the same C++ messages are noted, one for each block that is open."""
+    """Lists in which the same C++ messages are noted, one for each block that is open.
+
+    They are kept weakly: a Ctrl-C may come before a block that has begun knows its list, or before it ends it.
+    """
 
     def __init__(self) -> None:
-        self.lists: list[list[Any]] = []
+        self.lists: WeakSet[_Record] = WeakSet()
 
     def begin(self) -> list[Any]:
-        """Give a list in which everything is noted from now on."""
-        record: list[Any] = []
-        self.lists.append(record)
+        """Give a list in which everything is noted from now on, for as long as it is kept."""
+        record = _Record()
+        self.lists.add(record)
         return record
 
     def note(self, inners: Sequence[Any]) -> None:
@@ -31,7 +43,7 @@ class Records:
 
     def end(self, record: list[Any]) -> None:
         """Note nothing in this list any more."""
-        self.lists = [one for one in self.lists if one is not record]
+        self.lists.discard(record)  # type: ignore[arg-type]  # made here
 
 
 class Recorder(Records):

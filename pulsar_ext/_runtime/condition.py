@@ -1,0 +1,77 @@
+"""Waiting that a signal's handler may interrupt, or end by raising, at any point: no lock stays held, no wait lasts.
+
+Python's own `Condition` and `Event` are written in Python: a Ctrl-C between the lock's being taken and the block's
+beginning, or between the block's end and the lock's being let go, leaves it held for good. The next outcome then holds
+up the C++ client's thread for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from operator import attrgetter, call
+from typing import Any
+
+__all__ = ["Condition", "Flag"]
+
+
+class Condition(threading.Condition):
+    """A `threading.Condition` with a re-entrant lock that a `with` block takes and lets go in C."""
+
+    # What a `with` looks up on the class: the lock's own methods, without a Python function in between.
+    __enter__: Any = property(attrgetter("_lock.__enter__"))
+    __exit__: Any = property(attrgetter("_lock.__exit__"))
+    _is_owned: Any
+    _waiters: Any
+    _release_save: Any
+    _acquire_restore: Any
+
+    def __init__(self) -> None:
+        super().__init__(threading.RLock())
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread holds the lock; a signal's handler that finds it held interrupts who does."""
+        held: bool = self._is_owned()
+        return held
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is notified; False if it was not within so many seconds. The lock is held."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        try:
+            self._waiters.append(waiter)
+            # Let go as a step of an iteration: no look for signals lies between that and the block that takes it again.
+            for state in map(call, (self._release_save,)):
+                try:
+                    return waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+                finally:
+                    self._acquire_restore(state)
+        finally:
+            try:  # noqa: SIM105  # no call before it: a waiter that stays would take another one's notification
+                self._waiters.remove(waiter)
+            except ValueError:
+                pass
+        raise AssertionError  # the map above has exactly one item
+
+
+class Flag:
+    """An event that one thread waits for; setting it again does nothing."""
+
+    __slots__ = ("_unset",)
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def set(self) -> None:
+        """Let the waiting thread go on."""
+        with suppress(RuntimeError):  # it is set
+            self._unset.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; False if it is not within so many seconds."""
+        if not self._unset.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        self._unset.release()
+        return True

@@ -1,0 +1,218 @@
+"""A signal anywhere: at each point of each public method at which Python may run a signal's handler.
+
+    python tests/faults/interrupt.py [--only NAME] [--kind KIND] [--every N] [--most N] [--point N] [--json] [--save]
+
+The handler of the signal raises, as a Ctrl-C does (in an event loop it cancels, as `asyncio.run()` does); or it sends
+with the same producer, or one of the same client; or it closes the handle or the client. Afterwards, with the same
+handles: what was not returned comes next, in its order; what was acknowledged leaves, and nothing else does; each
+message that was sent has one outcome, unless its call raised, and is persisted at most once; no lock is held; the
+schedulers work; calls from another thread return. A call that hangs ends its process, and the next goes on.
+
+`--every N` tries each N-th point, `--most N` no more than so many of a method and a kind of handler (0: all). `--save`
+writes `RESULTS-interrupt.md`. Starts a broker of its own, which needs Java. Exits with 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from interrupt_health import HANG_EXIT
+from interrupt_methods import CASES
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pulsar_ext.testing import PulsarProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["KINDS", "Tried", "run_all"]
+
+KINDS: Final = ("raise", "send", "close", "close client")
+_HERE = Path(__file__).parent
+_RESULTS = _HERE / "RESULTS-interrupt.md"
+_BEGIN = "<!-- written by interrupt.py -->\n"
+
+
+@dataclass
+class Tried:
+    """What became of one method with one kind of handler."""
+
+    name: str
+    kind: str
+    points: int = 0
+    tried: int = 0
+    arrived: int = 0
+    next: int = 0
+    findings: list[dict[str, Any]] = field(default_factory=list)
+
+    def found(self, point: Any, place: str, problem: str) -> None:
+        """Keep a finding."""
+        self.findings.append({"point": point, "place": place, "problem": problem})
+
+
+def _worker(urls: tuple[str, str], jobs: list[Any]) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_HERE / "interrupt_worker.py"), *urls, json.dumps(jobs)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=_HERE)
+
+
+class _Reports:
+    """Reads what workers report about some runs."""
+
+    def __init__(self, runs: list[Tried], say: Callable[[Tried], None]) -> None:
+        self._runs = {(one.name, one.kind): one for one in runs}
+        self._say = say
+        self.now: Tried | None = None
+        self.over = False
+
+    def take(self, report: dict[str, Any]) -> None:
+        """Take one line."""
+        if "began" in report:
+            self.now = self._runs[tuple(report["began"])]
+        one = self.now
+        self.over = "over" in report
+        if one is None or self.over:
+            return
+        if "points" in report:
+            one.points = max(one.points, report["points"])
+        if "tried" in report:
+            one.tried, one.arrived = one.tried + 1, one.arrived + report["arrived"]
+            one.next = report["tried"] + 1
+            self._say(one)
+        if "finding" in report:
+            one.found(**report["finding"])
+        if "failed" in report:
+            one.found("", "", f"could not be tried: {report['failed']}")
+            one.next = sys.maxsize
+        if "hang" in report:
+            doing = report["hang"]
+            one.found(
+                doing.get("point", ""), doing.get("place", ""), f"hangs ({doing['step']}): {report['stack'][-4:]}"
+            )
+
+
+def run_all(
+    urls: tuple[str, str],
+    jobs: Iterable[tuple[str, str]],
+    *,
+    most: int,
+    every: int = 1,
+    begin: int = 0,
+    say: Callable[[Tried], None] = lambda _: None,
+) -> list[Tried]:
+    """Try the points of methods.
+
+    Args:
+        urls: the service URL and the admin URL of a broker that deduplicates.
+        jobs: the name of a case and a kind of handler each.
+        most: how many points at most of each; 0 for all.
+        every: which points.
+        begin: the first point.
+        say: is called with what changes.
+    """
+    runs = [Tried(name, kind, next=begin) for name, kind in jobs]
+    left = list(runs)
+    while left:
+        reports = _Reports(left, say)
+        with _worker(urls, [[one.name, one.kind, one.next, most, every] for one in left]) as worker:
+            assert worker.stdout is not None
+            for line in worker.stdout:
+                reports.take(json.loads(line))
+        now = reports.now
+        if reports.over or now is None:
+            break
+        if worker.returncode != HANG_EXIT:
+            now.found(now.next, "", f"the process ended with status {worker.returncode}")
+        now.next += every
+        left = left[left.index(now) :]
+        if len(now.findings) > _HOPELESS or not now.points:
+            left = left[1:]
+    return runs
+
+
+_HOPELESS: Final = 20
+"""So many findings of one method and kind are enough."""
+
+
+def _markdown(runs: list[Tried]) -> Iterator[str]:
+    by_name: dict[str, dict[str, Tried]] = {}
+    for one in runs:
+        by_name.setdefault(one.name, {})[one.kind] = one
+    yield f"| call | {' | '.join(KINDS)} | findings |"
+    yield "|---|" + "--:|" * (len(KINDS) + 1)
+    for name, kinds in by_name.items():
+        cells = [f"{kinds[kind].arrived} of {kinds[kind].points}" if kind in kinds else "" for kind in KINDS]
+        yield f"| {name} | {' | '.join(cells)} | {sum(len(one.findings) for one in kinds.values())} |"
+    sums = [str(sum(one.arrived for one in runs if one.kind == kind)) for kind in KINDS]
+    yield f"| all | {' | '.join(sums)} | {sum(len(one.findings) for one in runs)} |"
+
+
+def _save(runs: list[Tried]) -> None:
+    text = _RESULTS.read_text() if _RESULTS.exists() else _BEGIN
+    head = text.split(_BEGIN)[0]
+    _RESULTS.write_text(head + _BEGIN + "\n" + "\n".join(_markdown(runs)) + "\n")
+
+
+def _summary(console: Console, runs: list[Tried]) -> None:
+    table = Table("call", "handler", "point", "where", "what")
+    seen: Counter[tuple[str, str]] = Counter()
+    for one in runs:
+        for finding in one.findings:
+            seen[one.name, one.kind] += 1
+            if seen[one.name, one.kind] <= 4:
+                table.add_row(one.name, one.kind, str(finding["point"]), finding["place"], finding["problem"])
+    if table.row_count:
+        console.print(table)
+    findings = sum(len(one.findings) for one in runs)
+    console.print(f"{sum(one.arrived for one in runs)} points tried, {findings} findings")
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="the beginning of the names of calls, several with commas between")
+    parser.add_argument("--kind", choices=KINDS, help="one kind of handler")
+    parser.add_argument("--every", type=int, default=1, help="each so many points (1)")
+    parser.add_argument("--most", type=int, default=100, help="so many points of each at most; 0 for all (100)")
+    parser.add_argument("--point", type=int, help="this one alone")
+    parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a summary")
+    parser.add_argument("--save", action="store_true", help="write RESULTS-interrupt.md")
+    arguments = parser.parse_args()
+    names = [name for name in CASES if name.startswith(tuple(arguments.only.split(",")))]
+    kinds = [arguments.kind] if arguments.kind else list(KINDS)
+    every, most = (sys.maxsize, 0) if arguments.point is not None else (arguments.every, arguments.most)
+    console, began = Console(stderr=True), time.monotonic()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with PulsarProcess("dedup") as broker, Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(names) * len(kinds))
+        seen: set[int] = set()
+
+        def say(one: Tried) -> None:
+            seen.add(id(one))
+            progress.update(task, completed=len(seen), description=f"{one.name}, {one.kind}: {one.tried}")
+
+        urls = broker.service_url, broker.admin_url
+        jobs = itertools.product(names, kinds)
+        runs = run_all(urls, jobs, most=most, every=every, begin=arguments.point or 0, say=say)
+    if arguments.as_json:
+        print(json.dumps([asdict(one) for one in runs], indent=1))
+    else:
+        _summary(console, runs)
+        console.print(f"{time.monotonic() - began:.0f} s")
+    if arguments.save:
+        _save(runs)
+    return 1 if any(one.findings for one in runs) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""Acknowledging, interrupted, and what else moves a cursor: what was acknowledged leaves, and nothing else does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pulsar as official
+from interrupt_health import PATIENCE
+from interrupt_receiving import MILLIS, Receiving
+from interrupt_rig import Rig, acknowledged_entries, index_of
+
+import pulsar_ext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "Acknowledging",
+    "AcknowledgingMany",
+    "AcknowledgingUpTo",
+    "Flushing",
+    "Nacking",
+    "Scoping",
+]
+
+_SHOWN_SECONDS = 8.0
+_LEFT_OUT = 100
+
+
+class Acknowledging(Receiving):
+    """Acknowledges some of the messages, each an entry; every hundredth one is left out for good."""
+
+    batch = 1
+    how = "acknowledge"
+
+    def open(self) -> None:
+        self.surely: set[int] = set()
+        self.maybe: set[int] = set()
+        super().open()
+        if self.how == "acknowledge_cumulative":
+            self.call = self._call_cumulative  # type: ignore[method-assign]
+
+    def open_handle(self) -> None:
+        options = dict(self.options)
+        if self.variant == "each at once":
+            options["ack_group_time_ms"] = 0
+        if self.variant == "in runs":
+            options |= {"ack_group_time_ms": 50, "max_ack_group_size": 3}
+        self.handle = self.client.subscribe(
+            self.topic, "s", initial_position=official.InitialPosition.Earliest, **options
+        )
+
+    def begin(self) -> None:
+        super().begin()
+        before = {"a full inbox": 255, "in runs": 2}.get(self.variant, 0)
+        if self.feeder.sent - self.next < (2 * MANY if before > _LEFT_OUT else 20):
+            self.feeder.send(2 * MANY)
+        messages = self.receive(6)
+        if before:
+            others = [one for one in self.receive(before + before // 10 + 1) if index_of(one) % _LEFT_OUT][:before]
+            self.surely.update(index_of(one) for one in others)
+            self.handle.flush_acks()
+            for message in others:
+                self.handle.acknowledge(message)
+        elif self.variant != "again":
+            self.handle._acks.scheduled = False  # the call takes its longest way
+        self.indexes = [index_of(one) for one in messages[:-1] if index_of(one) % _LEFT_OUT]
+        self.messages = [one for one in messages if index_of(one) in self.indexes]
+        self.targets = self.messages
+        if self.variant == "by id":
+            self.targets = [pulsar_ext.MessageId.parse(one.message_id().to_text()) for one in self.messages]
+
+    def receive(self, count: int) -> list[Any]:
+        """Receive so many messages, and account for them."""
+        messages = [self.handle.receive(MILLIS) for _ in range(count)]
+        self.next = index_of(messages[-1]) + 1
+        return messages
+
+    def reopen(self) -> None:
+        self.open_handle()
+        self.next = 0
+
+    def call(self) -> Any:
+        if self.how == "acknowledge_many":
+            self.handle.acknowledge_many(self.targets)
+        else:
+            self.handle.acknowledge(self.targets[0])
+        return True
+
+    def _call_cumulative(self) -> Any:
+        self.handle.acknowledge_cumulative(self.targets[0])
+        return True
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        indexes = self.indexes if self.how == "acknowledge_many" else self.indexes[:1]
+        if self.how == "acknowledge_cumulative":
+            indexes = list(range(indexes[0] + 1))
+        (self.surely if came else self.maybe).update(indexes)
+        if not self.is_closed:
+            self.handle.acknowledge(self.messages[-1])
+            self.surely.add(self.indexes[-1])
+            problem, _ = self.elsewhere.call("pending_acks()", self.handle.pending_acks)
+            if problem:
+                yield problem
+
+    def look(self) -> Iterator[str]:
+        yield from Rig.look(self)
+        if not self.is_closed:
+            self.begin()
+            self.handle.acknowledge(self.messages[0])
+            self.surely.add(self.indexes[0])
+            yield from self._shows("by itself")
+            self.handle.flush_acks(confirm=True)
+        yield from self._shows("after a flush" if not self.is_closed else "after the close")
+
+    def _shows(self, when: str) -> Iterator[str]:
+        """Say what the cursor does not show soon, and what it must not show."""
+        deadline = time.monotonic() + _SHOWN_SECONDS
+        while True:
+            shown = acknowledged_entries(self.world.admin, self.topic, self.feeder.sent)
+            missing = self.surely - shown
+            if not missing or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        if missing:
+            yield f"{len(missing)} of {len(self.surely)} acknowledgements do not show {when}: {sorted(missing)[:3]}"
+        if wrong := shown - self.surely - self.maybe:
+            yield f"{len(wrong)} messages are acknowledged that nobody acknowledged: {sorted(wrong)[:3]}"
+
+
+MANY = 600
+
+
+class AcknowledgingMany(Acknowledging):
+    how = "acknowledge_many"
+
+
+class AcknowledgingUpTo(Acknowledging):
+    how = "acknowledge_cumulative"
+
+
+class Flushing(Acknowledging):
+    """`flush_acks()` and `pending_acks()`, with something to send."""
+
+    def begin(self) -> None:
+        super().begin()
+        for message in self.messages:
+            self.handle.acknowledge(message)
+        self.surely.update(self.indexes)
+
+    def call(self) -> Any:
+        if self.variant == "pending":
+            self.handle.pending_acks()
+        else:
+            self.handle.flush_acks(confirm=self.variant == "confirmed")
+        return True
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        if self.is_closed:
+            return
+        problem, _ = self.elsewhere.call("flush_acks()", self.handle.flush_acks)
+        if problem:
+            yield problem
+
+
+class Scoping(Acknowledging):
+    """A block of `ack_scope()`: whole acknowledged at its end, or whole redelivered."""
+
+    options: ClassVar = {"negative_ack_redelivery_delay_ms": 100, "consumer_type": official.ConsumerType.Shared}
+
+    def begin(self) -> None:
+        Receiving.begin(self)
+        if self.feeder.sent - self.next < 20:
+            self.feeder.send(MANY)
+        self.taken: list[int] = []
+        self.inside = False
+
+    def call(self) -> Any:
+        if self.variant == "given":
+            messages = self.handle.receive_many(2, MILLIS)
+            for message in messages:
+                self.taken.append(index_of(message))
+            with self.handle.ack_scope(messages, confirm=False):
+                self.inside = True
+            return True
+        with self.handle.ack_scope(confirm=False):
+            for _ in (1, 2):
+                message = self.handle.receive(MILLIS)
+                self.taken.append(index_of(message))
+        return True
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        self.next = max([self.next, *(one + 1 for one in self.taken)])
+        (self.surely if came else self.maybe).update(self.taken)
+        if not self.is_closed and self.handle._recorder is not None and self.handle._recorder.lists:
+            yield "a scope that has ended still notes what is received"
+
+    def look(self) -> Iterator[str]:
+        yield from Rig.look(self)
+        if self.is_closed:
+            Receiving.begin(self)
+        else:
+            self.handle.close()
+            self.open_handle()
+        wanted = set(range(self.feeder.sent)) - self.surely
+        came = set()
+        deadline = time.monotonic() + PATIENCE
+        while wanted - self.maybe - came and time.monotonic() < deadline:
+            for message in self.handle.receive_many(1000, 100):
+                came.add(index_of(message))
+                self.handle.acknowledge(message)
+        if missing := wanted - self.maybe - came:
+            yield f"{len(missing)} messages do not come to a new consumer: {sorted(missing)[:3]}"
+        if again := came & self.surely:
+            yield f"{len(again)} acknowledged messages come again: {sorted(again)[:3]}"
+        self.surely |= came | self.maybe
+        self.next = self.feeder.sent
+
+
+class Nacking(Scoping):
+    """`negative_acknowledge()`: what was refused comes again, to this consumer."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.message = self.handle.receive(MILLIS)
+        self.taken = [index_of(self.message)]
+
+    def call(self) -> Any:
+        self.handle.negative_acknowledge(self.message)
+        return True
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        self.next = max(self.next, self.taken[0] + 1)
+        if came:
+            self.refused = getattr(self, "refused", set()) | set(self.taken)
+        if not self.is_closed:
+            other = self.handle.receive(MILLIS)
+            problem, _ = self.elsewhere.call("negative_acknowledge()", lambda: self.handle.negative_acknowledge(other))
+            self.next = max(self.next, index_of(other) + 1)
+            self.refused = getattr(self, "refused", set()) | {index_of(other)}
+            if problem:
+                yield problem
+
+    def look(self) -> Iterator[str]:
+        refused, self.refused = getattr(self, "refused", set()), set()
+        if not self.is_closed:
+            deadline, came = time.monotonic() + PATIENCE, set()
+            while refused - came and time.monotonic() < deadline:
+                for message in self.handle.receive_many(1000, 100):
+                    came.add(index_of(message))
+                    self.handle.acknowledge(message)
+            if missing := refused - came:
+                yield f"{len(missing)} refused messages do not come again: {sorted(missing)[:3]}"
+            self.handle.flush_acks(confirm=True)
+            self.surely |= came
+        yield from super().look()

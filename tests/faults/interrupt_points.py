@@ -1,0 +1,159 @@
+"""The points of a call at which Python may run the handler of a signal, and a signal at exactly one of them.
+
+CPython looks for signals behind every call, at the beginning of every function and at every jump back, and nowhere
+else. A dry run of a call notes the instructions behind which it looks, of all Python code below it. Then the call is
+made again, and at one of these instructions a signal arrives, without a line of Python in between: the
+interpreter runs its handler by itself, where it looks next. No timer is needed, and no impossible point is tried.
+"""
+
+from __future__ import annotations
+
+import _thread
+import dis
+import signal
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType, FrameType
+
+__all__ = ["Interruption", "points_of"]
+
+_OWN = str(Path(__file__).parent)
+_DEPTH = 4
+"""How many callers a point is told apart by."""
+_LOOKING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
+
+
+@cache
+def _instructions(code: CodeType) -> frozenset[int]:
+    """Where the instructions of a function begin; a call that is under way stands behind its own."""
+    return frozenset(one.offset for one in dis.get_instructions(code))
+
+
+@cache
+def _looks(code: CodeType) -> frozenset[int]:
+    """Where in a function the instructions are behind which Python looks for signals."""
+    return frozenset(
+        one.offset
+        for one in dis.get_instructions(code)
+        if one.opname in _LOOKING or ("JUMP_BACKWARD" in one.opname and "NO_INTERRUPT" not in one.opname)
+    )
+
+
+def _is_watched(code: CodeType) -> bool:
+    return not code.co_filename.startswith((_OWN, "<frozen"))
+
+
+Point = tuple[tuple[Any, ...], int]
+"""Instructions, from one behind which Python looks to those that led there, and the how-manieth time it is passed."""
+
+
+def _path(frame: FrameType) -> tuple[Any, ...]:
+    """Give the instruction that a function is at, and those of its callers."""
+    path = []
+    caller: FrameType | None = frame
+    while caller is not None and len(path) < _DEPTH and _is_watched(caller.f_code):
+        path.append((caller.f_code, caller.f_lasti))
+        caller = caller.f_back
+    return tuple(path)
+
+
+class _Count:
+    """Notes the points of a call, in their order."""
+
+    def __init__(self) -> None:
+        self._passed: Counter[tuple[Any, ...]] = Counter()
+
+    def points(self) -> list[Point]:
+        """Give the points; of one that is passed again and again, the first, second and last time."""
+        return [(path, time) for path, count in self._passed.items() for time in sorted({1, min(2, count), count})]
+
+    def on_call(self, frame: FrameType, _: str, __: Any) -> Any:
+        """Watch a function; before it began, Python looked, also where no call led to it, as to a property."""
+        if not _is_watched(frame.f_code):
+            return None
+        caller = frame.f_back
+        if caller is not None and _is_watched(caller.f_code):
+            code, at = caller.f_code, caller.f_lasti
+            if at in _instructions(code) and at not in _looks(code):
+                self._passed[_path(caller)] += 1
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return self.on_instruction
+
+    def on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
+        """Note an instruction behind which Python looks."""
+        if event == "opcode" and frame.f_lasti in _looks(frame.f_code):
+            self._passed[_path(frame)] += 1
+        return self.on_instruction
+
+
+def points_of(call: Callable[[], Any]) -> tuple[list[Point], Any]:
+    """Make a call; give the points at which a signal can arrive, and what it returned."""
+    counter = _Count()
+    sys.settrace(counter.on_call)
+    try:
+        came = call()
+    finally:
+        sys.settrace(None)
+    return counter.points(), came
+
+
+class Interruption:
+    """One call, and a signal that arrives at one point of it.
+
+    Args:
+        point: which one.
+    """
+
+    def __init__(self, point: Point) -> None:
+        self._path, self._left = point
+        self._target, self._at = self._path[0]
+        self._code: CodeType | None = None
+        self._line: int | None = 0
+        self._watch = self._on_call  # kept: the interpreter uses it after it is let go
+        # One step of it stops the watching and lets the signal arrive, all of it in C.
+        self._signal = zip(map(sys.settrace, (None,)), map(_thread.interrupt_main, (signal.SIGINT,)), strict=False)
+        self.came: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the signal arrived: a call may have fewer points than the one before."""
+        return self._code is not None
+
+    @property
+    def place(self) -> str:
+        """Where it arrived: file, line and function."""
+        if self._code is None:
+            return "nowhere"
+        return f"{'/'.join(Path(self._code.co_filename).parts[-2:])}:{self._line} {self._code.co_name}"
+
+    def make(self, call: Callable[[], Any]) -> None:
+        """Make the call, a Python function without arguments; `came` and `error` say what became of it."""
+        try:
+            sys.settrace(self._watch)
+            self.came = call()  # stored with no look for signals in between
+            sys.settrace(None)
+        except BaseException as error:  # noqa: BLE001  # it is looked at
+            sys.settrace(None)
+            self.error = error.with_traceback(None)
+
+    def _on_call(self, frame: FrameType, _: str, __: Any) -> Any:
+        if not _is_watched(frame.f_code):
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        return self._on_instruction
+
+    def _on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
+        if event == "opcode" and frame.f_lasti == self._at and frame.f_code is self._target:
+            self._left -= _path(frame) == self._path
+            if not self._left:
+                self._code, self._line = frame.f_code, frame.f_lineno
+                for _here in self._signal:
+                    return None  # no call from here on: Python would look for signals in this function
+        return self._on_instruction

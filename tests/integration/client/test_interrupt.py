@@ -1,0 +1,71 @@
+"""The program that interrupts every public method anywhere, with few points: it runs, and finds nothing."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROGRAMS = Path(__file__).parents[2] / "faults"
+_KINDS = ("raise", "send", "raise", "close")
+_OPEN = {
+    "Reader.seek": "the C++ client answers no seek that a close interrupts",
+    "asyncio.Consumer.seek": "likewise",
+    "asyncio.Reader.seek": "likewise",
+    "GroupReader.read_next": "loses a message between its receive and its return",
+    "RangeConsumer.batch_receive": "loses a batch between its receive and its filter",
+}
+"""What `RESULTS-interrupt.md` says is open."""
+
+
+_FOUND = {
+    "locks of conditions": ("Consumer.receive: queue of 0", "raise", 0),
+    "receive_many() forgets what it had": ("Consumer.receive_many", "raise", 0),
+    "the acknowledgements' lock": ("Consumer.acknowledge: in runs", "raise", 0),
+    "a message in chunks before its thread": ("Producer.send_async: deduplicated in chunks/send_async big", "raise", 0),
+    "a batch noted before its time": ("Producer.send_many: deduplicated/send_many", "raise", 60),
+    "a group closed twice": ("Producer.send: deduplicated/send", "send", 0),
+    "an interrupted close of a producer": ("Producer.close: batched/close", "raise", 25),
+    "an interrupted close of partitions": ("Producer.close: partitioned/close", "raise", 25),
+    "an interrupted close of a client": ("Client.close", "raise", 15),
+    "a consumer that nobody has": ("Client.subscribe: subscribe shared", "raise", 80),
+    "a cancelled create_producer()": ("asyncio.Client.create_producer: create_producer", "raise", 8),
+    "an awaited batch of a closed client": ("asyncio.Consumer.batch_receive: batch_receive", "close client", 20),
+    "a close inside a send": ("Producer.send_async: deduplicated in chunks/send_async", "close", 20),
+    "a block that never ends": ("Consumer.ack_scope", "raise", 60),
+}
+"""What was found and mended, and where: a case, a kind of handler, and how many points (0: all)."""
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """The programs as modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(_PROGRAMS))
+        import interrupt  # noqa: PLC0415  # a program beside the tests
+
+        yield interrupt
+        for name in [name for name in sys.modules if name.startswith("interrupt")]:
+            sys.modules.pop(name)
+
+
+def test_no_method_loses_anything_to_a_signal(faults, pulsar_broker_factory):
+    """One way of each method, at three points, with handlers that raise, send and close by turns: no finding."""
+    broker = pulsar_broker_factory("dedup")
+    methods = {case.method: name for name, case in reversed(faults.CASES.items()) if case.method not in _OPEN}
+    jobs = list(zip(methods.values(), itertools.cycle(_KINDS), strict=False))
+    runs = faults.run_all((broker.service_url, broker.admin_url), jobs, most=3)
+    assert [(one.name, one.kind, one.findings) for one in runs if one.findings] == []
+    assert sum(one.arrived for one in runs) > len(jobs)
+
+
+@pytest.mark.parametrize("found", _FOUND)
+def test_what_was_found_is_not_found_again(faults, pulsar_broker_factory, found):
+    """The points of one call where a signal once lost something, or hung."""
+    broker = pulsar_broker_factory("dedup")
+    name, kind, most = _FOUND[found]
+    (run,) = faults.run_all((broker.service_url, broker.admin_url), [(name, kind)], most=most)
+    assert run.arrived
+    assert not run.findings

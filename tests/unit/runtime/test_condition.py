@@ -1,0 +1,101 @@
+"""Conditions and flags whose waits a signal's handler ends at any point, by raising."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from pulsar_ext._runtime.condition import Condition, Flag
+
+
+@pytest.fixture(scope="module")
+def points():
+    """The module that has a signal arrive at one point of a call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2] / "faults"))
+        import interrupt_points  # noqa: PLC0415  # beside the programs of faults
+
+        yield interrupt_points
+        sys.modules.pop("interrupt_points")
+
+
+@pytest.fixture
+def on_signal():
+    """A Ctrl-C raises."""
+    import signal  # noqa: PLC0415  # only here
+
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+def is_free(lock):
+    """Whether another thread can take a lock."""
+    took = []
+    thread = threading.Thread(target=lambda: took.append(lock.acquire(timeout=5) and (lock.release() or True)))
+    thread.start()
+    thread.join()
+    return took == [True]
+
+
+@pytest.mark.usefixtures("on_signal")
+@pytest.mark.parametrize("how", ["hold", "wait", "notify"])
+def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
+    """Interrupted at each point: the lock can be taken by another thread, and who waits next is woken."""
+    condition = Condition()
+
+    def use():
+        with condition:
+            if how == "wait":
+                condition.wait(0.001)
+            elif how == "notify":
+                condition.notify_all()
+
+    places, _ = points.points_of(use)
+    assert places
+    for place in places:
+        condition = Condition()
+        one = points.Interruption(place)
+        one.make(use)
+        assert one.arrived
+        assert one.error is None or isinstance(one.error, KeyboardInterrupt)
+        assert is_free(condition), one.place
+        assert not condition._waiters, one.place
+
+
+@pytest.mark.usefixtures("on_signal")
+def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
+    """Interrupted at each point: another thread sets it, and a wait that begins then returns."""
+    flag = Flag()
+
+    def wait():
+        flag.wait(0.001)
+
+    places, _ = points.points_of(wait)
+    assert places
+    for place in places:
+        flag = Flag()
+        points.Interruption(place).make(wait)
+        thread = threading.Thread(target=flag.set)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+        assert flag.wait(5)
+        flag.set()
+        assert flag.wait(0)
+
+
+def test_a_condition_tells_who_holds_it():
+    """`is_held` is about this thread: that is how a handler knows that it interrupts the holder."""
+    condition = Condition()
+    assert not condition.is_held
+    with condition:
+        assert condition.is_held
+        found = []
+        thread = threading.Thread(target=lambda: found.append(condition.is_held))
+        thread.start()
+        thread.join()
+        assert found == [False]
