@@ -322,17 +322,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
             if self._closed:
                 self._inbox, self._prefetch = closed("Consumer"), None
 
-    def _move(self, target: Any) -> None:
-        """Move the cursor to a C++ id or a publish time in milliseconds."""
-        super()._move(target)
-        if self._foundation is not None:
-            self._foundation.sought(target)
-
-    @staticmethod
-    def _receives_of(inner: Any) -> tuple[Any, Any]:
-        """Give the receive with a timeout of a C++ consumer, and the asynchronous one."""
-        return inner.receive, inner.receive_async
-
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
         self._context.callbacks.refuse("get_last_message_id")

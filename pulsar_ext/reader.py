@@ -82,17 +82,6 @@ class Reader(Receiving, ReaderDoor):
         """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
         return inner.read_next, inner.read_next_async
 
-    def _move(self, target: Any) -> None:
-        """Move to a C++ id or a publish time in milliseconds."""
-        if self._foundation is None:
-            super()._move(target)
-        else:
-            self._foundation.move(target)
-
-    def _come_again(self, inner_id: Any) -> None:
-        """Have the entry of a C++ id come again."""
-        self._foundation.move_before(inner_id)
-
     @property
     def judges(self) -> bool:
         """Whether Python looks at each message before the application does."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
 
-    from .tracker import Entry
+    from .leaving import Entry
 
 __all__ = ["Acknowledged", "acknowledged_by", "acknowledged_up_to"]
 

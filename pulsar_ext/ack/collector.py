@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .inbox import Taken
+    from .leaving import Entry, Singles
     from .topic_acks import TopicAcks
-    from .tracker import Entry, Singles
 
 __all__ = ["AckCollector", "logging_refusals"]
 

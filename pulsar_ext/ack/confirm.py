@@ -16,7 +16,7 @@ from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 from pulsar_ext.ids.position import Position
 
-from .tracker import Leaving
+from .leaving import Leaving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import CursorInfo
 
     from .grouping import Acknowledger
+    from .leaving import Entry
     from .topic_acks import TopicAcks
-    from .tracker import Entry
 
 __all__ = ["flush_acks", "shows"]
 

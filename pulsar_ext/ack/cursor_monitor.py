@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import InternalStats
     from pulsar_ext.receive.order import ReceiveOrder
 
+    from .leaving import Entry
     from .topic_acks import TopicAcks
-    from .tracker import Entry
 
 __all__ = ["CursorMonitor", "follow_cursor"]
 

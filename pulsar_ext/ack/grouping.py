@@ -9,26 +9,24 @@ the connection was lost is handed over again. Mirrors Java's `PersistentAcknowle
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext.receive.order import Part, Transition
+from pulsar_ext.receive.order import Transition
 
 from .collector import AckCollector, logging_refusals
 from .cursor_monitor import CursorMonitor, follow_cursor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
+from .intake import AckIntake
 from .reconnect import ConnectionWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .group_timer import AckGrouping
@@ -45,7 +43,7 @@ _SETTLE_SECONDS = 1.0
 """How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
 
 
-class Acknowledger(Part):
+class Acknowledger(AckIntake):
     """The acknowledgements of one consumer.
 
     Args:
@@ -69,16 +67,12 @@ class Acknowledger(Part):
         splits: bool,
         keeps_indexes: bool,
     ) -> None:
+        collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
+        super().__init__(collector, grouping)
         self._context, self._order, self._topics = context, order, topics
         self.subscription = subscription
-        self._grouping = grouping
-        self.limit = grouping.limit
-        self.scheduled = False
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
-        self.collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
-        self.inbox = self.collector.inbox
         self._filled = False
-        self.lock = threading.RLock()
         self.inner: Any = None
         self._watch = ConnectionWatch()
         self._monitor = CursorMonitor(context, subscription, self.lock)
@@ -117,18 +111,6 @@ class Acknowledger(Part):
         self._context.scheduler.watch(self)
         self.collector.number_messages(time.monotonic())
 
-    def add_messages(self, messages: list[Message]) -> None:
-        """Acknowledge messages."""
-        self.put(self.inbox.messages, *messages)
-
-    def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
-        """Put something into a list of the inbox."""
-        kept.extend(acknowledged)
-        if len(kept) >= self.limit:
-            self.filled()
-        elif not self.scheduled:
-            self.schedule()
-
     def filled(self) -> None:
         """Read what is in the inbox, and let the group leave if it has become large enough."""
         # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
@@ -149,40 +131,6 @@ class Acknowledger(Part):
                 self.lock.release()
         if not self.scheduled:
             self.schedule()
-
-    def add_id(self, message_id: Any) -> None:
-        """Acknowledge by an id of any kind.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
-        """
-        add = self.collector.find(message_id, self.lock)
-        with self.lock:
-            add()
-        self._added()
-
-    def add_cumulative(self, message_id: Any) -> None:
-        """Acknowledge everything up to an id; raises as `add_id()`."""
-        add = self.collector.find_position(message_id, self.lock)
-        with self.lock:
-            self._absorb()
-            add()
-        self._added()
-
-    def take_back(self, message_id: MessageId) -> None:
-        """Forget an acknowledgement of a message of a batch: the message is to be delivered again."""
-        if message_id.batch_index() >= 0:
-            with self.lock:
-                self._absorb()
-                self.collector.take_back(message_id)
-
-    @property
-    def pending(self) -> int:
-        """How many acknowledgements have not been handed over, entries and parts of batches."""
-        with self.lock:
-            self._absorb()
-            return self.collector.pending
 
     def flush(self, *, parts: bool = False) -> bool:
         """Send everything now; False if there is no connection, and everything is kept for the next.
@@ -207,17 +155,6 @@ class Acknowledger(Part):
             self._absorb()
             if self.is_connected:
                 self._leave(time.monotonic(), force=False)
-
-    def is_duplicate(self, inner: Any) -> bool:
-        """Whether a C++ message was acknowledged already."""
-        with self.lock:
-            self._absorb()
-            return self.collector.is_duplicate(inner)
-
-    @property
-    def has_chunks(self) -> bool:
-        """Whether a chunked message was acknowledged."""
-        return self.collector.has_chunks
 
     @property
     def is_connected(self) -> bool:
@@ -329,15 +266,6 @@ class Acknowledger(Part):
             or collector.is_settling
             or any(topic.sent or topic.reached for topic in collector.by_topic)
         )
-
-    def _added(self) -> None:
-        with self.lock:
-            pending = self.collector.pending
-        if pending >= self._grouping.max_size:
-            self.collector.count = pending
-            self.filled()
-        elif not self.scheduled:
-            self.schedule()
 
     def _absorb(self, *, passing: bool = False) -> None:
         """Read what is in the inbox.

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from pulsar_ext._wire.protobuf import varint
 from pulsar_ext.errors import InvalidMessageId
 
-from .tracker import Singles
+from .leaving import Singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .tracker import Entry
+    from .leaving import Entry
 
 __all__ = ["gather", "gather_numbered", "says_all", "singles"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from .tracker import NOTHING, Entry, Leaving, Singles
+from .leaving import NOTHING, Entry, Leaving, Singles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .tracker import Entry, Singles
+    from .leaving import Entry, Singles
 
 __all__ = ["AckInbox", "Taken"]
 

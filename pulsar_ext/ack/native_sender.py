@@ -17,7 +17,7 @@ from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, made_
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
 if TYPE_CHECKING:
-    from .tracker import Entry, Leaving
+    from .leaving import Entry, Leaving
 
 __all__ = ["NativeSender"]
 

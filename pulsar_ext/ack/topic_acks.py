@@ -15,7 +15,7 @@ from .tracker import AckTracker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .tracker import Entry, Leaving, Singles
+    from .leaving import Entry, Leaving, Singles
 
 __all__ = ["AcksByTopic", "TopicAcks"]
 

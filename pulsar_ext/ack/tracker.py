@@ -17,86 +17,22 @@ message of it was, and a run ends at the first entry that was not, whatever that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .leaving import NOTHING, Leaving
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-__all__ = ["NOTHING", "AckTracker", "Entry", "Leaving", "Singles"]
+    from .leaving import Entry, Singles
 
-Entry = tuple[int, int]
-"""Ledger and entry."""
+__all__ = ["AckTracker"]
 
 _MAX_PARTIAL = 10_000
 """How many batches are remembered of which some messages were acknowledged; another consumer may have the others."""
 _MAX_BEYOND = 100_000
 """How many acknowledged entries behind a hole are remembered; without them runs begin anew at the next look."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """What is sent to the broker, cumulative first.
-
-    Args:
-        cumulative: everything up to this entry.
-        whole: single entries.
-        indexes: for a batch `(entry, number of its messages, bit set of the acknowledged ones)`.
-    """
-
-    cumulative: Entry | None = None
-    whole: tuple[Entry, ...] = ()
-    indexes: tuple[tuple[Entry, int, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.cumulative is not None or bool(self.whole) or bool(self.indexes)
-
-    def __len__(self) -> int:
-        return (self.cumulative is not None) + len(self.whole) + len(self.indexes)
-
-    def merged(self, later: Leaving) -> Leaving:
-        """Give both as one: what a cumulative position covers is not sent again."""
-        cumulative = max((one for one in (self.cumulative, later.cumulative) if one is not None), default=None)
-        whole = dict.fromkeys((*self.whole, *later.whole))
-        indexes: dict[Entry, tuple[int, int]] = {}
-        for entry, size, bits in (*self.indexes, *later.indexes):
-            indexes[entry] = (size, indexes.get(entry, (size, 0))[1] | bits)
-        return Leaving(
-            cumulative,
-            tuple(entry for entry in whole if cumulative is None or entry > cumulative),
-            tuple(
-                (entry, size, bits)
-                for entry, (size, bits) in indexes.items()
-                if entry not in whole and (cumulative is None or entry > cumulative)
-            ),
-        )
-
-
-NOTHING = Leaving()
-
-
-@dataclass(frozen=True, slots=True)
-class Singles:
-    """Entries of one ledger of one partition that are a message each.
-
-    Args:
-        partition: its index, -1 if none.
-        ledger_id: the ledger.
-        entry_ids: the entries, as they came; a range if they are neighbours in their order.
-    """
-
-    partition: int
-    ledger_id: int
-    entry_ids: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.entry_ids)
-
-    @property
-    def entries(self) -> list[Entry]:
-        """All of them."""
-        ledger_id = self.ledger_id
-        return [(ledger_id, entry_id) for entry_id in self.entry_ids]
 
 
 class AckTracker:

@@ -88,13 +88,17 @@ class ConsumerFoundation(_Foundation):
             return False
         return super().retire()
 
-    def sought(self, target: Any) -> None:
-        """Have messages left out that the cursor, which knows entries, does not: those before what was sought.
+    def move(self, target: Any) -> None:
+        """Move the cursor, which knows entries; what is before the message in its entry is left out later.
 
         Args:
             target: a C++ id, or a publish time in milliseconds.
         """
+        self._handle.inner.seek(target)
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
+
+    def move_before(self, _: Any) -> None:
+        """Do nothing: what was not acknowledged comes again."""
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""

@@ -114,11 +114,7 @@ class Receiving:
         self._context.callbacks.refuse("seek")
         target = seek_target(self._context.resolver, self._topics, messageid)
         with self._order.passing(Transition.SEEK):
-            self._move(target)
-
-    def _move(self, target: Any) -> None:
-        """Move the cursor to a C++ id or a publish time in milliseconds."""
-        self.inner.seek(target)
+            (self.inner.seek if self._foundation is None else self._foundation.move)(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
@@ -214,7 +210,7 @@ class Receiving:
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ object, and the asynchronous one."""
-        raise NotImplementedError
+        return inner.receive, inner.receive_async
 
     def _get_queue(self, inner_id: Any) -> bool:
         """Have a receiver queue for one message from now on, and a batch come again, whose first message has this id.
@@ -232,8 +228,5 @@ class Receiving:
         self._queued = True
         self._foundation.have_queue()
         with self._order.passing(Transition.REPLACEMENT):
-            self._come_again(inner_id)
+            self._foundation.move_before(inner_id)
         return True
-
-    def _come_again(self, inner_id: Any) -> None:
-        """Have the entry of a C++ id come again, from which nothing was handed out."""

@@ -201,7 +201,9 @@ class Redelivery(Part):
 
     def _ask(self, inner: Any, entries: list[Any]) -> None:
         """Ask for entries; on an Exclusive or Failover subscription everything comes again."""
-        if not self._splits and (self._acks.has_chunks or any(has_first_chunk(entry.serialize()) for entry in entries)):
+        if not self._splits and (
+            self._acks.collector.has_chunks or any(has_first_chunk(entry.serialize()) for entry in entries)
+        ):
             with self._order.passing(Transition.REPLACEMENT):
                 return  # the C++ consumer may have half of a message, whose first chunk it would refuse
         for entry in entries:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsar_ext.ack.in_flight import SentAcks
-from pulsar_ext.ack.tracker import NOTHING, Leaving
+from pulsar_ext.ack.leaving import NOTHING, Leaving
 
 
 def test_what_left_lately_is_given_back_as_one():

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pulsar_ext.ack.tracker import NOTHING, AckTracker, Leaving, Singles
+from pulsar_ext.ack.leaving import NOTHING, Leaving, Singles
+from pulsar_ext.ack.tracker import AckTracker
 
 TOPIC = {(5, 0): 0, (5, 1): 3, (5, 2): 0, (5, 3): 2, (7, 0): 70, (7, 1): 0, (7, 2): 0, (9, 0): 4, (9, 1): 0}
 

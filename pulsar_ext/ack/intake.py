@@ -1,0 +1,107 @@
+"""What the application, and what acts for it, says of a consumer's acknowledgements."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.receive.order import Part
+
+if TYPE_CHECKING:
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.message import Message
+
+    from .collector import AckCollector
+    from .group_timer import AckGrouping
+
+__all__ = ["AckIntake"]
+
+
+class AckIntake(Part):
+    """Takes acknowledgements, and takes them back; what becomes of them is the subclass's.
+
+    Args:
+        collector: keeps them.
+        grouping: how they are grouped.
+    """
+
+    def __init__(self, collector: AckCollector, grouping: AckGrouping) -> None:
+        self.collector, self._grouping = collector, grouping
+        self.inbox = collector.inbox
+        self.limit = grouping.limit
+        self.scheduled = False
+        self.lock = threading.RLock()
+
+    @abstractmethod
+    def schedule(self) -> None:
+        """Have the scheduler look after what was put into the inbox."""
+
+    @abstractmethod
+    def filled(self) -> None:
+        """Read what is in the inbox, and let the group leave if it has become large enough."""
+
+    @abstractmethod
+    def _absorb(self) -> None:
+        """Read what is in the inbox; the lock is held."""
+
+    def add_messages(self, messages: list[Message]) -> None:
+        """Acknowledge messages."""
+        self.put(self.inbox.messages, *messages)
+
+    def put(self, kept: list[Any], *acknowledged: Message | MessageId) -> None:
+        """Put something into a list of the inbox."""
+        kept.extend(acknowledged)
+        if len(kept) >= self.limit:
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
+
+    def add_id(self, message_id: Any) -> None:
+        """Acknowledge by an id of any kind.
+
+        Raises:
+            TopicRequired: the consumer reads several topics and the id does not say which one.
+            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
+        """
+        add = self.collector.find(message_id, self.lock)
+        with self.lock:
+            add()
+        self._added()
+
+    def add_cumulative(self, message_id: Any) -> None:
+        """Acknowledge everything up to an id; raises as `add_id()`."""
+        add = self.collector.find_position(message_id, self.lock)
+        with self.lock:
+            self._absorb()
+            add()
+        self._added()
+
+    def take_back(self, message_id: MessageId) -> None:
+        """Forget an acknowledgement of a message of a batch: the message is to be delivered again."""
+        if message_id.batch_index() >= 0:
+            with self.lock:
+                self._absorb()
+                self.collector.take_back(message_id)
+
+    @property
+    def pending(self) -> int:
+        """How many acknowledgements have not been handed over, entries and parts of batches."""
+        with self.lock:
+            self._absorb()
+            return self.collector.pending
+
+    def is_duplicate(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged already."""
+        with self.lock:
+            self._absorb()
+            return self.collector.is_duplicate(inner)
+
+    def _added(self) -> None:
+        with self.lock:
+            pending = self.collector.pending
+        if pending >= self._grouping.max_size:
+            self.collector.count = pending
+            self.filled()
+        elif not self.scheduled:
+            self.schedule()
