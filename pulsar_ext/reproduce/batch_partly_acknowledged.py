@@ -1,0 +1,58 @@
+"""A batch that was acknowledged in part stays in the backlog though all the rest of it was acknowledged."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from ._env import END, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES, _BEFORE = 10, 4
+_RECEIVE_MILLIS = 20_000
+_LEFT_SECONDS = 5.0
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Acknowledge four of a batch inside it, the other six by another consumer, and receive on a third connection."""
+    topic, client = env.topic(), env.client(pulsar)
+    sent = [f"message {number}" for number in range(_MESSAGES)]
+    try:
+        consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
+        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
+        for text in sent:
+            producer.send_async(text.encode(), None)
+        producer.flush()
+        for _ in range(_BEFORE):
+            consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
+        consumer.close()
+        consumer = client.subscribe(topic, "s")
+        received = []
+        for _ in sent[_BEFORE:]:
+            message = consumer.receive(_RECEIVE_MILLIS)
+            received.append(message.data().decode())
+            consumer.acknowledge(message)
+        time.sleep(_LEFT_SECONDS)
+        stuck, _ = env.left_over(topic, "s")
+        consumer.close()
+        client.create_producer(topic).send(END.encode())
+        received += labels(client.subscribe(topic, "s").receive)
+    finally:
+        client.close()
+    return Counts.of(sent[_BEFORE:], received, stuck=stuck)
+
+
+SCENARIO = Scenario(
+    name="batch-partly-acknowledged",
+    claim="a batch is done when several consumers, each with its way to acknowledge, have acknowledged all of it",
+    reference="docs/acks.md#batches",
+    run=run,
+    profile="batch-index-acks",
+)
