@@ -51,9 +51,7 @@ class _Foundation:
         named: its arguments by name.
     """
 
-    def __init__(
-        self, handle: Standing, client: pulsar.Client, open_official: Callable[..., Any], named: dict[str, Any]
-    ) -> None:
+    def __init__(self, handle: Standing, client: Any, open_official: Callable[..., Any], named: dict[str, Any]) -> None:
         self._handle, self._client, self._open_official, self._named = handle, client, open_official, named
 
     def retire(self) -> bool:
