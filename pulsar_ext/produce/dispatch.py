@@ -52,9 +52,8 @@ _log = logging.getLogger("pulsar_ext")
 class BatchDispatcher(Exclusive):
     """The open batches of one producer, those on their way, and their outcomes.
 
-    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`. A
-    Ctrl-C can come between any two steps here: what is half done then is finished by the next that sends, flushes or
-    ticks.
+    The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`.
+    What a Ctrl-C leaves half done is finished by the next that sends, flushes or ticks.
 
     Args:
         handle: the C++ producer.
@@ -64,16 +63,12 @@ class BatchDispatcher(Exclusive):
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
         super().__init__()
-        self.handle = handle
-        self.context = context
-        self.config = config
+        self.handle, self.context, self.config = handle, context, config
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
         self.pending = PendingMessages(config.limit)
-        self.closed = False
+        self.closed = self._pushing = self._finished = False
         self._groups: deque[BatchGroup] = deque()
-        self._pushing = False
-        self._finished = False
         self._opened = 0.0
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
@@ -108,14 +103,11 @@ class BatchDispatcher(Exclusive):
             batch_scheduler.watch(self, self.config.delay)
 
     def make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
-        """Wait for room for a message if there is none; the lock is held once.
+        """Wait for room for a message if there is none; False if the message was refused. The lock is held once.
 
         Args:
             callback: of the message, which is called if it is refused.
             patient: whether to wait in any case, and not only where the producer blocks.
-
-        Returns:
-            Whether there is room; if not, the message was refused.
         """
         while not self.pending.has_room():
             if self.pending.barred:
@@ -316,8 +308,7 @@ class BatchDispatcher(Exclusive):
         self.refuse_inside("close")
         self.run_left_over()
         self.exclusively(self._bar)
-        sent = self.pending.accepted
-        pending = self.pending
+        sent, pending = self.pending.accepted, self.pending
         try:
             while not pending.wait_for(lambda: pending.completed >= sent, 0.02):
                 if time.monotonic() >= deadline or not self.handle.is_connected():
