@@ -45,7 +45,6 @@ __all__ = ["BatchDispatcher"]
 
 _OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
-
 _log = logging.getLogger("pulsar_ext")
 
 
