@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.fork import closed, refuse_after_fork
+from ._native.fork import closed, closed_error, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
@@ -76,7 +76,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
         "_client",
         "_closed",
         "_context",
-        "_foundation",
         "_hear",
         "_inbox",
         "_interrupted",
@@ -97,7 +96,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         refusal = self.inner  # never opened
         self._client = self._context = self._source = self._order = refusal
         self._inbox = self._acks = self._redelivery = self._interrupted = refusal
-        self._prefetch = self._recorder = self._screen = self._foundation = None
+        self._prefetch = self._recorder = self._screen = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
 
@@ -114,7 +113,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         self._redelivery = subscription.redelivery
         self._closed = False
         self._interrupted = Interrupted()
-        self._recorder = self._screen = self._prefetch = self._foundation = None
+        self._recorder = self._screen = self._prefetch = None
         order = self._order = subscription.order
         order.take_part(self._interrupted)
         native = self._source = NativeSource(self.inner, self._wait_of)
@@ -138,7 +137,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
     @property
     def judges(self) -> bool:
         """Whether Python looks at each message before the application does."""
-        return self._screen is not None or not self._queued
+        return self._screen is not None or super().judges
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -285,7 +284,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             pulsar.AlreadyClosed: it is closed.
         """
         if self._closed:
-            raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: this Consumer was closed.")
+            raise closed_error("Consumer")
         self._order.number_no_more()  # what comes again comes some time later, in the midst of what is numbered
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
@@ -300,12 +299,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        if self._splits or self._foundation is None:
+        if self._splits or self._order.foundation is None:
             with self._order.passing(Transition.REDELIVERY):
                 self.inner.redeliver_unacknowledged_messages()
         else:
-            with self._order.passing(Transition.REPLACEMENT):
-                pass  # another C++ consumer gets everything, and keeps no half of a message from before
+            self._order.replace()  # another C++ consumer keeps no half of a message from before
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""

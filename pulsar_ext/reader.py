@@ -26,7 +26,6 @@ class Reader(Receiving, ReaderDoor):
         "_client",
         "_closed",
         "_context",
-        "_foundation",
         "_hear",
         "_message_class",
         "_order",
@@ -39,7 +38,6 @@ class Reader(Receiving, ReaderDoor):
         super().__init__()
         self._client = self._context = self._source = self._order = self.inner  # never opened
         self._closed = self._queued = False
-        self._foundation = None
         self._message_class = Message
 
     @classmethod
@@ -68,7 +66,6 @@ class Reader(Receiving, ReaderDoor):
         self._topics = topic
         self._closed = False
         self._queued = queued
-        self._foundation = None
         self._order = ReceiveOrder()
         native = self._source = NativeSource(self.inner, self._wait_of)
         self._order.take_part(native)
@@ -81,11 +78,6 @@ class Reader(Receiving, ReaderDoor):
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
         return inner.read_next, inner.read_next_async
-
-    @property
-    def judges(self) -> bool:
-        """Whether Python looks at each message before the application does."""
-        return not self._queued
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""

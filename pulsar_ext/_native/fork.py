@@ -14,7 +14,7 @@ from pulsar_ext.errors import ForkedClientError, NotOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Refusing", "closed", "never_opened", "refuse_after_fork"]
+__all__ = ["Refusing", "closed", "closed_error", "never_opened", "refuse_after_fork"]
 
 
 class Refusing:
@@ -42,7 +42,13 @@ def never_opened(kind: str, how: str) -> Any:
 
 def closed(kind: str) -> Any:
     """Give what refuses every use of something that was closed, as the official client does."""
-    return Refusing(lambda: pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed."))
+    return Refusing(lambda: closed_error(kind))
+
+
+def closed_error(kind: str) -> Exception:
+    """Give the error of a use of something that was closed, which is the official client's."""
+    error: Exception = pulsar.AlreadyClosed(f"Pulsar error: AlreadyClosed: this {kind} was closed.")
+    return error
 
 
 _inherited: weakref.WeakKeyDictionary[Inheritable, str] = weakref.WeakKeyDictionary()

@@ -174,17 +174,12 @@ class Acknowledger(AckIntake):
                 topic.sent.take()
             self._watch.forget()
 
-    def forget(self) -> None:
-        """Forget everything that was acknowledged and has not left: the cursor was moved elsewhere."""
+    def forget(self, *topics: TopicAcks) -> None:
+        """Forget what was acknowledged and has not left, on these topics or on all: the cursor was moved elsewhere."""
         with self.lock:
             self._absorb()
-            for topic in self.collector.by_topic:
+            for topic in topics or self.collector.by_topic:
                 topic.forget()
-
-    def _forget_topic(self, topic: TopicAcks) -> None:
-        with self.lock:
-            self._absorb()
-            topic.forget()
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
@@ -228,7 +223,7 @@ class Acknowledger(AckIntake):
             with self.lock:
                 topics = list(self.collector.by_topic)
             for topic, mark in self._monitor.look(now, topics):
-                follow_cursor(self._order, topic, mark, partial(self._forget_topic, topic), self.subscription)
+                follow_cursor(self._order, topic, mark, partial(self.forget, topic), self.subscription)
                 self.schedule()
         if not watching and not len(self.inbox):
             self._watch.rest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.receive.order import Part
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AckIntake"]
 
 
-class AckIntake(Part):
+class AckIntake(Part, ABC):
     """Takes acknowledgements, and takes them back; what becomes of them is the subclass's.
 
     Args:

@@ -41,13 +41,13 @@ class ReceiveQueue(Part):
     """Gives the messages of one consumer or reader to any number of callers, first come first served.
 
     Args:
-        inner: the C++ consumer or reader.
+        inner: the C++ consumer or reader; None where a `BlockingReceiver` is asked, which asks whichever there is.
         receive_async_of: gives what asks it for one message and has a callback called with a `pulsar.Result`, or an
             error, and the C++ message: its `receive_async` or `read_next_async`, or that of a `BlockingReceiver`.
     """
 
     def __init__(self, inner: Any, receive_async_of: Callable[[Any], Callable[[Any], object]]) -> None:
-        self._receive_async_of = receive_async_of
+        self._receive_async_of, self._asks_inner = receive_async_of, inner is not None
         self._ask(receive_async_of(inner))
         self._arrived: deque[Any] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -98,7 +98,7 @@ class ReceiveQueue(Part):
 
     def before(self, transition: Transition, /) -> None:
         """Drop what has arrived and was not taken, if it comes again."""
-        self.is_replaced = transition.replaces
+        self.is_replaced = self._asks_inner and transition.replaces
         if transition.brings_back:
             self._arrived.clear()
 
@@ -114,10 +114,9 @@ class ReceiveQueue(Part):
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Ask another C++ object, also for what the one before was asked for; on any thread."""
-        receive_async = self._receive_async_of(inner)
-        if receive_async != self._receive_async:  # or it is a `BlockingReceiver`, which asks whichever there is
+        if self._asks_inner:
             with self._lock:
-                self._ask(receive_async)
+                self._ask(self._receive_async_of(inner))
                 self._requested = 0
                 self._arrived.extend(ahead)
             self._notify()

@@ -31,6 +31,8 @@ from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext._runtime.context import Ending
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
@@ -141,13 +143,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        opened: list[Any] = []
-        try:
-            open_consumer(self.context, super().subscribe, named, opened, **options)
-            consumer: Consumer = self._replace(*opened)
-        except BaseException:
-            self._close_again(opened)
-            raise
+        consumer: Consumer = self._open(open_consumer, super().subscribe, named, options)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -186,13 +182,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
-        opened: list[Any] = []
-        try:
-            open_reader(self.context, super().create_reader, named, opened, **options)
-            reader: Reader = self._replace(*opened)
-        except BaseException:
-            self._close_again(opened)
-            raise
+        reader: Reader = self._open(open_reader, super().create_reader, named, options)
         return reader
 
     @shaped_like(pulsar.Client.create_table_view)
@@ -251,11 +241,20 @@ class Client(ClientTools, ClientDoor):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _replace(self, official: Any, ours: Any) -> Any:
-        consumers = consumers_of(self)
-        consumers.remove(official)
-        consumers.append(ours)
-        return ours
+    def _open(
+        self, open_one: Callable[..., None], official: Any, named: dict[str, Any], options: dict[str, Any]
+    ) -> Any:
+        """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
+        opened: list[Any] = []
+        try:
+            open_one(self.context, official, named, opened, **options)
+            consumers = consumers_of(self)
+            consumers.remove(opened[0])
+            consumers.append(opened[1])
+            return opened[1]
+        except BaseException:
+            self._close_again(opened)
+            raise
 
     def _close_again(self, opened: list[Any]) -> None:
         """Close what nobody gets, as after a Ctrl-C: it would keep others from subscribing, or their messages."""

@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
-_MOST_AHEAD = 1000
-_HEAD_SECONDS = 1.0
-"""How long the entry that was sought may take to come; on a Shared subscription another consumer may get it."""
-
-
+_HEAD_SECONDS, _MOST_AHEAD = 1.0, 1000
+"""How long the entry that was sought may take to come, and how many messages of other partitions may come before it; on
+a Shared subscription another consumer may get it."""
 _FIRST_MILLIS = 10_000
 """How long the first message may take, all chunks of it."""
 

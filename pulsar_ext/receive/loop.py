@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from pulsar_ext._native.fork import closed
+from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext.chunks.resolver import seek_target
@@ -41,7 +41,6 @@ class Receiving:
     _client: Any
     _closed: bool
     _context: ClientContext
-    _foundation: Any
     _hear: Any
     _message_class: type[Message]
     _order: ReceiveOrder
@@ -65,8 +64,12 @@ class Receiving:
 
     def found(self, foundation: Foundation) -> None:
         """Take what opens another C++ object in the place of this one."""
-        self._foundation = foundation
-        self._order.stand_on(foundation)
+        self._order.foundation = foundation
+
+    @property
+    def judges(self) -> bool:
+        """Whether Python looks at each message before the application does."""
+        return not self._queued
 
     def receive_next(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.
@@ -114,7 +117,8 @@ class Receiving:
         self._context.callbacks.refuse("seek")
         target = seek_target(self._context.resolver, self._topics, messageid)
         with self._order.passing(Transition.SEEK):
-            (self.inner.seek if self._foundation is None else self._foundation.move)(target)
+            foundation = self._order.foundation
+            (self.inner.seek if foundation is None else foundation.move)(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing."""
@@ -185,7 +189,7 @@ class Receiving:
         adopt(self, official, self._client)
         if self._closed:
             self.inner.close()
-            raise AlreadyClosed(f"Pulsar error: AlreadyClosed: this {type(self).__name__} was closed.")
+            raise closed_error(type(self).__name__)
         return self.inner
 
     def _other_than(self, tried: Any) -> Any:
@@ -199,7 +203,7 @@ class Receiving:
         """
         self._order.renew()
         if self._closed or self.inner is tried:
-            raise AlreadyClosed(f"Pulsar error: AlreadyClosed: this {type(self).__name__} was closed.")
+            raise closed_error(type(self).__name__)
         return self.inner
 
     def _wait_of(self, inner: Any) -> Any:
@@ -220,13 +224,14 @@ class Receiving:
         Returns:
             Whether that is possible.
         """
-        if self._foundation is None:
+        foundation = self._order.foundation
+        if foundation is None:
             return False
         _log.warning(
             "Batches come on %s, which receiver_queue_size=0 cannot receive whole; it is 1 from now on.", self._topics
         )
         self._queued = True
-        self._foundation.have_queue()
+        foundation.have_queue()
         with self._order.passing(Transition.REPLACEMENT):
-            self._foundation.move_before(inner_id)
+            foundation.move_before(inner_id)
         return True

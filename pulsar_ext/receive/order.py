@@ -115,13 +115,13 @@ class ReceiveOrder:
     """
 
     __slots__ = (
-        "_foundation",
         "_is_retired",
         "_lock",
         "_may_number",
         "_moving",
         "_parts",
         "epoch",
+        "foundation",
         "ready",
         "run",
         "wants_numbers",
@@ -139,12 +139,9 @@ class ReceiveOrder:
         self._parts: list[Part] = []
         self._lock = threading.RLock()
         self._moving = threading.RLock()
-        self._foundation: Foundation | None = None
+        self.foundation: Any = None
+        """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False
-
-    def stand_on(self, foundation: Foundation | None) -> None:
-        """Take the C++ object that transitions replace; None if it cannot be replaced."""
-        self._foundation = foundation
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""
@@ -178,22 +175,27 @@ class ReceiveOrder:
                     part.after(transition)
             self.renew()
 
+    def replace(self) -> None:
+        """Have another C++ object get everything that is not acknowledged."""
+        with self.passing(Transition.REPLACEMENT):
+            pass
+
     def _retire(self, transition: Transition) -> None:
-        if self._foundation is None:
+        if self.foundation is None:
             return
         if transition.replaces:
             self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
-            self._is_retired = self._foundation.retire()
+            self._is_retired = self.foundation.retire()
         elif not transition.brings_back:
-            self._foundation = None  # nothing comes behind a close
+            self.foundation = None  # nothing comes behind a close
 
     def renew(self) -> None:
         """Have every part go on with a new C++ object if the old one is closed; waits for whoever is at it."""
         if not self._is_retired:
             return
         with self._moving:
-            if self._is_retired and self._foundation is not None:
-                inner, ahead = self._foundation.open_anew()
+            if self._is_retired and self.foundation is not None:
+                inner, ahead = self.foundation.open_anew()
                 for part in self._parts:
                     part.renew(inner, ahead)
                 self.begin_epoch()
@@ -213,7 +215,7 @@ class ReceiveOrder:
             refusal: raises at every use.
         """
         self._lock, self._moving = threading.RLock(), threading.RLock()  # may have been held at a fork, for good
-        self._foundation = None
+        self.foundation = None
         self._may_number, self.run, self.ready = False, None, refusal
 
     def number_if(self, *, wanted: bool) -> None:

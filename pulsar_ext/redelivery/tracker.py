@@ -204,8 +204,8 @@ class Redelivery(Part):
         if not self._splits and (
             self._acks.collector.has_chunks or any(has_first_chunk(entry.serialize()) for entry in entries)
         ):
-            with self._order.passing(Transition.REPLACEMENT):
-                return  # the C++ consumer may have half of a message, whose first chunk it would refuse
+            self._order.replace()  # the C++ consumer may have half of a message, whose first chunk it would refuse
+            return
         for entry in entries:
             inner.negative_acknowledge(entry)
 

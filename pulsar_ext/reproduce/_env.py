@@ -17,13 +17,13 @@ from pulsar_ext.ids.position import Position
 from ._apart import Apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
     from ._apart import Outcome
     from ._place import Place
 
-__all__ = ["END", "Env", "label", "labels", "rebuilt", "unacknowledged"]
+__all__ = ["END", "Env", "label", "labels", "rebuilt", "send_batch", "unacknowledged"]
 
 END = "end"
 """The label of the message that is sent last, so that its receiver knows that nothing more comes."""
@@ -105,6 +105,14 @@ def label(message: Any) -> str:
     """Give the label of a message: its payload without what only fills it up."""
     text: str = message.data().decode()
     return text.rstrip()
+
+
+def send_batch(client: Any, topic: str, texts: Iterable[str]) -> None:
+    """Send messages of these labels as one batch, and wait until it is persisted."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
+    for text in texts:
+        producer.send_async(text.encode(), None)
+    producer.flush()
 
 
 def labels(receive: Callable[[int], Any], *, millis: int = _RECEIVE_MILLIS) -> Iterator[str]:

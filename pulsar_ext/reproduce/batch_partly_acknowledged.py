@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ._env import END, labels
+from ._env import END, labels, send_batch
 from ._scenario import Counts, Scenario
 
 if TYPE_CHECKING:
@@ -26,10 +26,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     sent = [f"message {number}" for number in range(_MESSAGES)]
     try:
         consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)
-        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
-        for text in sent:
-            producer.send_async(text.encode(), None)
-        producer.flush()
+        send_batch(client, topic, sent)
         for _ in range(_BEFORE):
             consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
         consumer.close()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pulsar as official
 
-from ._env import END, label, labels
+from ._env import END, label, labels, send_batch
 from ._scenario import Counts, Scenario
 
 if TYPE_CHECKING:
@@ -34,10 +34,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
             dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1, dead),
         )
         letters = client.subscribe(dead, "letters")
-        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000)
-        for number in range(_MESSAGES):
-            producer.send_async(f"message {number}".encode(), None)
-        producer.flush()
+        send_batch(client, topic, [f"message {number}" for number in range(_MESSAGES)])
         while True:
             try:
                 message = consumer.receive(_QUIET_MILLIS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
-from ._env import label
+from ._env import label, send_batch
 from ._scenario import Counts, Scenario
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     received: list[str] = []
     try:
         consumer = client.subscribe(topic, "s", receiver_queue_size=0)
-        producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=5_000)
-        for text in sent:
-            producer.send_async(text.encode(), None)
-        producer.flush()
+        send_batch(client, topic, sent)
         threading.Thread(target=_receive, args=(consumer, received), daemon=True).start()
         deadline = time.monotonic() + _SECONDS
         while len(received) < _MESSAGES and time.monotonic() < deadline:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-_PROGRAMS = Path(__file__).parents[2] / "faults"
 
 
 @pytest.fixture(scope="module")
-def faults():
+def faults(fault_module):
     """The program as a module."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(_PROGRAMS))
-        import acks  # noqa: PLC0415  # a program beside the tests
-
-        yield acks
+    return fault_module("acks")
 
 
 def test_killed_applications_get_nothing_confirmed_again(faults):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -13,24 +10,12 @@ from pulsar_ext import PulsarAdmin
 
 
 @pytest.fixture(scope="module")
-def points():
+def points(fault_module):
     """The module that has a signal arrive at one point of a call."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "faults"))
-        import interrupt_points  # noqa: PLC0415  # beside the programs of faults
-
-        yield interrupt_points
-        sys.modules.pop("interrupt_points")
+    return fault_module("interrupt_points")
 
 
-@pytest.fixture
-def _raising():
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, previous)
-
-
-@pytest.mark.usefixtures("_raising")
+@pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::RuntimeWarning")
 def test_the_next_request_is_answered(points, pulsar_broker_factory):
     """Interrupted wherever the HTTP client takes or lets go of a lock: another thread's next request is answered."""

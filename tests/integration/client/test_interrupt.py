@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 
-_PROGRAMS = Path(__file__).parents[2] / "faults"
 _KINDS = ("raise", "send", "raise", "close")
 _OPEN = {
     "Reader.seek": "the C++ client answers no seek that a close interrupts",
@@ -40,15 +37,9 @@ _FOUND = {
 
 
 @pytest.fixture(scope="module")
-def faults():
-    """The programs as modules."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(_PROGRAMS))
-        import interrupt  # noqa: PLC0415  # a program beside the tests
-
-        yield interrupt
-        for name in [name for name in sys.modules if name.startswith("interrupt")]:
-            sys.modules.pop(name)
+def faults(fault_module):
+    """The program as a module."""
+    return fault_module("interrupt")
 
 
 def test_no_method_loses_anything_to_a_signal(faults, pulsar_broker_factory):

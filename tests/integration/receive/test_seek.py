@@ -171,3 +171,14 @@ def test_a_consumer_that_has_no_queue_receives_batches_whole(client, admin, topi
     assert not drain(consumer.receive)
     consumer.flush_acks(confirm=True)
     assert eventually(lambda: admin.stats(topic).subscriptions["s"].backlog_entries == 0)
+
+
+@pytest.mark.parametrize("what", ["consumer", "reader"])
+def test_what_is_closed_refuses_a_seek(client, topic, what):
+    """A seek behind the close raises `AlreadyClosed`, and opens nothing."""
+    sought = client.create_producer(topic).send(payload(0, 20))
+    handle, _ = opened(client, topic, what)
+    handle.close()
+    for target in (sought, MessageId.earliest, 1):
+        with pytest.raises(pulsar.AlreadyClosed):
+            handle.seek(target)

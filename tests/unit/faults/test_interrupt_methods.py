@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import pulsar_ext
 
 
 @pytest.fixture(scope="module")
-def methods():
+def methods(fault_module):
     """The program's list."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "faults"))
-        import interrupt_methods  # noqa: PLC0415  # beside the programs of faults
-
-        yield interrupt_methods
+    return fault_module("interrupt_methods")
 
 
 def test_every_public_method_is_interrupted_or_left_out_for_a_reason(methods):

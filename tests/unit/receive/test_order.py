@@ -80,7 +80,7 @@ REPLACING = [transition for transition in Transition if transition.replaces]
 def test_another_object_is_opened_when_every_part_has_dropped_what_it_kept(transition):
     """The old object is closed, each part hears that the cursor moved, and only then is there a new one."""
     order, heard = parts()
-    order.stand_on(Ground(heard))
+    order.foundation = Ground(heard)
     with order.passing(transition):
         heard.append("moved")
     after = [(name, "after") for name in "abc"]
@@ -91,7 +91,7 @@ def test_an_object_that_could_not_be_opened_is_opened_later():
     """Opening fails twice: the transition says so, and whoever comes next has it opened, once."""
     order, heard = parts()
     ground = Ground(heard)
-    order.stand_on(ground)
+    order.foundation = ground
     ground.failures = 2
     with pytest.raises(ConnectionError), order.passing(Transition.SEEK):
         pass
@@ -106,7 +106,7 @@ def test_an_object_that_could_not_be_opened_is_opened_later():
 def test_what_moves_no_cursor_keeps_its_object(transition):
     """A redelivery, an unsubscription and a close replace nothing, nor does anything that comes after the last two."""
     order, heard = parts()
-    order.stand_on(Ground(heard))
+    order.foundation = Ground(heard)
     with order.passing(transition):
         pass
     assert "retire" not in heard
@@ -121,7 +121,7 @@ def test_what_cannot_be_replaced_now_is_kept():
     order, heard = parts()
     ground = Ground(heard)
     ground.stays = True
-    order.stand_on(ground)
+    order.foundation = ground
     with order.passing(Transition.SEEK):
         pass
     assert "retire" in heard

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -12,24 +10,9 @@ from pulsar_ext._runtime.condition import Condition, Flag
 
 
 @pytest.fixture(scope="module")
-def points():
+def points(fault_module):
     """The module that has a signal arrive at one point of a call."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[2] / "faults"))
-        import interrupt_points  # noqa: PLC0415  # beside the programs of faults
-
-        yield interrupt_points
-        sys.modules.pop("interrupt_points")
-
-
-@pytest.fixture
-def on_signal():
-    """A Ctrl-C raises."""
-    import signal  # noqa: PLC0415  # only here
-
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, previous)
+    return fault_module("interrupt_points")
 
 
 def is_free(lock):
@@ -41,7 +24,7 @@ def is_free(lock):
     return took == [True]
 
 
-@pytest.mark.usefixtures("on_signal")
+@pytest.mark.usefixtures("_ctrl_c_raises")
 @pytest.mark.parametrize("how", ["hold", "wait", "notify"])
 def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
     """Interrupted at each point: the lock can be taken by another thread, and who waits next is woken."""
@@ -66,7 +49,7 @@ def test_a_ctrl_c_leaves_no_lock_held_and_no_waiter_behind(points, how):
         assert not condition._waiters, one.place
 
 
-@pytest.mark.usefixtures("on_signal")
+@pytest.mark.usefixtures("_ctrl_c_raises")
 def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
     """Interrupted at each point: another thread sets it, and a wait that begins then returns."""
     flag = Flag()
