@@ -9,12 +9,12 @@ the connection was lost is handed over again. Mirrors Java's `PersistentAcknowle
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._runtime.condition import OwnedLock, refuse_interrupting
 from pulsar_ext.receive.order import Part, Transition
 
 from .collector import AckCollector, logging_refusals
@@ -73,7 +73,7 @@ class Acknowledger(Part):
         self.collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         self.inbox = self.collector.inbox
         self._filled = False
-        self.lock = threading.RLock()
+        self.lock = OwnedLock()
         self.inner: Any = None
         self._watch = ConnectionWatch()
         self._monitor = CursorMonitor(context, subscription, self.lock)
@@ -88,6 +88,7 @@ class Acknowledger(Part):
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
+        refuse_interrupting("A seek, a redelivery or a close", self.lock, self._order.lock)
         if transition is Transition.SEEK:
             self._flush_for_good()
         elif transition is Transition.REDELIVERY:
@@ -124,9 +125,8 @@ class Acknowledger(Part):
         """Read what is in the inbox, and let the group leave if it has become large enough."""
         # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
         waits = self.limit < AT_HAND or len(self.inbox) >= AT_HANDS
-        for held in map(self.lock.acquire, (waits,)):  # no call in between: a Ctrl-C would leave it held for good
-            if not held:
-                break
+        # No call between the lock and the block, where a Ctrl-C would leave it held for good.
+        for _held in filter(None, map(self.lock.acquire, (waits,))):
             try:
                 if self.closed:
                     self.inbox.clear()
@@ -142,12 +142,7 @@ class Acknowledger(Part):
             self.schedule()
 
     def add_id(self, message_id: Any) -> None:
-        """Acknowledge by an id of any kind.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            MessageIdUnresolved: it cannot be found out what the id stands for; nothing is acknowledged.
-        """
+        """Acknowledge by an id of any kind; raises as `AckCollector.find()`."""
         add = self.collector.find(message_id, self.lock)
         with self.lock:
             add()
@@ -226,6 +221,7 @@ class Acknowledger(Part):
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
+        refuse_interrupting("A seek, a redelivery or a close", self.lock, self._order.lock)
         with self.lock:
             self._absorb()
             pending = self.pending
@@ -304,7 +300,7 @@ class Acknowledger(Part):
     def _added(self) -> None:
         with self.lock:
             pending = self.collector.pending
-        if pending >= self._grouping.max_size:
+        if pending >= self._grouping.max_size or self.closed:  # by the handler of a signal: then that raises
             self.collector.count = pending
             self.filled()
         elif not self.scheduled:

@@ -78,15 +78,10 @@ class Exclusive:
         Raises:
             InvalidUse: the handler runs on the thread of that send, and would wait for it.
         """
-        if self.inside == get_ident() or self.is_waiting:
+        if self.inside == get_ident():
             raise InvalidUse(
                 f"{what} in a signal's handler would wait for the send that it interrupts. Use send_async."
             )
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether this thread is about to wait for outcomes, or behind that: a handler of a signal asks."""
-        return False
 
     def renew(self) -> None:
         """Begin anew in a child process, where the lock may have been held at the fork, for good."""

@@ -14,10 +14,11 @@ No clock, socket or thread is used here: threads are numbers, and the lock only 
 from __future__ import annotations
 
 import contextlib
-import threading
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_ext._runtime.condition import OwnedLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,12 @@ class ReceiveOrder:
         """Whether numbers spare anything now."""
         self._may_number = numbers
         self._parts: list[Part] = []
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()
+
+    @property
+    def lock(self) -> OwnedLock:
+        """What makes each method one step: a signal's handler asks whether it interrupts one."""
+        return self._lock
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""
@@ -131,7 +137,7 @@ class ReceiveOrder:
         Args:
             refusal: raises at every use.
         """
-        self._lock = threading.RLock()  # the old one may have been held at a fork, for good
+        self._lock = OwnedLock()  # the old one may have been held at a fork, for good
         self._may_number, self.run, self.ready = False, None, refusal
 
     def number_if(self, *, wanted: bool) -> None:
