@@ -218,8 +218,12 @@ class Client(ClientTools, ClientDoor):
                 return
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                for sender in list(self.context.senders):
-                    _finish(sender, deadline)
+                senders = list(self.context.senders)
+                for sender in senders:
+                    sender.refuse_interrupting()  # before any is closed
+                for sender in senders:
+                    with contextlib.suppress(pulsar.PulsarException):
+                        sender.finish(deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
@@ -294,17 +298,3 @@ class Client(ClientTools, ClientDoor):
         for one in self._received_by():
             one.release()
         self.context.close_admin()
-
-
-def _finish(sender: Ending, deadline: float) -> None:
-    """Close a sender; its errors are those of its messages, which know.
-
-    Raises:
-        InvalidUse: in the handler of a signal that interrupts a send, which a close would wait for.
-    """
-    try:
-        sender.finish(deadline)
-    except InvalidUse:
-        raise
-    except pulsar.PulsarException:
-        return

@@ -174,12 +174,16 @@ class DirectSender(HandleSender):
         if not self._unflushed:
             _unflushed.discard(self)
 
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        if self._limit is not None:  # who reports outcomes waits for it
+            refuse_interrupting("A close", self._limit.lock)
+
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
         if self.closed:
             return
-        if self._limit is not None:  # who reports outcomes waits for it
-            refuse_interrupting("A close", self._limit.lock)
+        self.refuse_interrupting()
         self.closed = True
         try:
             self._await_sends(deadline)

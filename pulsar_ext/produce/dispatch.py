@@ -130,8 +130,6 @@ class BatchDispatcher(Exclusive):
             return
         self.unlocked(call_back, callback, result, MessageId())
 
-    # Batches
-
     def push(self) -> None:
         """Push what the open batches hold, and what a signal's handler has sent."""
         self.run_left_over()
@@ -229,8 +227,6 @@ class BatchDispatcher(Exclusive):
             half.close()
         group.sealed = ordered([*halves, *group.sealed])
 
-    # Outcomes
-
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
         """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
         keep_thread_state()
@@ -294,6 +290,11 @@ class BatchDispatcher(Exclusive):
         if failure is not None:
             raise_result(failure)
 
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        self.refuse_inside("close")
+        refuse_interrupting("A close", self.pending.changed.lock)
+
     def finish(self, deadline: float) -> None:
         """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
         if self._finished:
@@ -301,8 +302,7 @@ class BatchDispatcher(Exclusive):
         again = self.closed  # by another thread, or it was interrupted
         if self.pending.barred and not again:
             self.handle.inner.close()  # inherited across a fork: raises
-        self.refuse_inside("close")
-        refuse_interrupting("A close", self.pending.changed.lock)
+        self.refuse_interrupting()
         self.run_left_over()
         self.exclusively(self._bar)
         sent = self.pending.accepted
