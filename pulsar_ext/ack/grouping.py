@@ -85,6 +85,7 @@ class Acknowledger(Part):
         """Take the C++ consumer, which may have called its listener before it is known here."""
         with self.lock:
             self.inner = inner
+        self._context.scheduler.keep(self)  # what a signal's handler closes may not have been watched yet
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""

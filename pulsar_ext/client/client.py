@@ -16,6 +16,7 @@ import pulsar
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
+from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
@@ -221,6 +222,8 @@ class Client(ClientTools, ClientDoor):
                 senders = list(self.context.senders)
                 for sender in senders:
                     sender.refuse_interrupting()  # before any is closed
+                for one in self._received_by():
+                    refuse_interrupting("A close", *one.locks)
                 for sender in senders:
                     with contextlib.suppress(pulsar.PulsarException):
                         sender.finish(deadline)
