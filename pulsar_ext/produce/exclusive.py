@@ -7,6 +7,7 @@ handler pass, into the midst of a send. What the handler sends is therefore put 
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections import deque
 from functools import partial
@@ -65,12 +66,12 @@ class Exclusive:
     def unlocked(self, call: Callable[..., object], *args: Any) -> None:
         """Call `call(*args)` without the lock, which is held once."""
         inside, self.inside = self.inside, None
-        self.lock.release()
-        try:
-            call(*args)
-        finally:
-            self.lock.acquire()
-            self.inside = inside
+        for _ in map(operator.call, (self.lock.release,)):  # no call between it and the block that takes it again
+            try:
+                call(*args)
+            finally:
+                self.lock.acquire()
+                self.inside = inside
 
     def refuse_inside(self, what: str) -> None:
         """Refuse a call that waits for outcomes in a signal's handler that interrupts a send.
