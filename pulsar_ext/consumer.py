@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
+    from ._runtime.condition import OwnedLock
     from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
     from .redelivery.tracker import Redelivery
@@ -138,6 +139,11 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def judges(self) -> bool:
         """Whether Python looks at each message before the application does."""
         return self._screen is not None or super().judges
+
+    @property
+    def locks(self) -> tuple[OwnedLock, ...]:
+        """What the handler of a signal finds held by its own thread where a close would meet something half done."""
+        return (*super().locks, self._acks.lock)
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """Receive one message.

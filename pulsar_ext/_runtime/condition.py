@@ -12,7 +12,33 @@ from contextlib import suppress
 from operator import attrgetter, call
 from typing import Any
 
-__all__ = ["Condition", "Flag"]
+from pulsar_ext.errors import InvalidUse
+
+__all__ = ["Condition", "Flag", "OwnedLock", "refuse_interrupting"]
+
+_RLock: Any = type(threading.RLock())
+
+
+class OwnedLock(_RLock):  # type: ignore[misc]  # threading.RLock is a function
+    """A re-entrant lock that tells a signal's handler whether it interrupts who holds it."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this thread holds it."""
+        held: bool = self._is_owned()
+        return held
+
+
+def refuse_interrupting(what: str, *locks: OwnedLock) -> None:
+    """Refuse what the handler of a signal asks for in the midst of what it interrupts.
+
+    Raises:
+        InvalidUse: this thread holds one of these locks: what it guards is half done.
+    """
+    if any(lock.is_held for lock in locks):
+        raise InvalidUse(
+            f"{what} in a signal's handler would meet the call that it interrupts, half done. Do it behind that call."
+        )
 
 
 class Condition(threading.Condition):
@@ -21,19 +47,13 @@ class Condition(threading.Condition):
     # What a `with` looks up on the class: the lock's own methods, without a Python function in between.
     __enter__: Any = property(attrgetter("_lock.__enter__"))
     __exit__: Any = property(attrgetter("_lock.__exit__"))
-    _is_owned: Any
     _waiters: Any
     _release_save: Any
     _acquire_restore: Any
 
     def __init__(self) -> None:
-        super().__init__(threading.RLock())
-
-    @property
-    def is_held(self) -> bool:
-        """Whether this thread holds the lock; a signal's handler that finds it held interrupts who does."""
-        held: bool = self._is_owned()
-        return held
+        self.lock = OwnedLock()
+        super().__init__(self.lock)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is notified; False if it was not within so many seconds. The lock is held."""

@@ -48,6 +48,10 @@ class MessageOpener(Protocol):
 class Ending(Protocol):
     """What sends, and ends with its client."""
 
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        ...
+
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
         ...

@@ -169,8 +169,13 @@ class ClientScheduler(Scheduler):
             if not self._closed:
                 super().watch(one, after)
 
+    def keep(self, one: Closable) -> None:
+        """Have `one` closed with the client, whether it is watched or not."""
+        with self._changed:
+            self._known.add(one)
+
     def close(self) -> None:
-        """Close what was watched, and watch nothing any more."""
+        """Close what is kept and what was watched, and watch nothing any more."""
         with self._changed:
             self._closed = True
             every = list(self._known)

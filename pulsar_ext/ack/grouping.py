@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext.receive.order import Transition
 
 from .collector import AckCollector, logging_refusals
@@ -78,12 +79,12 @@ class Acknowledger(AckIntake):
         self._monitor = CursorMonitor(context, subscription, self.lock)
         self._left = self._settled = 0.0
         self._splits = splits
-        self.closed = False
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
         with self.lock:
             self.inner = inner
+        self._context.scheduler.keep(self)  # what a signal's handler closes may not have been watched yet
 
     def renew(self, inner: Any, _: Iterator[Any], /) -> None:
         """Acknowledge to another C++ consumer from now on."""
@@ -91,6 +92,7 @@ class Acknowledger(AckIntake):
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
+        refuse_interrupting("A seek, a redelivery or a close", self.lock)
         if transition is Transition.SEEK:
             self._flush_for_good()
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
@@ -115,9 +117,8 @@ class Acknowledger(AckIntake):
         """Read what is in the inbox, and let the group leave if it has become large enough."""
         # Where the scheduler's thread is at work, these can wait until it is done, unless they become many.
         waits = self.limit < AT_HAND or len(self.inbox) >= AT_HANDS
-        for held in map(self.lock.acquire, (waits,)):  # no call in between: a Ctrl-C would leave it held for good
-            if not held:
-                break
+        # No call between the lock and the block, where a Ctrl-C would leave it held for good.
+        for _held in filter(None, map(self.lock.acquire, (waits,))):
             try:
                 if self.closed:
                     self.inbox.clear()
@@ -183,6 +184,7 @@ class Acknowledger(AckIntake):
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
+        refuse_interrupting("A seek, a redelivery or a close", self.lock)
         with self.lock:
             self._absorb()
             pending = self.pending

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._runtime.condition import OwnedLock
 from pulsar_ext.receive.order import Part
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class AckIntake(Part, ABC):
         self.inbox = collector.inbox
         self.limit = grouping.limit
         self.scheduled = False
-        self.lock = threading.RLock()
+        self.closed = False
+        self.lock = OwnedLock()
 
     @abstractmethod
     def schedule(self) -> None:
@@ -100,7 +101,7 @@ class AckIntake(Part, ABC):
     def _added(self) -> None:
         with self.lock:
             pending = self.collector.pending
-        if pending >= self._grouping.max_size:
+        if pending >= self._grouping.max_size or self.closed:  # by the handler of a signal: then that raises
             self.collector.count = pending
             self.filled()
         elif not self.scheduled:

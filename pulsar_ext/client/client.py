@@ -16,6 +16,7 @@ import pulsar
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
+from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
@@ -208,8 +209,14 @@ class Client(ClientTools, ClientDoor):
                 return
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                for sender in list(self.context.senders):
-                    _finish(sender, deadline)
+                senders = list(self.context.senders)
+                for sender in senders:
+                    sender.refuse_interrupting()  # before any is closed
+                for one in self._received_by():
+                    refuse_interrupting("A close", *one.locks)
+                for sender in senders:
+                    with contextlib.suppress(pulsar.PulsarException):
+                        sender.finish(deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
@@ -293,17 +300,3 @@ class Client(ClientTools, ClientDoor):
         for one in self._received_by():
             one.release()
         self.context.close_admin()
-
-
-def _finish(sender: Ending, deadline: float) -> None:
-    """Close a sender; its errors are those of its messages, which know.
-
-    Raises:
-        InvalidUse: in the handler of a signal that interrupts a send, which a close would wait for.
-    """
-    try:
-        sender.finish(deadline)
-    except InvalidUse:
-        raise
-    except pulsar.PulsarException:
-        return

@@ -147,7 +147,9 @@ class ChunkedSender(DedupSender):
         dispatch, pending = self.dispatch, self.dispatch.pending
         dispatch.push_open()
         while pending.completed < pending.accepted and not pending.barred:
-            dispatch.await_unlocked(lambda: pending.barred or pending.completed >= pending.accepted)
+            dispatch.unlocked(
+                dispatch.pending.wait_for, lambda: pending.barred or pending.completed >= pending.accepted
+            )
 
     def _carry(self, batch: Batch, data: bytes | None, options: dict[str, Any]) -> None:
         """Send one message until it is on the topic, whole."""

@@ -327,7 +327,9 @@ class BatchingSender(HandleSender):
             if dispatch.pending.barred:
                 self.handle.inner.flush()  # raises what a closed producer raises
             dispatch.push_open()
-            dispatch.await_unlocked(lambda: dispatch.pending.barred or dispatch.pending.has_room(count))
+            dispatch.unlocked(
+                dispatch.pending.wait_for, lambda: dispatch.pending.barred or dispatch.pending.has_room(count)
+            )
 
     # The end
 

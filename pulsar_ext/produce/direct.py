@@ -19,8 +19,7 @@ from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
-from pulsar_ext._runtime.condition import Flag
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext._runtime.condition import Flag, refuse_interrupting
 from pulsar_ext.ids.message_id import MessageId, from_inner, plain_from_inner
 
 from .options import named_options, rows_of
@@ -175,14 +174,16 @@ class DirectSender(HandleSender):
         if not self._unflushed:
             _unflushed.discard(self)
 
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        if self._limit is not None:  # who reports outcomes waits for it
+            refuse_interrupting("A close", self._limit.lock)
+
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
         if self.closed:
             return
-        if self._limit is not None and self._limit.is_held:  # who reports outcomes waits for it
-            raise InvalidUse(
-                "close in a signal's handler would wait for the send that it interrupts. Close after that send."
-            )
+        self.refuse_interrupting()
         self.closed = True
         try:
             self._await_sends(deadline)

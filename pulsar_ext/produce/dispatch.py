@@ -23,6 +23,7 @@ from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
@@ -32,7 +33,7 @@ from .outcome import deliver_each, persisted_entry
 from .pending import PendingMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.context import ClientContext
@@ -77,13 +78,6 @@ class BatchDispatcher(Exclusive):
         """The C++ producer."""
         return self.handle.inner
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether this thread is about to wait for outcomes, or behind that: a handler of a signal asks."""
-        return self.pending.changed.is_held
-
-    # Joining a batch
-
     def join(self, key: str, item: Item) -> None:
         """Put a message into the open batch of its key; the lock is held."""
         while True:  # until no handler of a signal has pushed the group just before
@@ -117,12 +111,8 @@ class BatchDispatcher(Exclusive):
                 self.refuse(callback, _FULL)
                 return False
             self.context.callbacks.refuse("send_async with a full queue")
-            self.await_unlocked(lambda: self.pending.barred or self.pending.has_room())
+            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room())
         return True
-
-    def await_unlocked(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition about outcomes holds; the lock is held once, and let go meanwhile."""
-        self.unlocked(self.pending.wait_for, condition)
 
     def refuse(self, callback: SendCallback | None, result: Any) -> None:
         """Report a message's outcome at once, on the sender's own thread; the lock is held, and let go meanwhile."""
@@ -130,8 +120,6 @@ class BatchDispatcher(Exclusive):
             self.pending.fail(result)
             return
         self.unlocked(call_back, callback, result, MessageId())
-
-    # Batches
 
     def push(self) -> None:
         """Push what the open batches hold, and what a signal's handler has sent."""
@@ -230,8 +218,6 @@ class BatchDispatcher(Exclusive):
             half.close()
         group.sealed = ordered([*halves, *group.sealed])
 
-    # Outcomes
-
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
         """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
         keep_thread_state()
@@ -278,8 +264,6 @@ class BatchDispatcher(Exclusive):
             if pending.completed < pending.accepted:  # a message has come meanwhile
                 _unsettled[self] = None
 
-    # The end
-
     def flush(self) -> None:
         """Push the open batches and wait until everything sent so far is persisted.
 
@@ -297,6 +281,11 @@ class BatchDispatcher(Exclusive):
         if failure is not None:
             raise_result(failure)
 
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        self.refuse_inside("close")
+        refuse_interrupting("A close", self.pending.changed.lock)
+
     def finish(self, deadline: float) -> None:
         """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
         if self._finished:
@@ -304,7 +293,7 @@ class BatchDispatcher(Exclusive):
         again = self.closed  # by another thread, or it was interrupted
         if self.pending.barred and not again:
             self.handle.inner.close()  # inherited across a fork: raises
-        self.refuse_inside("close")
+        self.refuse_interrupting()
         self.run_left_over()
         self.exclusively(self._bar)
         sent, pending = self.pending.accepted, self.pending

@@ -7,6 +7,7 @@ handler pass, into the midst of a send. What the handler sends is therefore put 
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from collections import deque
 from functools import partial
@@ -65,12 +66,12 @@ class Exclusive:
     def unlocked(self, call: Callable[..., object], *args: Any) -> None:
         """Call `call(*args)` without the lock, which is held once."""
         inside, self.inside = self.inside, None
-        self.lock.release()
-        try:
-            call(*args)
-        finally:
-            self.lock.acquire()
-            self.inside = inside
+        for _ in map(operator.call, (self.lock.release,)):  # no call between it and the block that takes it again
+            try:
+                call(*args)
+            finally:
+                self.lock.acquire()
+                self.inside = inside
 
     def refuse_inside(self, what: str) -> None:
         """Refuse a call that waits for outcomes in a signal's handler that interrupts a send.
@@ -78,15 +79,10 @@ class Exclusive:
         Raises:
             InvalidUse: the handler runs on the thread of that send, and would wait for it.
         """
-        if self.inside == get_ident() or self.is_waiting:
+        if self.inside == get_ident():
             raise InvalidUse(
                 f"{what} in a signal's handler would wait for the send that it interrupts. Use send_async."
             )
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether this thread is about to wait for outcomes, or behind that: a handler of a signal asks."""
-        return False
 
     def renew(self) -> None:
         """Begin anew in a child process, where the lock may have been held at the fork, for good."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pulsar
 from pulsar_ext._native.messages import deserialize_inner
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._runtime.callbacks import call_back
-from pulsar_ext._runtime.condition import Condition, Flag
+from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._wire.message_id_data import decode, encode
 from pulsar_ext.errors import DuplicateMessage
 from pulsar_ext.ids.message_id import MessageId, from_inner, ids_in_batch
@@ -56,7 +57,8 @@ class BulkOutcome:
     """Counts the outcomes of one `send_many`; `one` and `many` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = Condition()
+        self._lock = threading.Lock()
+        self._awaited: tuple[int, Flag] | None = None
         self.done = 0
         self.duplicates = 0
         self.failed = 0
@@ -79,13 +81,21 @@ class BulkOutcome:
             else:
                 self.failed += count
                 self.failure = self.failure or result
-            self._lock.notify_all()
+        awaited = self._awaited
+        if awaited is not None and self.done >= awaited[0]:
+            awaited[1].set()
 
     def wait(self, count: int) -> None:
-        """Wait until so many messages have an outcome; a Ctrl-C ends the wait."""
+        """Wait until so many messages have an outcome; one thread at a time. A Ctrl-C ends the wait.
+
+        No lock is held meanwhile: the handler of a signal may close the client, and that waits for outcomes as well.
+        """
+        if self.done >= count:
+            return
+        flag = Flag()
+        self._awaited = count, flag
         if self.done < count:
-            with self._lock:
-                self._lock.wait_for(lambda: self.done >= count)
+            flag.wait()
 
     def raise_failure(self) -> None:
         """Raise the error of the first message that failed, if one did."""

@@ -208,7 +208,7 @@ class PartitionedSender:
     def finish(self, deadline: float) -> None:
         """Close the producer of each partition that is not closed: an interrupted close goes on."""
         for part in self.parts:
-            part.dispatch.refuse_inside("close")  # before any is closed
+            part.dispatch.refuse_interrupting()  # before any is closed
         if not self._is_barred():
             for part in self.parts:
                 part.dispatch.push()

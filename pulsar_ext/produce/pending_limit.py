@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsar_ext._runtime.condition import Condition
+from pulsar_ext._runtime.condition import Condition, OwnedLock
 from pulsar_ext.errors import InvalidUse
 
 __all__ = ["PendingLimit"]
@@ -31,9 +31,9 @@ class PendingLimit:
         self._changed = Condition()
 
     @property
-    def is_held(self) -> bool:
-        """Whether this thread is inside one of these methods: the handler of a signal may interrupt it there."""
-        return self._changed.is_held
+    def lock(self) -> OwnedLock:
+        """What makes each method one step: a signal's handler asks whether it interrupts one."""
+        return self._changed.lock
 
     @staticmethod
     def weigh(length: int) -> int:

@@ -20,6 +20,7 @@ from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
 
 if TYPE_CHECKING:
+    from pulsar_ext._runtime.condition import OwnedLock
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
@@ -57,6 +58,11 @@ class Receiving:
     def message_class(self) -> type[Message]:
         """What the received messages are."""
         return self._message_class
+
+    @property
+    def locks(self) -> tuple[OwnedLock, ...]:
+        """What the handler of a signal finds held by its own thread where a close would meet something half done."""
+        return self._order.locks
 
     def take_part(self, part: Part) -> None:
         """Have a part that keeps messages hear of seeks, redeliveries and the like."""

@@ -19,10 +19,11 @@ No clock, socket or thread is used here: threads are numbers, and the lock only 
 from __future__ import annotations
 
 import contextlib
-import threading
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pulsar_ext._runtime.condition import OwnedLock, refuse_interrupting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,11 +138,16 @@ class ReceiveOrder:
         """Whether numbers spare anything now."""
         self._may_number = numbers
         self._parts: list[Part] = []
-        self._lock = threading.RLock()
-        self._moving = threading.RLock()
+        self._lock = OwnedLock()
+        self._moving = OwnedLock()
         self.foundation: Any = None
         """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False
+
+    @property
+    def locks(self) -> tuple[OwnedLock, ...]:
+        """What makes each method, and each replacement, one step: a signal's handler asks whether it interrupts one."""
+        return self._lock, self._moving
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""
@@ -152,7 +158,11 @@ class ReceiveOrder:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
         Another thread's that replaces the C++ object is waited for.
+
+        Raises:
+            InvalidUse: in the handler of a signal that interrupts another one.
         """
+        refuse_interrupting("A seek, a redelivery or a close", *self.locks)
         with self._moving if transition.replaces else contextlib.nullcontext():
             if transition.replaces:
                 self.renew()  # the last one may have been interrupted
@@ -214,7 +224,7 @@ class ReceiveOrder:
         Args:
             refusal: raises at every use.
         """
-        self._lock, self._moving = threading.RLock(), threading.RLock()  # may have been held at a fork, for good
+        self._lock, self._moving = OwnedLock(), OwnedLock()  # may have been held at a fork, for good
         self.foundation = None
         self._may_number, self.run, self.ready = False, None, refusal
 

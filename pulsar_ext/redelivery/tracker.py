@@ -80,7 +80,7 @@ class Redelivery(Part):
         self._timeout = timeout_ms / 1000
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
         self._unacked: Delayed[MessageId] = Delayed()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # the handler of a signal may close what it interrupts
         self._refused: deque[tuple[float, Any]] = deque()
         self._scheduled = False
         self._inner: Any = None

@@ -54,6 +54,8 @@ class Tried:
     tried: int = 0
     arrived: int = 0
     next: int = 0
+    step: int = 1
+    hangs: int = 0
     findings: list[dict[str, Any]] = field(default_factory=list)
 
     def found(self, point: Any, place: str, problem: str) -> None:
@@ -84,10 +86,10 @@ class _Reports:
         if one is None or self.over:
             return
         if "points" in report:
-            one.points = max(one.points, report["points"])
+            one.points, one.step = max(one.points, report["points"]), report["step"]
         if "tried" in report:
             one.tried, one.arrived = one.tried + 1, one.arrived + report["arrived"]
-            one.next = report["tried"] + 1
+            one.next = report["tried"] + one.step
             self._say(one)
         if "finding" in report:
             one.found(**report["finding"])
@@ -95,7 +97,7 @@ class _Reports:
             one.found("", "", f"could not be tried: {report['failed']}")
             one.next = sys.maxsize
         if "hang" in report:
-            doing = report["hang"]
+            doing, one.hangs = report["hang"], one.hangs + 1
             one.found(
                 doing.get("point", ""), doing.get("place", ""), f"hangs ({doing['step']}): {report['stack'][-4:]}"
             )
@@ -133,15 +135,15 @@ def run_all(
             break
         if worker.returncode != HANG_EXIT:
             now.found(now.next, "", f"the process ended with status {worker.returncode}")
-        now.next += every
+        now.next += now.step
         left = left[left.index(now) :]
-        if len(now.findings) > _HOPELESS or not now.points:
+        if now.hangs >= _HOPELESS or not now.points:
             left = left[1:]
     return runs
 
 
-_HOPELESS: Final = 20
-"""So many findings of one method and kind are enough."""
+_HOPELESS: Final = 3
+"""So many hangs of one method and kind are enough."""
 
 
 def _markdown(runs: list[Tried]) -> Iterator[str]:

@@ -64,7 +64,7 @@ def messages_of(size):
 
 def opened(grouped):
     """Acknowledgements of a consumer that is no more than what it sends."""
-    context = SimpleNamespace(scheduler=SimpleNamespace(watch=lambda _: None))
+    context = SimpleNamespace(scheduler=SimpleNamespace(watch=lambda _: None, keep=lambda _: None))
     acks = Acknowledger(
         context,
         ReceiveOrder(numbers=True),

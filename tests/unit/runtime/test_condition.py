@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pulsar_ext._runtime.condition import Condition, Flag
+from pulsar_ext._runtime.condition import Condition, Flag, OwnedLock, refuse_interrupting
+from pulsar_ext.errors import InvalidUse
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +72,15 @@ def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
         assert flag.wait(0)
 
 
-def test_a_condition_tells_who_holds_it():
-    """`is_held` is about this thread: that is how a handler knows that it interrupts the holder."""
+def test_a_handler_is_refused_what_would_meet_its_own_thread():
+    """It is refused on the thread that holds the lock, and only there: a handler runs on the thread it interrupts."""
     condition = Condition()
-    assert not condition.is_held
+    refuse_interrupting("A close", condition.lock)
     with condition:
-        assert condition.is_held
+        with pytest.raises(InvalidUse, match="A close in a signal's handler"):
+            refuse_interrupting("A close", OwnedLock(), condition.lock)
         found = []
-        thread = threading.Thread(target=lambda: found.append(condition.is_held))
+        thread = threading.Thread(target=lambda: found.append(condition.lock.is_held))
         thread.start()
         thread.join()
         assert found == [False]
