@@ -50,6 +50,7 @@ class Client(AsyncClientDoor):
     def __init__(self, service_url: Any, *, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)
+        self._patience = self.blocking.context.operation_timeout_seconds
         self._authentication = kwargs.get("authentication")
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
@@ -63,7 +64,8 @@ class Client(AsyncClientDoor):
 
         def open_producer() -> Producer:
             blocking = self.blocking.create_producer(deduplication=deduplication, **named)
-            return Producer(blocking, self._executor, self._capacity(named, waits=deduplication))
+            capacity = self._capacity(named, waits=deduplication)
+            return Producer(blocking, self._executor, capacity, patience=self._patience)
 
         producer = await self._open(open_producer)
         self._producers.add(producer)
@@ -191,7 +193,7 @@ class Client(AsyncClientDoor):
         """
         self.blocking.shutdown()
         for producer in list(self._producers):
-            producer.fail_pending()
+            producer.refuse_queued()
         self._refuse_calls()
 
     async def __aenter__(self) -> Self:

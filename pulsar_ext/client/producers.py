@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.answer import AskingClient
 from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
@@ -34,6 +35,7 @@ from pulsar_ext.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.handles import ClientDoor
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.dedup.sequence_ids import SequenceIds
     from pulsar_ext.produce.sender import Sender
@@ -42,7 +44,7 @@ __all__ = ["make_producer"]
 
 
 def make_producer(
-    client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+    client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
 ) -> Producer:
     """Create a producer.
 
@@ -63,7 +65,7 @@ class _SenderFactory:
     """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
 
     def __init__(
-        self, client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
     ) -> None:
         self._client = client
         self._context = context
@@ -106,15 +108,21 @@ class _SenderFactory:
         """Open an official producer with the arguments, some of them changed."""
         named = {**self._named, **changed}
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        return pulsar.Client.create_producer(self._client, **named)
+        return AskingClient(self._client.inner, self._context.senders.ask).open_producer(**named)
 
     def _direct(self) -> DirectSender:
         """Open a sender on the official path."""
         named, limit = self._named, None
         most, blocks = named["max_pending_messages"], named["block_if_queue_full"]
         changed: dict[str, Any] = {"message_router": self._router}
-        if named["chunking_enabled"] is True and isinstance(most, int) and isinstance(blocks, bool):
-            limit = PendingLimit(most, blocks=blocks)
+        if isinstance(most, int) and isinstance(blocks, bool):
+            if named["chunking_enabled"] is True:
+                limit = PendingLimit(most, blocks=blocks)
+            elif most > 0 and blocks and (topics := self._partitions()):
+                # Who waits for room in the official queue of a partition as it is closed, waits for ever.
+                across = named["max_pending_messages_across_partitions"]
+                limit = PendingLimit(min(most * len(topics), across), blocks=True)
+        if limit is not None:
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         handle = ProducerHandle(self._open_native(**changed))
         return DirectSender(handle, self._context, limit=limit, mixed_keys=mixed_key_check(named))
