@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext.chunks.resolver import Resolver
 
 from .callbacks import CallbackGuard
+from .ending import OpenSenders
 from .scheduler import ClientScheduler
 
 if TYPE_CHECKING:
@@ -45,26 +45,6 @@ class MessageOpener(Protocol):
         ...
 
 
-class Ending(Protocol):
-    """What sends, and ends with its client."""
-
-    def refuse_interrupting(self) -> None:
-        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
-        ...
-
-    def finish(self, deadline: float) -> None:
-        """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
-        ...
-
-    def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
-        ...
-
-    def bar(self) -> None:
-        """Let no thread enter the C++ client any more: the program ends."""
-        ...
-
-
 class ClientContext:
     """The shared means of one client.
 
@@ -92,7 +72,7 @@ class ClientContext:
         self.operation_timeout_seconds = operation_timeout_seconds
         self.scheduler = ClientScheduler()
         self.callbacks = CallbackGuard()
-        self.senders: weakref.WeakSet[Ending] = weakref.WeakSet()
+        self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""

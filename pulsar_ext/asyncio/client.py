@@ -51,6 +51,7 @@ class Client(AsyncClientDoor):
     def __init__(self, service_url: Any, *, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)
+        self._patience = self.blocking.context.operation_timeout_seconds
         self._authentication = kwargs.get("authentication")
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
@@ -69,7 +70,7 @@ class Client(AsyncClientDoor):
             capacity = self._capacity(named, waits=deduplication)
             return self.blocking.create_producer(deduplication=deduplication, **named)
 
-        producer = Producer(await self._open(open_producer), self._executor, capacity)
+        producer = Producer(await self._open(open_producer), self._executor, capacity, patience=self._patience)
         self._producers.add(producer)
         return producer
 
@@ -195,7 +196,7 @@ class Client(AsyncClientDoor):
         """
         self.blocking.shutdown()
         for producer in list(self._producers):
-            producer.fail_pending()
+            producer.refuse_queued()
         self._refuse_calls()
 
     async def __aenter__(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,7 @@ from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
 
 from ._loop_bridge import running_loop_bridge
-from .errors import PulsarException, error_of, raise_for, translating
+from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
@@ -37,19 +37,22 @@ class Producer(AsyncProducerDoor):
         blocking: what sends.
         executor: runs the calls that wait.
         capacity: how many messages may be pending before a send may block; None if no send ever blocks.
+        patience: how many seconds a close waits for the sends that wait for room.
     """
 
-    def __init__(self, blocking: BlockingProducer, executor: Executor, capacity: int | None) -> None:
+    def __init__(
+        self, blocking: BlockingProducer, executor: Executor, capacity: int | None, *, patience: float
+    ) -> None:
         super().__init__(blocking)
         self.blocking = blocking
         self._executor = executor
         self._capacity = capacity
+        self._patience = patience
         self._in_flight = 0
         """How many sends have no outcome yet."""
         self._queued = 0
         """How many of them wait on the sending thread for room, or for those before them."""
         self._closing = False
-        self._pending: set[asyncio.Future[MessageId]] = set()
         self._sending_thread: ThreadPoolExecutor | None = None
 
     @shaped_like(pulsar.asyncio.Producer.send)
@@ -68,20 +71,14 @@ class Producer(AsyncProducerDoor):
             options = {**options, "disable_replication": False}
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageId] = loop.create_future()
-        self._pending.add(future)
-        future.add_done_callback(self._pending.discard)
         callback = partial(running_loop_bridge().call_soon, self._settle, future, options.get("sequence_id"))
-        self._in_flight += 1
-        try:
-            with translating():
-                if self._capacity is None or (self._in_flight <= self._capacity and not self._queued):
-                    self.blocking.send_async(content, callback, **options)
-                else:
-                    await self._send_on_thread(partial(self.blocking.send_async, content, callback, **options))
-        except Exception:
-            self._in_flight -= 1  # it was refused, and the callback is not called
-            future.cancel()
-            raise
+        begin = partial(self.blocking.send_async, content, callback, **options)
+        with translating():
+            if self._capacity is None or (self._in_flight < self._capacity and not self._queued):
+                begin()
+                self._in_flight += 1
+            else:
+                await self._send_on_thread(begin)
         return await future
 
     async def send_many(self, contents: Any, **columns: Any) -> SentMany:
@@ -118,19 +115,19 @@ class Producer(AsyncProducerDoor):
         if not (self.blocking.sender.closed or self._executor.closed):
             await self.close()
 
-    def fail_pending(self) -> None:
-        """Have every awaited send raise `AlreadyClosed`: after a shutdown the C++ client reports no outcomes."""
-        for future in list(self._pending):
-            if not future.done():
-                future.set_exception(PulsarException(pulsar.Result.AlreadyClosed))
-
     async def finish_queued(self) -> None:
         """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
+        thread = self._sending_thread
+        last = None if thread is None else asyncio.wrap_future(thread.submit(int))
+        self.refuse_queued()
+        if last is not None:
+            await asyncio.wait({last}, timeout=self._patience)
+
+    def refuse_queued(self) -> None:
+        """Refuse new sends that would wait for room; those that wait now go on."""
         self._closing = True
         if self._sending_thread is not None:
-            last = asyncio.wrap_future(self._sending_thread.submit(int))
             self._sending_thread.shutdown(wait=False)
-            await asyncio.wait({last}, timeout=self.blocking.sender.context.operation_timeout_seconds)
             self._sending_thread = None
 
     async def _send_on_thread(self, send: Any) -> None:
@@ -140,13 +137,16 @@ class Producer(AsyncProducerDoor):
         if self._sending_thread is None:
             self._sending_thread = ThreadPoolExecutor(1, "pulsar-ext-send")
         self._queued += 1
+        self._in_flight += 1
         sending = self._sending_thread.submit(send)
         # Counted until the thread is done with it, also if the caller is cancelled.
         sending.add_done_callback(partial(running_loop_bridge().call_soon, self._left_queue))
         await asyncio.shield(asyncio.wrap_future(sending))
 
-    def _left_queue(self, _: object) -> None:
+    def _left_queue(self, sending: Future[None]) -> None:
         self._queued -= 1
+        if sending.exception() is not None:
+            self._in_flight -= 1  # it was refused, and the callback is not called
 
     def _settle(self, future: asyncio.Future[MessageId], sequence_id: int | None, result: Any, sent: MessageId) -> None:
         """Settle the future of a send with its outcome, in the loop."""

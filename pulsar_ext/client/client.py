@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native.answer import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext._runtime.ending import fail_together, finish_together
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
@@ -34,7 +36,7 @@ from .tools import ClientTools
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext._runtime.context import Ending
+    from pulsar_ext._runtime.ending import Ending
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
@@ -198,8 +200,7 @@ class Client(ClientTools, ClientDoor):
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         self.context.callbacks.refuse("get_topic_partitions")
-        partitions: list[str] = super().get_topic_partitions(topic)
-        return partitions
+        return AskingClient(self.inner, self.context.senders.ask).partitions_of(topic)
 
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
@@ -207,40 +208,42 @@ class Client(ClientTools, ClientDoor):
         with self._closing:  # a second caller, or the end of the program, waits for the first
             if self._closed:
                 return
+            for sender in self.context.senders:  # before any is closed
+                sender.refuse_interrupting()
+            for one in self._received_by():
+                refuse_interrupting("A close", *one.locks)
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
-                senders = list(self.context.senders)
-                for sender in senders:
-                    sender.refuse_interrupting()  # before any is closed
-                for one in self._received_by():
-                    refuse_interrupting("A close", *one.locks)
-                for sender in senders:
-                    with contextlib.suppress(pulsar.PulsarException):
-                        sender.finish(deadline)
+                with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
+                    finish_together(self.context.senders.end(), deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
-                    self.inner.close()
-            except InvalidUse:
-                raise
+                    self.inner.close()  # not asynchronous: no callback may be on its way when the program ends
             except Exception:  # after anything else, such as a Ctrl-C, closing again goes on with it
                 self._end()
                 raise
             self._end()
 
     def shutdown(self) -> None:
-        """Release everything at once, without waiting for anything: what is pending is lost, as officially."""
+        """Release everything at once, without waiting for the broker: what is pending is lost, as officially.
+
+        Every send that waits raises `AlreadyClosed`, and every callback that has not been called is called with it.
+        """
         self._closed = True
-        self._stop_fetching()
-        self.inner.shutdown()
-        for sender in list(self.context.senders):
+        senders = self.context.senders.end()
+        for sender in senders:
             sender.forget()
+        self._stop_fetching()
+        if not (fail_together(senders, self.inner.close_async) or self.context.senders.awaits_answers()):
+            self.inner.shutdown()
         self._release()
 
     def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process; the scheduler's lock may have been held at the fork, for good."""
+        """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         super().after_fork(refusal)
         self.context.scheduler = refusal
+        self._closing = threading.RLock()
 
     def __enter__(self) -> Self:
         return self

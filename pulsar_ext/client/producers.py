@@ -7,12 +7,11 @@ path where it would start partitions lazily. Without batching, only deduplicatio
 from __future__ import annotations
 
 import contextlib
-from functools import partial
-from operator import call
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.answer import AskingClient
 from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
@@ -36,6 +35,8 @@ from pulsar_ext.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.answer import Answer
+    from pulsar_ext._native.handles import ClientDoor
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.dedup.sequence_ids import SequenceIds
     from pulsar_ext.produce.sender import Sender
@@ -44,7 +45,7 @@ __all__ = ["make_producer"]
 
 
 def make_producer(
-    client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+    client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
 ) -> Producer:
     """Create a producer.
 
@@ -71,15 +72,15 @@ class _SenderFactory:
     """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
 
     def __init__(
-        self, client: pulsar.Client, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
     ) -> None:
         self._client = client
         self._context = context
         self._named = named
         self._topic = named["topic"]
         self._deduplication = deduplication
-        self.opened: list[pulsar.Producer] | None = []
-        """The official producers, while nobody else has them."""
+        self.opened: list[Answer] | None = []
+        """What gives the C++ producers, while nobody else has them."""
         self._router: Callable[[Any, int], int] | None = None
         router = named["message_router"]
         if router is not None:
@@ -116,25 +117,36 @@ class _SenderFactory:
         """Open an official producer with the arguments, some of them changed."""
         named = {**self._named, **changed}
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        create = partial(pulsar.Client.create_producer, self._client, **named)
-        if self.opened is None:
-            return create()
-        self.opened += map(call, (create,))  # no call in between: what a Ctrl-C interrupts is closed again
-        return self.opened[-1]
+        return AskingClient(self._client.inner, self._ask).open_producer(**named)
+
+    def _ask(self, begin: Callable[[Answer], object]) -> Any:
+        """Begin to open something, and wait for it."""
+
+        def noted(answer: Answer) -> None:
+            if self.opened is not None:
+                self.opened.append(answer)  # before it begins: what a Ctrl-C interrupts is closed again
+            begin(answer)
+
+        return self._context.senders.ask(noted)
 
     def close_again(self) -> None:
         """Close what was opened for a producer that nobody gets: its name would be taken."""
-        for official in self.opened or ():
-            with contextlib.suppress(pulsar.PulsarException):
-                official.close()
+        for answer in self.opened or ():
+            answer.close_again()
 
     def _direct(self) -> DirectSender:
         """Open a sender on the official path."""
         named, limit = self._named, None
         most, blocks = named["max_pending_messages"], named["block_if_queue_full"]
         changed: dict[str, Any] = {"message_router": self._router}
-        if named["chunking_enabled"] is True and isinstance(most, int) and isinstance(blocks, bool):
-            limit = PendingLimit(most, blocks=blocks)
+        if isinstance(most, int) and isinstance(blocks, bool):
+            if named["chunking_enabled"] is True:
+                limit = PendingLimit(most, blocks=blocks)
+            elif most > 0 and blocks and (topics := self._partitions()):
+                # Who waits for room in the official queue of a partition as it is closed, waits for ever.
+                across = named["max_pending_messages_across_partitions"]
+                limit = PendingLimit(min(most * len(topics), across), blocks=True)
+        if limit is not None:
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         handle = ProducerHandle(self._open_native(**changed))
         return DirectSender(handle, self._context, limit=limit, mixed_keys=mixed_key_check(named))

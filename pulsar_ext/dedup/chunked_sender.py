@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChunkRecovery", "ChunkedSender"]
 
-_OK = pulsar.Result.Ok
+_OK, _CLOSED = pulsar.Result.Ok, pulsar.Result.AlreadyClosed
 _POLL_SECONDS = 0.005
 _PAUSE_SECONDS = 0.2
 _METADATA_BYTES = 4096
@@ -118,13 +118,16 @@ class ChunkedSender(DedupSender):
         if not (dispatch.pending.has_room() or dispatch.make_room(callback, patient=True)):
             return
         self._wait_until_idle()
+        if dispatch.closed:
+            dispatch.refuse(callback, _CLOSED)
+            return
         self.check_whole()
         sequence_id, standing = self.sequence.admit(given)
         if standing is not Standing.NEW:  # nothing is in flight, so it is persisted
             dispatch.refuse(callback, DUPLICATE_MESSAGE)
             return
         batch = Batch(build_plain(data, {**options, "sequence_id": sequence_id}))
-        batch.callbacks, batch.ids, batch.count, batch.began = (callback,), (sequence_id,), 1, time.monotonic()
+        batch.callbacks, batch.ids, batch.count = (callback,), (sequence_id,), 1
         begin = partial(self._begin_to_carry, iter((batch,)), data, options)
         try:
             dispatch.fly(batch)
@@ -183,7 +186,7 @@ class ChunkedSender(DedupSender):
 
         producer.send_async(message, on_outcome)
         while not known.wait(_POLL_SECONDS):
-            if not producer.is_connected() or self.dispatch.pending.abandoned:
+            if not producer.is_connected() or self.dispatch.forgotten:
                 with contextlib.suppress(pulsar.PulsarException):
                     producer.close()
                 if not known.wait(_PAUSE_SECONDS):

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -59,7 +57,6 @@ class DedupDispatcher(BatchDispatcher):
         self.sequence = sequence
         self.timeout = timeout
         self._timed_out = False
-        self._flying: deque[Batch] = deque()
         self._possible_duplicates: dict[InFlight, list[SendCallback | None]] = {}
 
     def await_original(self, sequence_id: int, callback: SendCallback | None) -> bool:
@@ -80,19 +77,16 @@ class DedupDispatcher(BatchDispatcher):
         group.flight = self.sequence.push([batch.ids for batch in batches])
         return _ordered(batches, group.flight)
 
+    def may_push(self) -> bool:
+        """Whether a batch may follow those that were pushed: not where it would follow what may be missing."""
+        return self.sequence.broken is None and super().may_push()
+
     def push_batch(self, batch: Batch) -> None:
-        """Hand a batch to the C++ producer, unless it would follow what may be missing."""
-        if self.sequence.broken is not None and batch.unsent is None:
-            batch_scheduler.run(partial(self.failed, batch, _CLOSED))
-            return
-        if batch.unsent is None:
-            batch.began = time.monotonic()  # before the scheduler looks at it
-            if batch not in self._flying:  # a Ctrl-C may have come behind it
-                self._flying.append(batch)
-            if self.timeout:
-                batch_scheduler.watch(self, self.timeout)
+        """Hand a batch to the C++ producer, if anything may be sent."""
+        if self.timeout and batch.unsent is None:
+            batch_scheduler.watch(self, self.timeout)
         super().push_batch(batch)
-        if not batch.refused and batch.carried is not None:
+        if batch.unsent is not None and not batch.refused and batch.carried is not None:
             self.sequence.pushed = max(self.sequence.pushed, batch.carried)
 
     def fly(self, batch: Batch) -> None:
@@ -107,8 +101,7 @@ class DedupDispatcher(BatchDispatcher):
             self.pending.accepted += 1
         number = batch.ids[0]
         self.sequence.pushed = number
-        if batch not in self._flying:
-            self._flying.append(batch)
+        self.take_off(batch)
         batch.flight = self.sequence.flying_with(number) or self.sequence.push([batch.ids])
 
     def land(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
@@ -128,8 +121,6 @@ class DedupDispatcher(BatchDispatcher):
             self.sequence.refuse(group.flight, batch.ids[0])
         else:
             self.sequence.part(group.flight)
-            with self.pending.changed, contextlib.suppress(ValueError):
-                self._flying.remove(batch)
         super().part(group)
         group.sealed = _ordered(list(group.sealed), group.flight)
 
@@ -140,10 +131,10 @@ class DedupDispatcher(BatchDispatcher):
         left = super().tick(now)
         if not self.timeout or self._timed_out:
             return left
-        with self.pending.changed:
-            oldest = self._flying[0].began + self.timeout - now if self._flying else None
-        if oldest is None:
+        flying = list(self._flying)  # at once: others take out what has its outcome
+        if not flying:
             return left
+        oldest = flying[0].began + self.timeout - now
         if oldest > 0:
             return oldest if left is None else min(left, oldest)
         self._timed_out = True
@@ -182,30 +173,18 @@ class DedupDispatcher(BatchDispatcher):
         self.doubt(result)
         self.deliver(batch, result, None)
 
-    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
         """Report the outcome of each message of a batch, and then of those that may be duplicates of its group."""
         duplicates: list[SendCallback | None] = []
         with self.pending.changed:
-            with contextlib.suppress(ValueError):
-                self._flying.remove(batch)
             if batch.flight is not None and self.sequence.complete(batch.flight):
                 duplicates = self._possible_duplicates.pop(batch.flight, [])
-        super().deliver(batch, result, entry)
+        super().report(batch, result, entry)
         if duplicates:
             known = result if result not in (_OK, _TOO_BIG) else DUPLICATE_MESSAGE
             reported = Batch()
             reported.callbacks, reported.count = duplicates, len(duplicates)
-            super().deliver(reported, known, None)
-
-    # The end
-
-    def finish(self, deadline: float) -> None:
-        """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
-        if self._timed_out:
-            with contextlib.suppress(pulsar.PulsarException):  # it is closed, or closing
-                super().finish(deadline)
-        else:
-            super().finish(deadline)
+            super().report(reported, known, None)
 
 
 def _ordered(batches: list[Batch], flight: InFlight) -> deque[Batch]:

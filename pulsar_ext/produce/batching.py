@@ -13,6 +13,7 @@ import pulsar.schema
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.ending import finish_together
 from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.ids.message_id import MessageId
 
@@ -125,8 +126,7 @@ class BatchingSender(HandleSender):
 
         Waits for room where the queue is full, also without `block_if_queue_full`.
         """
-        if self.dispatch.pending.barred:
-            self.handle.inner.flush()  # raises what a closed producer raises
+        self.dispatch.refuse_closed()
         self.dispatch.refuse_inside("send_many")
         outcome = BulkOutcome()
         if columns.keys() <= self.many_at_once:
@@ -324,8 +324,7 @@ class BatchingSender(HandleSender):
         """Wait for room for so many messages; the lock is held once."""
         dispatch = self.dispatch
         while not dispatch.pending.has_room(count):
-            if dispatch.pending.barred:
-                self.handle.inner.flush()  # raises what a closed producer raises
+            dispatch.refuse_closed()
             dispatch.push_open()
             dispatch.unlocked(
                 dispatch.pending.wait_for, lambda: dispatch.pending.barred or dispatch.pending.has_room(count)
@@ -343,8 +342,4 @@ class BatchingSender(HandleSender):
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
-        self.dispatch.finish(deadline)
-
-    def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
-        self.dispatch.forget()
+        finish_together([self.dispatch], deadline)

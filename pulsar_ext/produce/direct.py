@@ -20,6 +20,7 @@ from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag, refuse_interrupting
+from pulsar_ext._runtime.ending import finish_together
 from pulsar_ext.ids.message_id import MessageId, from_inner, plain_from_inner
 
 from .options import named_options, rows_of
@@ -29,6 +30,7 @@ from .sender import HandleSender, check_callback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
@@ -42,6 +44,8 @@ _MANY_PENDING = 500
 """How many of `send_many` are on their way at most: half of the official queue's default."""
 
 _POLL_SECONDS = 0.001
+_LEAVING_SECONDS = 0.05
+"""How long a thread inside the C++ producer has to come back, unless it waits there for an outcome, or for room."""
 
 _unflushed: set[DirectSender] = set()
 """Senders that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
@@ -57,7 +61,7 @@ class DirectSender(HandleSender):
         mixed_keys: looks for the first message with a key, if batches mix keys.
     """
 
-    __slots__ = ("_inside", "_limit", "_mixed_keys", "_unflushed", "_wrap", "closed")
+    __slots__ = ("_finished", "_forgotten", "_inside", "_limit", "_mixed_keys", "_unflushed", "_wrap", "closed")
 
     def __init__(
         self,
@@ -68,7 +72,8 @@ class DirectSender(HandleSender):
         mixed_keys: MixedKeyCheck | None,
     ) -> None:
         super().__init__(handle, context)
-        self.closed = False
+        self.closed = self._finished = False
+        self._forgotten = False
         self._inside: list[int] = []  # the threads that are sending, whom a close waits for
         self._limit = limit
         self._mixed_keys = mixed_keys
@@ -124,6 +129,8 @@ class DirectSender(HandleSender):
                 refused = pulsar.Result.AlreadyClosed
             elif self._limit is None:
                 self.handle.inner.send_async(message, guarded)
+                if self.closed:
+                    self._fail_stranded()
                 return
             elif self._send_within(self._limit, message, guarded):
                 return
@@ -148,6 +155,8 @@ class DirectSender(HandleSender):
             entered = self._enter(limit, weight)
             if entered:
                 self.handle.inner.send_async(message, done)
+                if self.closed:
+                    self._fail_stranded()
         except BaseException:
             if entered:
                 limit.release(weight)
@@ -171,6 +180,8 @@ class DirectSender(HandleSender):
         """Send what is batched and wait until everything sent so far is persisted."""
         self._unflushed = False
         self.handle.inner.flush()
+        if self._forgotten:  # on partitions, of two flushes at once the second says that all is well
+            raise_result(pulsar.Result.AlreadyClosed)
         if not self._unflushed:
             _unflushed.discard(self)
 
@@ -181,24 +192,49 @@ class DirectSender(HandleSender):
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
-        if self.closed:
-            return
-        self.refuse_interrupting()
+        finish_together([self], deadline)
+
+    def stop(self) -> bool:
+        """Take no more messages; False if it is closed, and nothing is left to do."""
         self.closed = True
-        try:
-            self._await_sends(deadline)
-            self._flush_until(deadline)  # the official close fails an open batch
-        finally:
-            try:
-                self.handle.inner.close()
-            finally:
-                self._let_go()
+        return not self._finished
+
+    def settle(self, deadline: float) -> None:
+        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
+        self._await_sends(deadline)
+        self._flush_until(deadline)  # the official close fails an open batch
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails what is still on its way."""
+        return self.context.senders.answer_to(self.handle.inner.close_async)
+
+    def conclude(self, deadline: float) -> None:
+        """Let those who wait inside the C++ producer come out, until `deadline`, a monotonic time in seconds."""
+        self._let_go()
+        while self._others_inside() and time.monotonic() < deadline:
+            self._fail_stranded()
+            time.sleep(_POLL_SECONDS)
+        self._finished = True
+
+    def _fail_stranded(self) -> None:
+        """Fail what entered the C++ producer while it closed: closing it again does that, for good or for nothing.
+
+        Who waits there for room may get it from what the close has failed, and is then forgotten.
+        """
+        with contextlib.suppress(pulsar.PulsarException):
+            self.handle.inner.close_async(None)
+
+    def _others_inside(self) -> bool:
+        """Whether other threads are sending."""
+        thread = get_ident()
+        return any(one != thread for one in list(self._inside))
 
     def _await_sends(self, deadline: float) -> None:
         """Wait for other threads to come back out of the C++ producer: closing forgets what comes in meanwhile."""
-        thread = get_ident()
-        while any(one != thread for one in list(self._inside)):
-            if time.monotonic() >= deadline or not self.is_connected():
+        least = time.monotonic() + _LEAVING_SECONDS
+        while self._others_inside():
+            now = time.monotonic()
+            if now >= deadline or (now >= least and not self.is_connected()):
                 return
             time.sleep(_POLL_SECONDS)
 
@@ -221,9 +257,13 @@ class DirectSender(HandleSender):
             pass
 
     def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
-        self.closed = True
+        """Count as closed, without waiting for anything: the client is shut down."""
+        self.closed = self._finished = self._forgotten = True
         self._let_go()
+
+    def fail_pending(self) -> None:
+        """Wait until the C++ client, as it closes, will fail every message; `forget` was called."""
+        self._await_sends(time.monotonic() + _LEAVING_SECONDS)
 
     def bar(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""

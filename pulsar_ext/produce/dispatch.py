@@ -8,12 +8,11 @@ A batch carries the highest sequence id of its messages, and each message keeps 
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import operator
 import time
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -21,15 +20,13 @@ import pulsar
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
-from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.scheduler import batch_scheduler
-from pulsar_ext.ids.message_id import MessageId, id_in_batch
+from pulsar_ext.ids.message_id import MessageId
 
 from .batch import Batch, BatchGroup, ordered
-from .exclusive import Exclusive
-from .outcome import deliver_each, persisted_entry
+from .flying import FlyingBatches
 from .pending import PendingMessages
 
 if TYPE_CHECKING:
@@ -40,16 +37,14 @@ if TYPE_CHECKING:
 
     from .batch import Item
     from .config import BatchingConfig
-    from .outcome import PersistedEntry
 
 __all__ = ["BatchDispatcher"]
 
-_OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
-_log = logging.getLogger("pulsar_ext")
+_TOO_BIG = pulsar.Result.MessageTooBig
 
 
-class BatchDispatcher(Exclusive):
+class BatchDispatcher(FlyingBatches):
     """The open batches of one producer, those on their way, and their outcomes.
 
     The lock `lock` orders what is sent; nothing waits while it holds it. Outcomes only ever take `pending.changed`.
@@ -62,13 +57,11 @@ class BatchDispatcher(Exclusive):
     """
 
     def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
-        super().__init__()
-        self.handle, self.context, self.config = handle, context, config
+        super().__init__(handle, context, config)
         self.group = BatchGroup(config.bounds, by_key=config.by_key)
         """The open batches."""
-        self.pending = PendingMessages(config.limit)
-        self.closed = self._pushing = self._finished = False
         self._groups: deque[BatchGroup] = deque()
+        self._pushing = False
         self._opened = 0.0
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
@@ -92,7 +85,7 @@ class BatchDispatcher(Exclusive):
             self.push_open()
         elif group.count == 1:
             self._opened = time.monotonic()
-            _unsettled[self] = None
+            self.stay()
             batch_scheduler.watch(self, self.config.delay)
 
     def make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
@@ -197,72 +190,34 @@ class BatchDispatcher(Exclusive):
         return ordered(group.close())
 
     def push_batch(self, batch: Batch) -> None:
-        """Hand a batch to the C++ producer."""
+        """Hand a batch to the C++ producer, if anything may be sent."""
         if batch.unsent is None:
             message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
-            batch.began = time.monotonic()
-            _unsettled[self] = None
+            self.take_off(batch)
+            if not self.may_push():
+                batch_scheduler.run(partial(self.failed, batch, _CLOSED))
+                return
             batch.unsent = iter((message,))
         # In C from end to end: either the batch is handed over and the feed is empty, or neither.
         deque(map(self.handle.inner.send_async, batch.unsent, (partial(self.on_outcome, batch),)), 0)
 
+    def may_push(self) -> bool:
+        """Whether a batch may follow those that were pushed."""
+        return not self.forgotten
+
     def part(self, group: BatchGroup) -> None:
         """Part the first of a group's batches, which is larger than the broker allows, and was not sent at all."""
         assert group.sealed is not None  # noqa: S101  # it is being pushed
-        batch = group.sealed.popleft()
+        batch = group.sealed[0]
         if batch.count == 1:
             batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))
+            group.sealed.popleft()
             return
         halves = batch.halves()
         for half in halves:
             half.close()
-        group.sealed = ordered([*halves, *group.sealed])
-
-    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
-        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
-        keep_thread_state()
-        if result == _OK:
-            try:
-                self.settled(batch, inner)
-            except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-                _log.exception("The outcome of a batch could not be delivered")
-        elif result == _TOO_BIG:
-            batch.refused = True  # said while it is pushed, on the thread that pushes it
-        else:
-            self.doubt(result)
-            batch_scheduler.run(partial(self.failed, batch, result))
-
-    def doubt(self, result: Any) -> None:
-        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
-
-    def settled(self, batch: Batch, inner: Any) -> None:
-        """Take the id of a batch that is persisted."""
-        self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
-
-    def failed(self, batch: Batch, result: Any) -> None:
-        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
-        self.deliver(batch, result, None)
-
-    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
-        """Report the outcome of each message of a batch.
-
-        Args:
-            batch: closed.
-            result: of all its messages.
-            entry: where it is persisted, if it is.
-        """
-        pending, count = self.pending, batch.count
-        pending.release(count)
-        if batch.outcome is not None:
-            last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
-            batch.outcome.many(result, count, last)
-        else:
-            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
-        pending.fail(result)
-        if pending.complete(count):
-            _unsettled.pop(self, None)
-            if pending.completed < pending.accepted:  # a message has come meanwhile
-                _unsettled[self] = None
+        group.sealed = ordered([*halves, *islice(group.sealed, 1, None)])
+        self._flying.pop(batch, None)
 
     def flush(self) -> None:
         """Push the open batches and wait until everything sent so far is persisted.
@@ -270,45 +225,36 @@ class BatchDispatcher(Exclusive):
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
-        if self.pending.barred:
-            self.handle.inner.flush()
-            return
+        self.refuse_closed()
         self.refuse_inside("flush")
         self.push()
         sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
-        failure = self.pending.take_failure()
+        failure = self.pending.take_failure() or (_CLOSED if self.forgotten else None)
         if failure is not None:
             raise_result(failure)
+
+    def refuse_closed(self) -> None:
+        """Raise what a producer raises that was closed, or inherited across a fork."""
+        if self.pending.barred:
+            if not self.closed:
+                self.handle.inner.flush()  # what a fork, or the end of the program, has put there raises
+            raise_result(_CLOSED)
 
     def refuse_interrupting(self) -> None:
         """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
         self.refuse_inside("close")
         refuse_interrupting("A close", self.pending.changed.lock)
 
-    def finish(self, deadline: float) -> None:
-        """Push the open batches, wait for outcomes until `deadline` while the connection lasts, and close."""
-        if self._finished:
-            return
-        again = self.closed  # by another thread, or it was interrupted
-        if self.pending.barred and not again:
-            self.handle.inner.close()  # inherited across a fork: raises
-        self.refuse_interrupting()
+    def stop(self) -> bool:
+        """Take no more messages, and push the open batches; False if it is closed, and nothing is left to do."""
+        if self.finished:
+            return False
+        if not self.closed:
+            self.refuse_closed()
         self.run_left_over()
         self.exclusively(self._bar)
-        sent, pending = self.pending.accepted, self.pending
-        try:
-            while not pending.wait_for(lambda: pending.completed >= sent, 0.02):
-                if time.monotonic() >= deadline or not self.handle.is_connected():
-                    break
-        finally:
-            try:
-                with contextlib.suppress(*((pulsar.AlreadyClosed,) if again else ())):
-                    self.handle.inner.close()
-                self._finished = True
-            finally:
-                pending.wait_for(lambda: pending.completed >= sent, 1.0)  # the rest fails, and is reported
-                _unsettled.pop(self, None)
+        return True
 
     def _bar(self) -> None:
         """Let nothing enter any more, behind the open batches; the lock is held."""
@@ -317,10 +263,21 @@ class BatchDispatcher(Exclusive):
         self.pending.barred = True
 
     def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
-        self.closed = self._finished = self.pending.barred = True
-        self.pending.abandon()
-        _unsettled.pop(self, None)
+        """Count as closed, without waiting for anything: the client is shut down."""
+        self.forgotten = self.closed = self.finished = self.pending.barred = True
+
+    def fail_pending(self) -> None:
+        """Report every message that has no outcome as failed with `AlreadyClosed`; `forget` was called."""
+        batch_scheduler.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
+
+    def _fail_rest(self) -> None:
+        self.run_left_over()
+        with self.lock:
+            self.push_open()
+            lost = list(self._flying)
+        for batch in lost:
+            if not batch.refused:  # or its halves are lost, and not the whole
+                self.failed(batch, _CLOSED)
 
     def bar(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
@@ -333,7 +290,3 @@ class BatchDispatcher(Exclusive):
         self.renew()
         self.pending = PendingMessages(-1)
         self.pending.barred = True
-
-
-_unsettled: dict[BatchDispatcher, None] = {}
-"""Those with messages whose outcome is not known yet: were one dropped, they would vanish with it."""

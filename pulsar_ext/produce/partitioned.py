@@ -17,6 +17,7 @@ import pulsar
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
+from pulsar_ext._runtime.ending import finish_together
 from pulsar_ext.ids.message_id import MessageId
 
 from .options import named_options, rows_of, stands_alone
@@ -73,6 +74,7 @@ class PartitionedSender:
         self._lock = threading.RLock()
         self._next_look = time.monotonic() + _LOOK_SECONDS
         self._growing = threading.Lock()
+        self._finished = False
         refuse_after_fork(self, "Producer")
 
     @property
@@ -165,15 +167,17 @@ class PartitionedSender:
         try:
             with contextlib.suppress(pulsar.PulsarException):
                 more = self._grow(len(self.parts))
-                self.parts = [*self.parts, *more]
+                with self._lock:
+                    self.parts, finished = [*self.parts, *more], self._finished
+                if finished:
+                    finish_together([part.dispatch for part in more], time.monotonic())
         finally:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             self._growing.release()
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, without a callback for each."""
-        if self._is_barred():
-            self.parts[0].flush()  # raises what a closed producer raises
+        self.parts[0].dispatch.refuse_closed()
         outcome = BulkOutcome()
         taken = 0
         for content, options in rows_of(contents, columns):
@@ -206,20 +210,13 @@ class PartitionedSender:
             raise failures[0]
 
     def finish(self, deadline: float) -> None:
-        """Close the producer of each partition that is not closed: an interrupted close goes on."""
+        """Close the producers of all partitions, and wait no longer than until `deadline` for all of them together."""
         for part in self.parts:
             part.dispatch.refuse_interrupting()  # before any is closed
-        if not self._is_barred():
-            for part in self.parts:
-                part.dispatch.push()
-        with contextlib.ExitStack() as stack:
-            for part in self.parts:
-                stack.callback(part.finish, deadline)
-
-    def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
-        for part in self.parts:
-            part.forget()
+        with self._lock:
+            self._finished = True  # what opens partitions that were added sees that, or they are among the parts
+            parts = self.parts
+        finish_together([part.dispatch for part in parts], deadline)
 
     def after_fork(self, _refusal: Any, /) -> None:
         """Replace the lock, which may have been held at the fork, for good; the parts refuse by themselves."""

@@ -29,7 +29,6 @@ class PendingMessages:
 
     __slots__ = (
         "_waiting",
-        "abandoned",
         "accepted",
         "barred",
         "changed",
@@ -53,8 +52,6 @@ class PendingMessages:
         """Whether nothing may enter for now, however much room there is."""
         self.barred = False
         """Whether nothing may enter any more: closed, inherited across a fork, or ended with the program."""
-        self.abandoned = False
-        """Whether nothing waits any more, because no outcomes will come."""
         self.changed = Condition()
         self._waiting = 0
 
@@ -87,18 +84,12 @@ class PendingMessages:
         failure, self.failure = self.failure, None
         return failure
 
-    def abandon(self) -> None:
-        """End all waits: no outcomes will come any more."""
-        self.abandoned = True
-        with self.changed:
-            self.changed.notify_all()
-
     def wait_for(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until a condition about outcomes holds; a Ctrl-C ends the wait."""
         with self.changed:
             self._waiting += 1
             try:
-                return self.changed.wait_for(lambda: condition() or self.abandoned, seconds)
+                return self.changed.wait_for(condition, seconds)
             finally:
                 self._waiting -= 1
 

@@ -20,7 +20,7 @@ __all__ = ["HandleSender", "Sender", "check_callback"]
 
 
 class Sender(Protocol):
-    """Sends the messages of one producer. It is open once it is made, and `finish` or `forget` ends it."""
+    """Sends the messages of one producer. It is open once it is made, until `finish` or its client ends it."""
 
     context: ClientContext
 
@@ -71,10 +71,6 @@ class Sender(Protocol):
 
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
-        ...
-
-    def forget(self) -> None:
-        """Count as closed, without waiting for anything: the client was shut down."""
         ...
 
 

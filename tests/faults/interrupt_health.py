@@ -13,6 +13,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native.answer import Answer
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 
@@ -76,7 +77,7 @@ def locks_of_library() -> list[tuple[str, Any]]:
         for name in names:
             value = getattr(one, name, None) if not name.startswith("__") else None
             lock = getattr(value, "_lock", value) if isinstance(value, threading.Condition) else value
-            if isinstance(lock, _LOCKS) and kind is not Flag and id(lock) not in _broken:
+            if isinstance(lock, _LOCKS) and kind not in (Answer, Flag) and id(lock) not in _broken:
                 found[id(lock)] = (f"{kind.__name__}.{name}", lock)
     return list(found.values())
 

@@ -244,7 +244,8 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD),
     "asyncio.Producer": dict.fromkeys(
         ("is_connected", "last_sequence_id", "last_sequence_id_pushed", "producer_name", "topic"), _HELD
-    ),
+    )
+    | {"refuse_queued": "called by the client's close() and shutdown(), which are covered"},
     "asyncio.Reader": dict.fromkeys(("is_connected", "topic"), _HELD),
     "asyncio.TableView": dict.fromkeys(("__aexit__", "close", "for_each", "for_each_and_listen", "get"), _THREAD),
     "asyncio.GroupReader": dict.fromkeys(("__aexit__", "__anext__", "close", "read_next", "topic"), _THREAD),

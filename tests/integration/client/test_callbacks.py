@@ -79,7 +79,7 @@ def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, cap
     assert "the application's own error" in caplog.text
 
 
-@pytest.mark.blocking_only("awaited consumers have no listeners")
+@pytest.mark.blocking_only("awaited listeners are tasks of the loop, which the C++ client does not keep")
 @pytest.mark.parametrize("how", ["subscribe", "create_reader"])
 def test_a_closed_client_with_a_listener_is_freed(broker, topic, how):
     """Nothing is left of a client whose listener refers to its consumer, once it is closed and dropped."""
@@ -105,7 +105,7 @@ def test_a_closed_client_with_a_listener_is_freed(broker, topic, how):
     assert eventually(lambda: gc.collect() >= 0 and [one() for one in kept] == [None, None])
 
 
-@pytest.mark.blocking_only("awaited consumers have no listeners")
+@pytest.mark.blocking_only("awaited listeners are tasks of the loop, which the C++ client does not keep")
 @pytest.mark.parametrize("how", ["subscribe", "create_reader"])
 def test_a_listener_goes_on_though_nobody_keeps_its_client(client, broker, topic, how):
     """A client with a listener that is dropped, not closed, hears every message; officially it soon hears nothing."""

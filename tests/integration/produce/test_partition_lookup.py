@@ -1,9 +1,13 @@
-"""A topic whose partitions cannot be asked for is not taken for a topic without any."""
+"""Looking for partitions: a look that fails, looks that overlap, and one that meets a close."""
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pulsar as official
 import pytest
+from chunked import eventually
 
 import pulsar_ext as pulsar
 from pulsar_ext.ids.topic_name import TopicName
@@ -34,15 +38,39 @@ def test_one_failed_lookup_of_partitions_is_raised(client, admin, topic, monkeyp
 
 
 def test_partitions_are_opened_once_however_often_they_are_looked_for(client, admin, topic, monkeypatch):
-    """Two looks that overlap give each new partition one producer."""
+    """Where opening takes longer than the time between two looks, each new partition has one producer all the same."""
     admin.create_partitioned_topic(topic, 1)
-    producer = client.create_producer(topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.05)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=2)
+    create = official.Client.create_producer
+
+    def slowly(self, *args, **named):
+        time.sleep(0.3)
+        return create(self, *args, **named)
+
+    monkeypatch.setattr(official.Client, "create_producer", slowly)
     admin.update_partitions(topic, 3)
-    sender = producer.sender
-    for _ in range(20):
-        sender._next_look = 0.0
-        sender._look_for_more()
-    with sender._growing:  # until the look is over
-        assert len(sender.parts) == 3
-    producer.send_many([b"x"] * 30)
-    assert {part.config.partition for part in sender.parts} == {0, 1, 2}
+    assert eventually(lambda: {producer.send(b"x").partition() for _ in range(6)} == {0, 1, 2})
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 60.0)
+    assert eventually(lambda: "pulsar_ext-partitions" not in [thread.name for thread in threading.enumerate()])
+    assert [len(admin.stats(partition).publishers) for partition in client.get_topic_partitions(topic)] == [1, 1, 1]
+
+
+def test_a_producer_that_closes_while_it_grows_leaves_none_behind(client, admin, topic, monkeypatch):
+    """Producers for new partitions that are opened while it closes are closed as well."""
+    admin.create_partitioned_topic(topic, 1)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.0)
+    producer = client.create_producer(topic, batching_enabled=True)
+    create, begun = official.Client.create_producer, threading.Event()
+
+    def slowly(self, *args, **named):
+        begun.set()
+        time.sleep(0.5)
+        return create(self, *args, **named)
+
+    monkeypatch.setattr(official.Client, "create_producer", slowly)
+    admin.update_partitions(topic, 2)
+    assert eventually(lambda: producer.send(b"x") and begun.is_set())
+    producer.close()
+    assert eventually(lambda: "pulsar_ext-partitions" not in [thread.name for thread in threading.enumerate()])
+    assert [admin.stats(partition).publishers for partition in client.get_topic_partitions(topic)] == [(), ()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 
 import pulsar
@@ -34,17 +33,6 @@ def test_nothing_enters_where_nothing_may(flag):
     assert pending.has_room(1_000_000)
     setattr(pending, flag, True)
     assert not pending.has_room()
-
-
-def test_a_wait_ends_when_nothing_will_come():
-    """As with shutdown()."""
-    pending = PendingMessages(0)
-    pending.accepted = 1
-    waiter = threading.Thread(target=pending.wait_for_all)
-    waiter.start()
-    pending.abandon()
-    waiter.join(30)
-    assert not waiter.is_alive()
 
 
 def test_the_first_failure_is_kept_once_and_a_duplicate_is_none():

@@ -1,0 +1,109 @@
+"""Asynchronous calls of the C++ client, and waits for their answers that can end without one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from .results import raise_result
+from .thread_state import keep_thread_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Answer", "AskingClient"]
+
+
+_official: Any = pulsar.Client
+_COMING_SECONDS = 1.0
+"""How long an answer is waited for that nobody wants any more."""
+
+
+class Answer:
+    """The callback of one asynchronous call; what it is called with first is the answer.
+
+    One thread waits for it. A signal's handler may give the answer while it interrupts that wait.
+    """
+
+    __slots__ = ("__weakref__", "_given", "_unknown", "_unwanted")
+
+    def __init__(self) -> None:
+        self._unknown = threading.Lock()
+        self._unknown.acquire()
+        self._given: tuple[Any, Any] | None = None
+        self._unwanted = False
+
+    def __call__(self, result: Any, value: Any = None) -> None:
+        """Take the answer."""
+        keep_thread_state()
+        if self._given is None:
+            self._given = result, value
+        with contextlib.suppress(RuntimeError):  # it was released; where a Ctrl-C kept it from that, it is now
+            self._unknown.release()
+        if self._unwanted and value is not None:
+            value.close_async(None)
+
+    def result_until(self, deadline: float) -> Any:
+        """Wait for the result until `deadline`, a monotonic time in seconds; `Timeout` if there is none by then."""
+        self._unknown.acquire(timeout=max(deadline - time.monotonic(), 0))
+        return pulsar.Result.Timeout if self._given is None else self._given[0]
+
+    def value(self) -> Any:
+        """Wait for the answer, and give what came with it.
+
+        Raises:
+            pulsar.PulsarException: the official error, if the call failed.
+        """
+        self._unknown.acquire()
+        assert self._given is not None  # noqa: S101  # comes with the lock
+        result, value = self._given
+        if result != pulsar.Result.Ok:
+            raise_result(result)
+        return value
+
+    def close_again(self) -> None:
+        """Close the producer that comes with the answer, which nobody gets; if it comes later, without a wait."""
+        self._unwanted = True
+        if self._given is None:
+            self.result_until(time.monotonic() + _COMING_SECONDS)
+        value = None if self._given is None else self._given[1]
+        if value is not None:
+            with contextlib.suppress(pulsar.PulsarException):
+                value.close()
+
+
+class AskingClient:
+    """Stands where official methods expect a client, and waits for the C++ client in a way that can end.
+
+    Args:
+        inner: the C++ client.
+        ask: begins an asynchronous call and gives the value that it is answered with.
+    """
+
+    def __init__(self, inner: Any, ask: Callable[[Callable[[Answer], object]], Any]) -> None:
+        self._inner = inner
+        self._ask = ask
+        self._client = self  # what the official methods call
+
+    def open_producer(self, **named: Any) -> pulsar.Producer:
+        """Create an official producer; the arguments are the official ones."""
+        producer: pulsar.Producer = _official.create_producer(self, **named)
+        return producer
+
+    def partitions_of(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        partitions: list[str] = _official.get_topic_partitions(self, topic)
+        return partitions
+
+    def create_producer(self, topic: str, configuration: Any) -> Any:
+        """Create a C++ producer."""
+        return self._ask(partial(self._inner.create_producer_async, topic, configuration))
+
+    def get_topic_partitions(self, topic: str) -> Any:
+        """Ask the C++ client for the partitions."""
+        return self._ask(partial(self._inner.get_topic_partitions_async, topic))

@@ -1,0 +1,188 @@
+"""Ending what sends: all of it together, within one deadline, or at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pulsar
+
+from pulsar_ext._native.answer import Answer
+from pulsar_ext._native.results import raise_result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["Ending", "OpenSenders", "close_client", "fail_together", "finish_together"]
+
+_CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
+_GRACE_SECONDS = 1.0
+"""How long the answers to closes, and then what they report, are waited for behind the deadline."""
+_AT_ONCE_SECONDS = 0.5
+"""How long a shutdown waits for brokers, and for callbacks, which may wait for the thread that shuts down."""
+
+
+class Ending(Protocol):
+    """What has one C++ producer, and messages on their way."""
+
+    def refuse_interrupting(self) -> None:
+        """Refuse to close in the handler of a signal that interrupts a send, which a close would wait for."""
+        ...
+
+    def stop(self) -> bool:
+        """Take no more messages, and push what waits; False if it is closed, and nothing is left to do."""
+        ...
+
+    def settle(self, deadline: float) -> None:
+        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
+        ...
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails what is still on its way."""
+        ...
+
+    def conclude(self, deadline: float) -> None:
+        """Wait until what failed is reported, until `deadline`, and let go of everything."""
+        ...
+
+    def forget(self) -> None:
+        """Count as closed, without waiting for anything: the client is shut down."""
+        ...
+
+    def fail_pending(self) -> None:
+        """Have everything that the C++ client does not report fail with `AlreadyClosed`; `forget` was called."""
+        ...
+
+    def bar(self) -> None:
+        """Let no thread enter the C++ client any more: the program ends."""
+        ...
+
+
+class OpenSenders:
+    """What sends for one client, weakly, and what is being opened; any thread may add to it while another ends it."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Ending, None] = weakref.WeakKeyDictionary()
+        self._asked: weakref.WeakKeyDictionary[Answer, None] = weakref.WeakKeyDictionary()
+        self._ended = False
+
+    def ask(self, begin: Callable[[Answer], object]) -> Any:
+        """Begin an asynchronous call of the C++ client, which may never answer once it ends, and wait for its value.
+
+        Raises:
+            pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
+        """
+        answer = self.answer_to(begin)
+        if self._ended:
+            answer(pulsar.Result.AlreadyClosed)
+        return answer.value()
+
+    def answer_to(self, begin: Callable[[Answer], object]) -> Answer:
+        """Begin an asynchronous call of the C++ client."""
+        answer = Answer()
+        self._asked[answer] = None  # as long as anybody has it: the C++ client, or who waits
+        begin(answer)
+        return answer
+
+    def awaits_answers(self) -> bool:
+        """Whether the C++ client may still have something to answer."""
+        return len(self._asked) > 0
+
+    def add(self, one: Ending) -> None:
+        """Add what has just been opened.
+
+        Raises:
+            pulsar.AlreadyClosed: the client was closed or shut down meanwhile.
+        """
+        self._known[one] = None
+        if self._ended:
+            raise_result(pulsar.Result.AlreadyClosed)
+
+    def end(self) -> list[Ending]:
+        """Give all of them; from now on none is added, and nothing is opened."""
+        self._ended = True
+        for asked in self._asked.keyrefs():
+            if (answer := asked()) is not None:
+                answer(pulsar.Result.AlreadyClosed)
+        return list(self)
+
+    def __iter__(self) -> Iterator[Ending]:
+        # At once: a thread that adds one would disturb an iteration over the dictionary itself.
+        return iter([one for known in self._known.keyrefs() if (one := known()) is not None])
+
+
+def finish_together(endings: Iterable[Ending], deadline: float) -> None:
+    """Close what sends, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds.
+
+    Where a Ctrl-C ended it in between, it may be called again, and does the rest.
+
+    Raises:
+        InvalidUse: a signal's handler calls this that interrupts a send; nothing is closed.
+        pulsar.PulsarException: the first error; all of them are closed or closing.
+    """
+    endings = list(endings)
+    for one in endings:
+        one.refuse_interrupting()
+    stopped = [one for one in endings if one.stop()]
+    try:
+        for one in stopped:
+            one.settle(deadline)
+    finally:
+        answers = [one.begin_close() for one in stopped]
+        deadline = max(deadline, time.monotonic() + _GRACE_SECONDS)
+        results = [answer.result_until(deadline) for answer in answers]
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for one in stopped:
+            one.conclude(deadline)
+    for result in results:
+        if result not in _CLOSED:
+            raise_result(result)
+
+
+def fail_together(endings: Sequence[Ending], close_client: Callable[[Answer], None]) -> bool:
+    """Report what has no outcome, and close the C++ client, without waiting for long.
+
+    It happens on a thread of its own, because a callback may wait for the thread that shuts down. And the C++ client is
+    closed, not shut down: it does that with Python's lock held, and stands still for twenty seconds where one of its
+    threads waits for that lock to report something.
+
+    Args:
+        endings: what sends, each of which was told to `forget`.
+        close_client: begins to close the C++ client.
+
+    Returns:
+        Whether the C++ client is closed; it may still be waiting for a broker.
+    """
+    answer = Answer()
+
+    def fail() -> None:
+        try:
+            for one in endings:
+                one.fail_pending()
+            close_client(answer)
+            deadline = time.monotonic() + _GRACE_SECONDS
+            for one in endings:
+                one.conclude(deadline)
+        except pulsar.PulsarException:  # inherited across a fork, or the program ends
+            answer(pulsar.Result.AlreadyClosed)
+
+    try:
+        threading.Thread(target=fail, name="pulsar_ext-shutdown", daemon=True).start()
+    except RuntimeError:  # the interpreter is ending and starts no threads any more
+        fail()
+    return bool(answer.result_until(time.monotonic() + _AT_ONCE_SECONDS) == pulsar.Result.Ok)
+
+
+def close_client(begin: Callable[[Answer], object], seconds: float) -> None:
+    """Close a C++ client, and wait for it so many seconds at most.
+
+    Raises:
+        pulsar.PulsarException: the error of a producer or a consumer that could not be closed.
+    """
+    answer = Answer()
+    begin(answer)
+    result = answer.result_until(time.monotonic() + seconds + _GRACE_SECONDS)
+    if result not in _CLOSED:  # one that timed out while it closed was closed before
+        raise_result(result)
