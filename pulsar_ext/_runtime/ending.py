@@ -82,10 +82,6 @@ class OpenSenders:
         begin(answer)
         return answer
 
-    def awaits_answers(self) -> bool:
-        """Whether the C++ client may still have something to answer."""
-        return len(self._asked) > 0
-
     def add(self, one: Ending) -> None:
         """Add what has just been opened.
 
@@ -131,19 +127,16 @@ def finish_together(endings: Iterable[Ending], deadline: float) -> None:
             raise_result(result)
 
 
-def fail_together(endings: Sequence[Ending], close_client: Callable[[Answer], None]) -> bool:
+def fail_together(endings: Sequence[Ending], close_client: Callable[[Answer], None]) -> None:
     """Report what has no outcome, and close the C++ client, without waiting for long.
 
     It happens on a thread of its own, because a callback may wait for the thread that shuts down. And the C++ client is
     closed, not shut down: it does that with Python's lock held, and stands still for twenty seconds where one of its
-    threads waits for that lock to report something.
+    threads waits for that lock to report something. Where a broker does not answer, it goes on in the background.
 
     Args:
         endings: what sends, each of which was told to `forget`.
         close_client: begins to close the C++ client.
-
-    Returns:
-        Whether the C++ client is closed; it may still be waiting for a broker.
     """
     answer = Answer()
 
@@ -162,7 +155,7 @@ def fail_together(endings: Sequence[Ending], close_client: Callable[[Answer], No
         threading.Thread(target=fail, name="pulsar_ext-shutdown", daemon=True).start()
     except RuntimeError:  # the interpreter is ending and starts no threads any more
         fail()
-    return bool(answer.result_until(time.monotonic() + _AT_ONCE_SECONDS) == pulsar.Result.Ok)
+    answer.result_until(time.monotonic() + _AT_ONCE_SECONDS)
 
 
 def close_client(begin: Callable[[Answer], object], seconds: float) -> None:
