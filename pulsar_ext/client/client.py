@@ -18,7 +18,7 @@ from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext._runtime.ending import close_client, fail_together, finish_together
+from pulsar_ext._runtime.ending import fail_together, finish_together
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
@@ -213,7 +213,8 @@ class Client(ClientTools, ClientDoor):
                     finish_together(self.context.senders.end(), deadline)
                 self.context.scheduler.close()
                 self._stop_fetching()
-                close_client(self.inner.close_async, self.context.operation_timeout_seconds)
+                with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
+                    self.inner.close()  # not asynchronous: no callback may be on its way when the program ends
             finally:
                 self._closed = True
                 self._release()

@@ -217,6 +217,7 @@ class DirectSender(HandleSender):
     def settle(self, deadline: float) -> None:
         """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
         self._await_sends(deadline)
+        self._let_go()  # who still waits for room enters, and fails with the rest
         self._await_entered()
         self._flush_until(deadline)  # the official close fails an open batch
 

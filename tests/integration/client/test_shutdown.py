@@ -143,3 +143,31 @@ def test_an_end_at_any_moment_leaves_nobody_waiting(sending, kind):
 def is_left_over(thread):
     """Whether it is a thread of the library that should be gone."""
     return thread.name.startswith(("pulsar_ext-", "pulsar-ext-")) and thread.name != "pulsar_ext-batches"
+
+
+@pytest.mark.parametrize("link", ["up", "frozen"])
+def test_a_program_that_ends_behind_a_shutdown_ends_cleanly(program, link):
+    """The status is the program's own, and every callback was called, though the broker may not have answered."""
+    done = program(
+        f"""
+        from pulsar_ext.testing import FaultProxy
+        proxy = FaultProxy.to(service_url)
+        client = connect(proxy.service_url)
+        outcomes = []
+        for batched in (False, True):
+            producer = client.create_producer(topic, batching_enabled=batched, send_timeout_millis=0)
+            producer.send(b"x")
+            if {link == "frozen"} and batched:
+                proxy.pause()
+            for _ in range(100):
+                producer.send_async(b"x", lambda result, _: outcomes.append(result))
+        client.shutdown()
+        end = time.monotonic() + 30
+        while len(outcomes) < 200 and time.monotonic() < end:
+            time.sleep(0.001)
+        print(len(outcomes))
+        sys.exit(7)
+        """
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.splitlines()[-1] == "200"
