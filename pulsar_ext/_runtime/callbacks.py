@@ -12,6 +12,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 SendCallback = Callable[[Any, MessageId], object]
+
+_INTERRUPTED, _CLOSED = pulsar.Result.Interrupted, pulsar.Result.AlreadyClosed
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -73,6 +77,8 @@ class CallbackGuard:
             noted = thread in threads or thread in senders
             if not noted:
                 threads.add(thread)
+            elif result == _INTERRUPTED:
+                result = _CLOSED  # it waited for room, on its sender's own thread, until the producer was closed
             try:
                 callback(result, wrap(inner))
             except BaseException:  # noqa: BLE001  # nothing may reach the C++ client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -15,7 +16,7 @@ from pulsar_ext._native.results import raise_result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["Ending", "OpenSenders", "close_client", "fail_together", "finish_together"]
+__all__ = ["Ending", "OpenSenders", "fail_together", "finish_together"]
 
 _CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
 _GRACE_SECONDS = 1.0
@@ -86,10 +87,6 @@ class OpenSenders:
         begin(answer)
         return answer
 
-    def awaits_answers(self) -> bool:
-        """Whether the C++ client may still have something to answer."""
-        return len(self._asked) > 0
-
     def add(self, one: Ending) -> None:
         """Add what has just been opened.
 
@@ -141,48 +138,34 @@ def finish_together(endings: Iterable[Ending], deadline: float) -> None:
             raise_result(result)
 
 
-def fail_together(endings: Sequence[Ending], close_client: Callable[[Answer], None]) -> bool:
+def fail_together(endings: Sequence[Ending], close_client: Callable[[Callable[[Any], None]], None]) -> None:
     """Report what has no outcome, and close the C++ client, without waiting for long.
 
     It happens on a thread of its own, because a callback may wait for the thread that shuts down. And the C++ client is
     closed, not shut down: it does that with Python's lock held, and stands still for twenty seconds where one of its
-    threads waits for that lock to report something.
+    threads waits for that lock to report something. Where a broker does not answer, it goes on in the background.
 
     Args:
         endings: what sends, each of which was told to `forget`.
-        close_client: begins to close the C++ client.
-
-    Returns:
-        Whether the C++ client is closed; it may still be waiting for a broker.
+        close_client: begins to close the C++ client, and has a function called once that is done.
     """
-    answer = Answer()
+    closed = threading.Event()
 
     def fail() -> None:
-        try:
+        def answer(_: Any) -> None:
+            """Nothing waits for this, but for the end of it: a callback must not be on its way as the program ends."""
+
+        weakref.finalize(answer, closed.set)
+        with contextlib.suppress(pulsar.PulsarException):  # inherited across a fork, or the program ends
             for one in endings:
                 one.fail_pending()
             close_client(answer)
             deadline = time.monotonic() + _GRACE_SECONDS
             for one in endings:
                 one.conclude(deadline)
-        except pulsar.PulsarException:  # inherited across a fork, or the program ends
-            answer(pulsar.Result.AlreadyClosed)
 
     try:
         threading.Thread(target=fail, name="pulsar_ext-shutdown", daemon=True).start()
     except RuntimeError:  # the interpreter is ending and starts no threads any more
         fail()
-    return bool(answer.result_until(time.monotonic() + _AT_ONCE_SECONDS) == pulsar.Result.Ok)
-
-
-def close_client(begin: Callable[[Answer], object], seconds: float) -> None:
-    """Close a C++ client, and wait for it so many seconds at most.
-
-    Raises:
-        pulsar.PulsarException: the error of a producer or a consumer that could not be closed.
-    """
-    answer = Answer()
-    begin(answer)
-    result = answer.result_until(time.monotonic() + seconds + _GRACE_SECONDS)
-    if result not in _CLOSED:  # one that timed out while it closed was closed before
-        raise_result(result)
+    closed.wait(_AT_ONCE_SECONDS)

@@ -235,8 +235,7 @@ class Client(ClientTools, ClientDoor):
         for sender in senders:
             sender.forget()
         self._stop_fetching()
-        if not (fail_together(senders, self.inner.close_async) or self.context.senders.awaits_answers()):
-            self.inner.shutdown()
+        fail_together(senders, self.inner.close_async)
         self._release()
 
     def after_fork(self, refusal: Any) -> None:

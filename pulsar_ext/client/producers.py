@@ -149,7 +149,9 @@ class _SenderFactory:
         if limit is not None:
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         handle = ProducerHandle(self._open_native(**changed))
-        return DirectSender(handle, self._context, limit=limit, mixed_keys=mixed_key_check(named))
+        waits_inside = limit is None and bool(blocks)
+        mixed_keys = mixed_key_check(named)
+        return DirectSender(handle, self._context, limit=limit, waits_inside=waits_inside, mixed_keys=mixed_keys)
 
     def _on_topic(self, topic: str, config: BatchingConfig) -> BatchingSender:
         """Open a sender that makes its own batches, on a topic without partitions or on one partition."""

@@ -45,7 +45,9 @@ _MANY_PENDING = 500
 
 _POLL_SECONDS = 0.001
 _LEAVING_SECONDS = 0.05
-"""How long a thread inside the C++ producer has to come back, unless it waits there for an outcome, or for room."""
+"""How long a thread that waits for an outcome inside the C++ producer has for that, where it may never come."""
+_ENTERING_SECONDS = 5.0
+"""How long a thread has that waits for nothing there."""
 
 _unflushed: set[DirectSender] = set()
 """Senders that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
@@ -58,10 +60,22 @@ class DirectSender(HandleSender):
         handle: the C++ producer.
         context: of its client.
         limit: bounds what is pending, in place of the official queue.
+        waits_inside: whether a send may wait for room in the official queue.
         mixed_keys: looks for the first message with a key, if batches mix keys.
     """
 
-    __slots__ = ("_finished", "_forgotten", "_inside", "_limit", "_mixed_keys", "_unflushed", "_wrap", "closed")
+    __slots__ = (
+        "_finished",
+        "_forgotten",
+        "_inside",
+        "_limit",
+        "_mixed_keys",
+        "_unflushed",
+        "_waiting",
+        "_waits_inside",
+        "_wrap",
+        "closed",
+    )
 
     def __init__(
         self,
@@ -69,13 +83,17 @@ class DirectSender(HandleSender):
         context: ClientContext,
         *,
         limit: PendingLimit | None,
+        waits_inside: bool,
         mixed_keys: MixedKeyCheck | None,
     ) -> None:
         super().__init__(handle, context)
         self.closed = self._finished = False
         self._forgotten = False
-        self._inside: list[int] = []  # the threads that are sending, whom a close waits for
+        # The threads in the C++ producer, whom a close waits for: those that send, and those that wait for outcomes.
+        self._inside: list[int] = []
+        self._waiting: list[int] = []
         self._limit = limit
+        self._waits_inside = waits_inside
         self._mixed_keys = mixed_keys
         self._unflushed = False
         self._wrap = plain_from_inner if limit is None else from_inner
@@ -95,7 +113,7 @@ class DirectSender(HandleSender):
             self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
         limit, thread = self._limit, get_ident()
-        self._inside.append(thread)
+        self._waiting.append(thread)
         try:
             if self.closed:
                 raise_result(pulsar.Result.AlreadyClosed)
@@ -108,8 +126,12 @@ class DirectSender(HandleSender):
                 return from_inner(self.handle.inner.send(message))
             finally:
                 limit.release(weight)
+        except pulsar.Interrupted:
+            if self.closed:  # while it waited for room
+                raise_result(pulsar.Result.AlreadyClosed)
+            raise
         finally:
-            self._inside.remove(thread)
+            self._waiting.remove(thread)
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
@@ -202,6 +224,8 @@ class DirectSender(HandleSender):
     def settle(self, deadline: float) -> None:
         """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
         self._await_sends(deadline)
+        self._let_go()  # who still waits for room enters, and fails with the rest
+        self._await_entered()
         self._flush_until(deadline)  # the official close fails an open batch
 
     def begin_close(self) -> Answer:
@@ -211,7 +235,7 @@ class DirectSender(HandleSender):
     def conclude(self, deadline: float) -> None:
         """Let those who wait inside the C++ producer come out, until `deadline`, a monotonic time in seconds."""
         self._let_go()
-        while self._others_inside() and time.monotonic() < deadline:
+        while self._has_others(self._inside, self._waiting) and time.monotonic() < deadline:
             self._fail_stranded()
             time.sleep(_POLL_SECONDS)
         self._finished = True
@@ -224,18 +248,23 @@ class DirectSender(HandleSender):
         with contextlib.suppress(pulsar.PulsarException):
             self.handle.inner.close_async(None)
 
-    def _others_inside(self) -> bool:
-        """Whether other threads are sending."""
+    @staticmethod
+    def _has_others(*places: list[int]) -> bool:
+        """Whether other threads are among those."""
         thread = get_ident()
-        return any(one != thread for one in list(self._inside))
+        return any(one != thread for place in places for one in list(place))
 
     def _await_sends(self, deadline: float) -> None:
         """Wait for other threads to come back out of the C++ producer: closing forgets what comes in meanwhile."""
-        least = time.monotonic() + _LEAVING_SECONDS
-        while self._others_inside():
-            now = time.monotonic()
-            if now >= deadline or (now >= least and not self.is_connected()):
+        while self._has_others(self._inside, self._waiting):
+            if time.monotonic() >= deadline or not self.is_connected():
                 return
+            time.sleep(_POLL_SECONDS)
+
+    def _await_entered(self) -> None:
+        """Wait for those that wait for nothing in the C++ producer: on partitions nobody else fails what they leave."""
+        deadline = time.monotonic() + (_LEAVING_SECONDS if self._waits_inside else _ENTERING_SECONDS)
+        while self._has_others(self._inside) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
     def _flush_until(self, deadline: float) -> None:
@@ -263,6 +292,7 @@ class DirectSender(HandleSender):
 
     def fail_pending(self) -> None:
         """Wait until the C++ client, as it closes, will fail every message; `forget` was called."""
+        self._await_entered()
         self._await_sends(time.monotonic() + _LEAVING_SECONDS)
 
     def bar(self) -> None:

@@ -204,3 +204,24 @@ def test_listeners_are_called_in_the_loop(run, topic):
         await asyncio.sleep(0)
 
     run(steps)
+
+
+def test_a_queued_send_that_is_cancelled_and_then_refused_leaves_its_place(run, topic):
+    """Refused behind its caller's back, it is not counted as pending for ever, so later sends need no thread."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, max_pending_messages=2, block_if_queue_full=True)
+        first = asyncio.ensure_future(producer.send(b"1"))
+        await asyncio.sleep(0)
+        refused = asyncio.ensure_future(producer.send("neither bytes nor refused at once"))
+        await asyncio.sleep(0)
+        refused.cancel()
+        await first
+        await producer.send(b"2")
+        with pytest.raises(asyncio.CancelledError):
+            await refused
+        while producer._queued:  # noqa: ASYNC110  # the thread says nothing when it is done
+            await asyncio.sleep(0.01)
+        assert producer._in_flight == 0
+
+    run(steps)
