@@ -45,8 +45,13 @@ class Answer:
             self._given = result, value
         with contextlib.suppress(RuntimeError):  # it was released; where a Ctrl-C kept it from that, it is now
             self._unknown.release()
-        if self._unwanted and value is not None:
+        if self._unwanted and result == pulsar.Result.Ok:  # what comes with another result has no producer in it
             value.close_async(None)
+
+    @property
+    def result(self) -> Any:
+        """The result; None if there is none yet."""
+        return None if self._given is None else self._given[0]
 
     def result_until(self, deadline: float) -> Any:
         """Wait for the result until `deadline`, a monotonic time in seconds; `Timeout` if there is none by then."""
@@ -71,10 +76,9 @@ class Answer:
         self._unwanted = True
         if self._given is None:
             self.result_until(time.monotonic() + _COMING_SECONDS)
-        value = None if self._given is None else self._given[1]
-        if value is not None:
+        if self._given is not None and self._given[0] == pulsar.Result.Ok:
             with contextlib.suppress(pulsar.PulsarException):
-                value.close()
+                self._given[1].close()
 
 
 class AskingClient:
