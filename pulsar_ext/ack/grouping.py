@@ -18,6 +18,7 @@ import pulsar
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext.receive.order import Transition
 
+from .arrival import ArrivalProof
 from .collector import AckCollector, logging_refusals
 from .cursor_monitor import CursorMonitor, follow_cursor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
@@ -76,6 +77,7 @@ class Acknowledger(AckIntake):
         self._filled = False
         self.inner: Any = None
         self._watch = ConnectionWatch()
+        self._arrival = ArrivalProof()
         self._monitor = CursorMonitor(context, subscription, self.lock)
         self._left = self._settled = 0.0
         self._splits = splits
@@ -253,8 +255,10 @@ class Acknowledger(AckIntake):
             self._leave(now, force=self._grouping.forces)
             pending = 0
         if self._watch.is_settled:  # what left before the connection was lost is sent again after it
-            for topic in collector.by_topic:
-                topic.expire(now)
+            sent = [topic.sent for topic in collector.by_topic if topic.sent]
+            arrived = self._arrival.look(self.inner, now) if sent else now
+            for one in sent:
+                one.expire(arrived)
         return asks, bool(
             pending
             or self._watch.is_down
@@ -298,9 +302,10 @@ class Acknowledger(AckIntake):
         news = self._watch.look(now, connected=connected)
         if news.is_doubtful:
             self._order.begin_epoch()
+            self._arrival.doubt()
         if news.sends_again:
             for topic in self.collector.by_topic:
-                topic.hand_over_again(self.inner, now, keep=news.keeps)
+                topic.hand_over_again(self.inner, now)
         if news.settles is not None:
             self._monitor.look_after(news.settles)
         return news.asks_for_chunks and self._splits and self.collector.has_chunks and now - self._left > _IDLE_SECONDS

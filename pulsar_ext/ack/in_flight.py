@@ -1,4 +1,4 @@
-"""Acknowledgements that left lately, to be sent again if their connection was lost (pure)."""
+"""Acknowledgements that left and may not have arrived, to be sent again if their connection was lost (pure)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ __all__ = ["SentAcks"]
 
 
 class SentAcks:
-    """What left lately, to be sent again if the connection turns out to have been lost.
+    """What left and has not surely arrived, to be sent again if the connection turns out to have been lost.
 
     Args:
-        seconds: how long what left is kept.
         limit: how many entries are kept at most.
     """
 
-    def __init__(self, seconds: float, limit: int = 50_000) -> None:
-        self._seconds, self._limit = seconds, limit
+    def __init__(self, limit: int = 50_000) -> None:
+        self._limit = limit
         self._sent: deque[tuple[float, Leaving | Singles, Mapping[Entry, Any]]] = deque()
         self._count = 0
 
@@ -36,9 +35,9 @@ class SentAcks:
         while self._count > self._limit and len(self._sent) > 1:
             self._count -= len(self._sent.popleft()[1])
 
-    def expire(self, now: float) -> None:
-        """Drop what left long enough ago to have arrived."""
-        while self._sent and now - self._sent[0][0] > self._seconds:
+    def expire(self, arrived: float) -> None:
+        """Drop what left until a time: it has arrived."""
+        while self._sent and self._sent[0][0] <= arrived:
             self._count -= len(self._sent.popleft()[1])
 
     @property

@@ -27,8 +27,6 @@ class ConnectionNews(NamedTuple):
     """The connection may be another one than before."""
     sends_again: bool = False
     """What left lately has to be sent again."""
-    keeps: bool = False
-    """It may have to be sent once more after that."""
     settles: float | None = None
     """When what is sent again should have arrived."""
     asks_for_chunks: bool = False
@@ -81,11 +79,11 @@ class ConnectionWatch:
             self.is_down = False
             self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
-            return news._replace(sends_again=True, keeps=True, settles=self._again[-1])
+            return news._replace(sends_again=True, settles=self._again[-1])
         if slept and not self._again:  # a machine this busy may have hidden a short disconnection
             self._again = [now + _AGAIN_SECONDS[1]]
             return news._replace(settles=self._again[0])
         if self._again and now >= self._again[0]:
             del self._again[0]
-            return news._replace(sends_again=True, keeps=bool(self._again))
+            return news._replace(sends_again=True)
         return news

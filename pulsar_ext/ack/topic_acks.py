@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AcksByTopic", "TopicAcks"]
 
-_DOUBTFUL_SECONDS = 1.0
-"""What was handed over so shortly before a disconnection may not have arrived."""
 _MAX_UNCONFIRMED = 20_000
 """How many entries a confirmed flush surely checks: what left before these has long arrived."""
 
@@ -38,7 +36,7 @@ class TopicAcks:
     def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
         self.topic, self.tracker = topic, tracker
         self.sender = NativeSender(topic if named else None, partition)
-        self.sent = SentAcks(_DOUBTFUL_SECONDS)
+        self.sent = SentAcks()
         self.live: dict[Entry, Any] = {}
         self.firsts: dict[Entry, Entry] = {}
         self._unconfirmed: dict[Entry, tuple[int, int] | None] = {}
@@ -92,23 +90,18 @@ class TopicAcks:
         for entry, size, bits in leaving.indexes:
             unconfirmed[entry] = (size, bits)
 
-    def hand_over_again(self, inner: Any, now: float, *, keep: bool) -> None:
-        """Give it once more what may have been lost with a connection, and keep it for yet another time or not."""
+    def hand_over_again(self, inner: Any, now: float) -> None:
+        """Give it once more what may have been lost with a connection."""
         live = self.sent.ids
         again = self.sent.take()
         if again:
-            if keep:
-                self.sent.add(again, now, live)
+            self.sent.add(again, now, live)
             self.sender.send(inner, again, live)
 
     def hand_over_missing(self, inner: Any, missing: Leaving) -> None:
         """Give it once more what the broker does not show, and flush."""
         self.sender.send(inner, missing, self.sent.ids)
         self.sender.flush(inner)
-
-    def expire(self, now: float) -> None:
-        """Forget what has surely arrived."""
-        self.sent.expire(now)
 
     def forget(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""

@@ -1,0 +1,36 @@
+"""A connection that is dead but not closed: what left on it for seconds is sent again on the next one."""
+
+from __future__ import annotations
+
+import pytest
+from acked import send_plain
+from chunked import drain, eventually
+
+import pulsar_ext as pulsar
+
+COUNT = 60
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_what_left_on_a_dead_connection_leaves_again(
+    pulsar_fault_proxy, client_factory, broker, admin, topic, partitions
+):
+    """Sixty messages, acknowledged one by one on a connection that swallows everything for seconds, do not come again.
+
+    A consumer of several partitions cannot ask what has arrived, and keeps it by the time.
+    """
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    proxy = pulsar_fault_proxy(broker)
+    consumer = client_factory(broker, service_url=proxy.service_url).subscribe(topic, "s", pulsar.ConsumerType.Shared)
+    send_plain(client_factory(broker), topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    assert len(received) == COUNT
+    proxy.pause()
+    for message in received:
+        consumer.acknowledge(message)
+        eventually(lambda: False, 0.06)
+    proxy.cut()
+    proxy.resume()
+    topics = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
+    assert eventually(lambda: all(admin.stats(one).subscriptions["s"].backlog_entries == 0 for one in topics))

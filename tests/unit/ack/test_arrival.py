@@ -1,0 +1,64 @@
+"""What has surely arrived: what left before a request that was answered on the same connection."""
+
+from __future__ import annotations
+
+import pulsar
+import pytest
+
+from pulsar_ext.ack.arrival import ArrivalProof
+
+
+class _Asked:
+    """What is asked as a C++ consumer is, and answers when a test says so."""
+
+    def __init__(self):
+        self.answers = []
+
+    def get_last_message_id_async(self, answer):
+        self.answers.append(answer)
+
+
+@pytest.fixture
+def inner():
+    """What is asked."""
+    return _Asked()
+
+
+def test_an_answer_proves_what_left_before_the_request(inner):
+    """Nothing is concluded until it is there, and then only for what the C++ client has surely sent before it."""
+    proof = ArrivalProof()
+    assert proof.look(inner, 100.0) < 99.0
+    assert proof.look(inner, 101.5) < 99.0
+    inner.answers[0](pulsar.Result.Ok)
+    assert 99.0 < proof.look(inner, 102.0) < 100.0
+
+
+def test_at_most_one_request_is_on_its_way(inner):
+    """Another one follows a second later, and only behind the answer to the last one."""
+    proof = ArrivalProof()
+    for now in (100.0, 100.2, 103.0):
+        proof.look(inner, now)
+    assert len(inner.answers) == 1
+    inner.answers[0](pulsar.Result.Ok)
+    for now in (103.1, 103.2, 103.3):
+        proof.look(inner, now)
+    assert len(inner.answers) == 2
+
+
+def test_an_answer_behind_a_lost_connection_proves_nothing(inner):
+    """What was asked on the connection before may be answered on the next one."""
+    proof = ArrivalProof()
+    proof.look(inner, 100.0)
+    proof.doubt()
+    inner.answers[0](pulsar.Result.Ok)
+    assert proof.look(inner, 100.5) < 99.0
+
+
+def test_who_cannot_be_asked_is_not_asked_again(inner):
+    """What left on a dead connection is kept until the C++ client has noticed that."""
+    proof = ArrivalProof()
+    proof.look(inner, 100.0)
+    inner.answers[0](pulsar.Result.OperationNotSupported)
+    for now in (101.0, 103.0, 200.0):
+        assert now - 70.0 < proof.look(inner, now) < now - 60.0
+    assert len(inner.answers) == 1
