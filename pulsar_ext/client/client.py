@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pulsar
 
 from pulsar_ext._native.answer import AskingClient
+from pulsar_ext._native.apart import opens_apart
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
@@ -146,7 +147,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, super().subscribe, named, options)
+        consumer: Consumer = self._open(open_consumer, pulsar.Client.subscribe, named, options)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -185,7 +186,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
-        reader: Reader = self._open(open_reader, super().create_reader, named, options)
+        reader: Reader = self._open(open_reader, pulsar.Client.create_reader, named, options)
         return reader
 
     @shaped_like(pulsar.Client.create_table_view)
@@ -251,15 +252,17 @@ class Client(ClientTools, ClientDoor):
         self.close()
 
     def _open(
-        self, open_one: Callable[..., None], official: Any, named: dict[str, Any], options: dict[str, Any]
+        self,
+        open_one: Callable[..., None],
+        official: Callable[..., Any],
+        named: dict[str, Any],
+        options: dict[str, Any],
     ) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
         opened: list[Any] = []
         try:
-            open_one(self.context, official, named, opened, **options)
-            consumers = consumers_of(self)
-            consumers.remove(opened[0])
-            consumers.append(opened[1])
+            open_one(self.context, opens_apart(official, self), named, opened, **options)
+            consumers_of(self).append(opened[1])
             return opened[1]
         except BaseException:
             self._close_again(opened)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
-from pulsar_ext._native.handles import consumers_of, inner_reader_of
+from pulsar_ext._native.handles import inner_reader_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext._wire.message_id_data import decode
@@ -44,13 +44,12 @@ class _Foundation:
 
     Args:
         handle: the consumer or reader of ours.
-        client: the one that it belongs to.
         open_official: the official `subscribe()` or `create_reader()`.
         named: its arguments by name.
     """
 
-    def __init__(self, handle: Standing, client: Any, open_official: Callable[..., Any], named: dict[str, Any]) -> None:
-        self._handle, self._client, self._open_official, self._named = handle, client, open_official, named
+    def __init__(self, handle: Standing, open_official: Callable[..., Any], named: dict[str, Any]) -> None:
+        self._handle, self._open_official, self._named = handle, open_official, named
 
     def retire(self) -> bool:
         """Close the C++ object, so that another one can take its place."""
@@ -63,9 +62,7 @@ class _Foundation:
         self._named["receiver_queue_size"] = 1
 
     def _open(self, **changed: Any) -> Any:
-        official = self._open_official(**self._named | changed)
-        consumers_of(self._client).remove(official)  # ours is there
-        return official
+        return self._open_official(**self._named | changed)
 
 
 class ConsumerFoundation(_Foundation):

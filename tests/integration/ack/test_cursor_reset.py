@@ -27,6 +27,44 @@ def test_a_reset_under_cumulative_acknowledgements(client, admin, topic, type_):
     assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.parametrize("waits", [0, 0.3, 1.0])
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_a_reset_at_once(client, admin, topic, type_, waits):
+    """What left within the last second, and nobody confirmed, is not sent again behind a reset: all come again."""
+    consumer = client.subscribe(topic, "s", type_, initial_position=pulsar.InitialPosition.Earliest)
+    send_plain(client, topic, COUNT)
+    for message in drain(consumer.receive, COUNT):
+        consumer.acknowledge_cumulative(message)
+    consumer.flush_acks()
+    eventually(lambda: False, waits)
+    admin.reset_cursor(topic, "s", "earliest")
+    again = drain(consumer.receive, COUNT)
+    assert {index_of(one) for one in again} == set(range(COUNT))
+    consumer.acknowledge_cumulative(again[-1])
+    consumer.flush_acks(confirm=True)
+    assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
+
+
+def test_a_reset_while_messages_keep_coming(client, admin, topic):
+    """Messages come and are acknowledged all the time: the first hundred come again all the same."""
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    producer = client.create_producer(topic)
+    indexes = iter(range(1_000_000))
+    came = []
+
+    def one_more():
+        producer.send(payload(next(indexes), 20))
+        message = consumer.receive(10_000)
+        came.append(index_of(message))
+        consumer.acknowledge_cumulative(message)
+
+    for _ in range(COUNT):
+        one_more()
+    admin.reset_cursor(topic, "s", "earliest")
+    before = len(came)
+    assert eventually(lambda: (one_more(), set(range(COUNT)) <= set(came[before:]))[1], 60)
+
+
 def test_a_reset_on_one_of_several_partitions(client, admin, topic):
     """Of a topic with three partitions, what was reset comes again, and nothing is left behind."""
     admin.create_partitioned_topic(topic, 3)
