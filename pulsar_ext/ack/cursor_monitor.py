@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .leaving import Entry
     from .topic_acks import TopicAcks
 
-__all__ = ["CursorMonitor", "follow_cursor"]
+__all__ = ["CursorMonitor", "follow_cursor", "is_closed_on_its_connection"]
 
 _log = logging.getLogger("pulsar_ext.acks")
 
@@ -48,10 +48,17 @@ class CursorMonitor:
     def __init__(self, context: ClientContext, subscription: str, lock: AbstractContextManager[Any]) -> None:
         self._context, self._subscription, self._lock = context, subscription, lock
         self._settles: float | None = None
+        self._renewals = 0
 
     def look_after(self, sent: float) -> None:
         """Look when what is sent again at a time should show, in seconds of `time.monotonic()`."""
         self._settles = sent + _SETTLE_SECONDS
+
+    def renew(self, topics: Iterable[TopicAcks]) -> None:
+        """Forget who the broker listed: another C++ consumer takes the place of the old one. The lock is held."""
+        self._renewals += 1
+        for topic in topics:
+            topic.sessions, topic.is_held = None, False
 
     def look(self, now: float, topics: Iterable[TopicAcks]) -> list[tuple[TopicAcks, Position]]:
         """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection.
@@ -64,6 +71,9 @@ class CursorMonitor:
             self._settles = None
         gone_back = []
         for topic in topics:
+            if (mark := self._look_at_sessions(topic)) is not None:
+                gone_back.append((topic, mark))
+                continue
             behind = settled and topic.reached is not None
             if not behind and not (topic.tracker.wants_base and now - topic.looked > _LOOK_SECONDS):
                 continue
@@ -85,6 +95,42 @@ class CursorMonitor:
                 gone_back.append((topic, stats.cursors[self._subscription].mark_delete_position))
         return gone_back
 
+    def _look_at_sessions(self, topic: TopicAcks) -> Position | None:
+        """Look whether the broker closed a consumer on a connection that it kept, and where its cursor is.
+
+        It does that as an operator moves the cursor, and as the topic moves to another broker. What had left before has
+        arrived then, and a cursor before that was moved back. A connection that was lost may have lost it: it is sent
+        again.
+
+        Returns:
+            Where the cursor is, if it was moved back; nothing leaves until that is forgotten.
+        """
+        before, renewals = topic.sessions, self._renewals
+        if not topic.is_held and (topic.reached is None or before is not None):
+            return None
+        mark = None
+        admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
+        try:
+            known = admin.stats(topic.topic).subscriptions.get(self._subscription)
+            sessions = frozenset() if known is None else known.sessions
+            if topic.is_held and before and is_closed_on_its_connection(before, sessions):
+                mark = self._mark_before(topic, admin.internal_stats(topic.topic))
+        except PulsarExtError:  # no admin API answers: everything is sent again
+            sessions = frozenset()
+        with self._lock:
+            if renewals != self._renewals:
+                return None
+            topic.sessions, topic.is_held = sessions, mark is not None
+        return mark
+
+    def _mark_before(self, topic: TopicAcks, stats: InternalStats) -> Position | None:
+        """Give where the cursor is if that is before what was acknowledged."""
+        info = stats.cursors.get(self._subscription)
+        if info is None or topic.reached is None:
+            return None
+        mark = info.mark_delete_position
+        return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*topic.reached)) > 0 else None
+
     def _learn(self, topic: TopicAcks, stats: InternalStats, *, behind: bool) -> bool:
         """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
         info = stats.cursors.get(self._subscription)
@@ -93,7 +139,7 @@ class CursorMonitor:
         mark = info.mark_delete_position
         ledgers = Ledgers(stats.ledger_sizes())
         with self._lock:
-            if behind and topic.reached is not None and ledgers.between(mark, Position(*topic.reached)) > 0:
+            if behind and self._mark_before(topic, stats) is not None:
                 return True
             following = ledgers.next(mark)
             topic.tracker.looked(
@@ -106,6 +152,16 @@ class CursorMonitor:
                 ],
             )
         return False
+
+
+def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: frozenset[tuple[str, str]]) -> bool:
+    """Whether a consumer is another one on the same connection.
+
+    Args:
+        before: the consumers of a subscription, by address and beginning.
+        after: those of a later time.
+    """
+    return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
 
 
 def follow_cursor(order: ReceiveOrder, topic: TopicAcks, mark: Position, forget: Callable[[], None], name: str) -> None:

@@ -91,6 +91,8 @@ class Acknowledger(AckIntake):
     def renew(self, inner: Any, _: Iterator[Any], /) -> None:
         """Acknowledge to another C++ consumer from now on."""
         self.attach(inner)
+        with self.lock:
+            self._monitor.renew(self.collector.by_topic)
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
@@ -190,6 +192,8 @@ class Acknowledger(AckIntake):
         with self.lock:
             self._absorb()
             pending = self.pending
+            for topic in self.collector.by_topic:
+                topic.is_held = False
             if self.inner is not None and self.is_connected:
                 self._leave(time.monotonic(), force=False)
             elif pending:
@@ -282,6 +286,8 @@ class Acknowledger(AckIntake):
 
     def _leave(self, now: float, *, force: bool) -> None:
         for topic in self.collector.by_topic:
+            if topic.is_held:
+                continue
             leaving = topic.tracker.leave()
             if leaving:
                 with logging_refusals(topic, len(leaving)):
@@ -303,9 +309,11 @@ class Acknowledger(AckIntake):
         if news.is_doubtful:
             self._order.begin_epoch()
             self._arrival.doubt()
+        if news.settles is not None:  # the connection is, or may be, another one
+            for topic in self.collector.by_topic:
+                topic.hold()
+            self._monitor.look_after(news.settles)
         if news.sends_again:
             for topic in self.collector.by_topic:
                 topic.hand_over_again(self.inner, now)
-        if news.settles is not None:
-            self._monitor.look_after(news.settles)
         return news.asks_for_chunks and self._splits and self.collector.has_chunks and now - self._left > _IDLE_SECONDS

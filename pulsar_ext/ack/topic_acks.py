@@ -43,6 +43,11 @@ class TopicAcks:
         self._passed: deque[Singles] = deque()
         self._passed_count = 0
         self.reached: Entry | None = None
+        """The highest position that left."""
+        self.sessions: frozenset[tuple[str, str]] | None = None
+        """The subscription's consumers as the broker listed them, by address and beginning; None if not looked at."""
+        self.is_held = False
+        """Whether nothing leaves until the cursor was looked at, which an operator may have moved back."""
         self.looked = 0.0
         self.behind = 0
 
@@ -90,8 +95,14 @@ class TopicAcks:
         for entry, size, bits in leaving.indexes:
             unconfirmed[entry] = (size, bits)
 
+    def hold(self) -> None:
+        """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset."""
+        self.is_held = self.reached is not None and bool(self.sessions)
+
     def hand_over_again(self, inner: Any, now: float) -> None:
         """Give it once more what may have been lost with a connection."""
+        if self.is_held:
+            return
         live = self.sent.ids
         again = self.sent.take()
         if again:
@@ -113,6 +124,7 @@ class TopicAcks:
         self._forget_passed()
         self._unconfirmed.clear()
         self.reached = None
+        self.is_held = False
 
     def _forget_passed(self) -> None:
         self._passed.clear()

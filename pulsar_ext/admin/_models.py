@@ -45,6 +45,12 @@ class SubscriptionStats:
     properties: Mapping[str, str]
     raw: _Json = field(repr=False, compare=False)
 
+    @property
+    def sessions(self) -> frozenset[tuple[str, str]]:
+        """Of each consumer the address that the broker has it at, and since when."""
+        consumers = self.raw.get("consumers") or ()
+        return frozenset((one.get("address", ""), one.get("connectedSince", "")) for one in consumers)
+
     @classmethod
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `subscriptions` in the statistics."""
