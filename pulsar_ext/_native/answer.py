@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 
 from .results import raise_result
 from .thread_state import keep_thread_state
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Answer", "AskingClient"]
+__all__ = ["Answer"]
 
 
-_official: Any = pulsar.Client
 _COMING_SECONDS = 1.0
 """How long an answer is waited for that nobody wants any more."""
 
@@ -72,42 +67,10 @@ class Answer:
         return value
 
     def close_again(self) -> None:
-        """Close the producer that comes with the answer, which nobody gets; if it comes later, without a wait."""
+        """Close what comes with the answer, which nobody gets; if it comes later, without a wait."""
         self._unwanted = True
         if self._given is None:
             self.result_until(time.monotonic() + _COMING_SECONDS)
         if self._given is not None and self._given[0] == pulsar.Result.Ok:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
-
-
-class AskingClient:
-    """Stands where official methods expect a client, and waits for the C++ client in a way that can end.
-
-    Args:
-        inner: the C++ client.
-        ask: begins an asynchronous call and gives the value that it is answered with.
-    """
-
-    def __init__(self, inner: Any, ask: Callable[[Callable[[Answer], object]], Any]) -> None:
-        self._inner = inner
-        self._ask = ask
-        self._client = self  # what the official methods call
-
-    def open_producer(self, **named: Any) -> pulsar.Producer:
-        """Create an official producer; the arguments are the official ones."""
-        producer: pulsar.Producer = _official.create_producer(self, **named)
-        return producer
-
-    def partitions_of(self, topic: str) -> list[str]:
-        """Give the names of a topic's partitions; of a topic without partitions its own."""
-        partitions: list[str] = _official.get_topic_partitions(self, topic)
-        return partitions
-
-    def create_producer(self, topic: str, configuration: Any) -> Any:
-        """Create a C++ producer."""
-        return self._ask(partial(self._inner.create_producer_async, topic, configuration))
-
-    def get_topic_partitions(self, topic: str) -> Any:
-        """Ask the C++ client for the partitions."""
-        return self._ask(partial(self._inner.get_topic_partitions_async, topic))

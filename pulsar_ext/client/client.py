@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._native.answer import AskingClient
-from pulsar_ext._native.apart import opens_apart
+from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
@@ -147,7 +147,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, pulsar.Client.subscribe, named, options)
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, options)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -186,7 +186,7 @@ class Client(ClientTools, ClientDoor):
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
-        reader: Reader = self._open(open_reader, pulsar.Client.create_reader, named, options)
+        reader: Reader = self._open(open_reader, "create_reader", named, options)
         return reader
 
     @shaped_like(pulsar.Client.create_table_view)
@@ -254,14 +254,15 @@ class Client(ClientTools, ClientDoor):
     def _open(
         self,
         open_one: Callable[..., None],
-        official: Callable[..., Any],
+        method: str,
         named: dict[str, Any],
         options: dict[str, Any],
     ) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
         opened: list[Any] = []
         try:
-            open_one(self.context, opens_apart(official, self), named, opened, **options)
+            asking = AskingClient(self.inner, self.context.senders.ask)
+            open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[1]
         except BaseException:

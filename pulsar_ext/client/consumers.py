@@ -69,7 +69,7 @@ def open_consumer(
     (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
-    consumer.found(ConsumerFoundation(consumer, subscribe, named))
+    consumer.found(ConsumerFoundation(consumer, subscribe, named, context.senders.ask))
     consumer.listen(heard)
     subscription.acks.attach(consumer.inner)
     looks_ahead = subscription.queued and not listener

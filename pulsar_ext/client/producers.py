@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.answer import AskingClient
+from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import ProducerHandle
 from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router

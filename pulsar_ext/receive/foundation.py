@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
@@ -46,10 +47,17 @@ class _Foundation:
         handle: the consumer or reader of ours.
         open_official: the official `subscribe()` or `create_reader()`.
         named: its arguments by name.
+        ask: begins an asynchronous call of the C++ client and waits for the answer, which comes though it is closed.
     """
 
-    def __init__(self, handle: Standing, open_official: Callable[..., Any], named: dict[str, Any]) -> None:
-        self._handle, self._open_official, self._named = handle, open_official, named
+    def __init__(
+        self,
+        handle: Standing,
+        open_official: Callable[..., Any],
+        named: dict[str, Any],
+        ask: Callable[[Callable[..., object]], Any],
+    ) -> None:
+        self._handle, self._open_official, self._named, self._ask = handle, open_official, named, ask
 
     def retire(self) -> bool:
         """Close the C++ object, so that another one can take its place."""
@@ -87,7 +95,7 @@ class ConsumerFoundation(_Foundation):
         Args:
             target: a C++ id, or a publish time in milliseconds.
         """
-        self._handle.inner.seek(target)
+        self._ask(partial(self._handle.inner.seek_async, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
     def move_before(self, _: Any) -> None:
@@ -137,16 +145,16 @@ class ReaderFoundation(_Foundation):
         probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
         inner = inner_reader_of(probe)
         try:
-            inner.seek(millis)
+            self._ask(partial(inner.seek_async, millis))
             first = PendingReceives(inner.read_next_async, lambda _: False)
-            found = first(_FIRST_MILLIS).message_id() if inner.has_message_available() else None
+            found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
         except Timeout:
             found = None
         finally:
             inner.close()
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._next.seek(millis)
+            self._ask(partial(inner_reader_of(self._next).seek_async, millis))
         else:
             self.move_before(found)
 

@@ -157,13 +157,13 @@ class ReceiveOrder:
     def passing(self, transition: Transition) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
-        Another thread's that replaces the C++ object is waited for.
+        Another thread's that moves the cursor, replaces the C++ object or closes it is waited for.
 
         Raises:
             InvalidUse: in the handler of a signal that interrupts another one.
         """
         refuse_interrupting("A seek, a redelivery or a close", *self.locks)
-        with self._moving if transition.replaces else contextlib.nullcontext():
+        with contextlib.nullcontext() if transition is Transition.REDELIVERY else self._moving:
             if transition.replaces:
                 self.renew()  # the last one may have been interrupted
             ready: list[Part] = []

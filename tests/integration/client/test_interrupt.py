@@ -8,10 +8,6 @@ import pytest
 
 _KINDS = ("raise", "send", "raise", "close")
 _OPEN = {
-    **dict.fromkeys(
-        ("Consumer.seek", "Reader.seek", "asyncio.Consumer.seek", "asyncio.Reader.seek"),
-        "the C++ client answers no seek that a close interrupts",
-    ),
     "GroupReader.read_next": "loses a message between its receive and its return",
     "RangeConsumer.batch_receive": "loses a batch between its receive and its filter",
 }

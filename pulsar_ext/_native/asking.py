@@ -1,0 +1,96 @@
+"""Official methods of a client over waits for the C++ client that can end; it does not keep what they open."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .answer import Answer
+
+__all__ = ["AskingClient"]
+
+_official: Any = pulsar.Client
+
+
+class AskingClient:
+    """Stands where official methods expect a client.
+
+    The official client keeps every consumer that it opens, and one that a Ctrl-C kept from the application would stay
+    open there. Its waits for what is opened have no end if the client is closed meanwhile.
+
+    Args:
+        inner: the C++ client.
+        ask: begins an asynchronous call and gives the value that it is answered with.
+    """
+
+    def __init__(self, inner: Any, ask: Callable[[Callable[[Answer], object]], Any]) -> None:
+        self._inner = inner
+        self._ask = ask
+        self._client = self  # what the official methods call
+        self._consumers: deque[Any] = deque(maxlen=0)  # keeps nothing
+
+    def open_producer(self, **named: Any) -> pulsar.Producer:
+        """Create an official producer; the arguments are the official ones."""
+        producer: pulsar.Producer = _official.create_producer(self, **named)
+        return producer
+
+    def open_receiver(self, method: str, **named: Any) -> Any:
+        """Open an official consumer or reader.
+
+        Args:
+            method: `subscribe` or `create_reader`.
+            **named: its arguments.
+        """
+        official = getattr(_official, method)(self, **named)
+        named["schema"].attach_client(self._inner)
+        return official
+
+    def partitions_of(self, topic: str) -> list[str]:
+        """Give the names of a topic's partitions; of a topic without partitions its own."""
+        partitions: list[str] = _official.get_topic_partitions(self, topic)
+        return partitions
+
+    def create_producer(self, topic: str, configuration: Any) -> Any:
+        """Create a C++ producer."""
+        return self._ask(partial(self._inner.create_producer_async, topic, configuration))
+
+    def subscribe(self, *arguments: Any) -> Any:
+        """Open the C++ consumer of a topic."""
+        return self._open(self._inner.subscribe_async, *arguments)
+
+    def subscribe_topics(self, *arguments: Any) -> Any:
+        """Open the C++ consumer of several topics."""
+        return self._open(self._inner.subscribe_async_topics, *arguments)
+
+    def subscribe_pattern(self, *arguments: Any) -> Any:
+        """Open the C++ consumer of a pattern."""
+        return self._open(self._inner.subscribe_async_pattern, *arguments)
+
+    def create_reader(self, *arguments: Any) -> Any:
+        """Open a C++ reader."""
+        return self._open(self._inner.create_reader_async, *arguments)
+
+    def get_topic_partitions(self, topic: str) -> Any:
+        """Ask the C++ client for the partitions."""
+        return self._ask(partial(self._inner.get_topic_partitions_async, topic))
+
+    def _open(self, begin: Callable[..., object], *arguments: Any) -> Any:
+        """Open something; what a Ctrl-C keeps from whoever asked is closed again."""
+        asked: list[Answer] = []
+
+        def noted(answer: Answer) -> None:
+            asked.append(answer)  # before it begins
+            begin(*arguments, answer)
+
+        try:
+            return self._ask(noted)
+        except BaseException:
+            for answer in asked:
+                answer.close_again()
+            raise

@@ -1,0 +1,69 @@
+"""A seek, or an opening, on one thread while another closes: neither waits for an answer that never comes."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from acked import send_plain
+
+import pulsar_ext as pulsar
+
+_ROUNDS = 8
+_WAIT_SECONDS = 20
+
+
+@pytest.mark.parametrize("kind", ["consumer", "reader"])
+@pytest.mark.parametrize("end", ["close", "client.close", "client.shutdown"])
+def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
+    """Seeks in a loop to ids, times and the beginning, each ended at a random moment: AlreadyClosed, and no hang."""
+    sender = client_factory(broker)
+    send_plain(sender, topic, 5)
+    for number in range(_ROUNDS):
+        client = client_factory(broker)
+        one = _open(client, topic, kind, number)
+        middle = one.receive(10_000) if kind == "consumer" else one.read_next(10_000)
+        targets = [middle.message_id(), pulsar.MessageId.earliest, 1]
+        thread, raised = _in_a_loop(lambda one=one, targets=targets: one.seek(random.choice(targets)))
+        time.sleep(random.random() / 10)
+        {"close": one.close, "client.close": client.close, "client.shutdown": client.shutdown}[end]()
+        thread.join(_WAIT_SECONDS)
+        assert not thread.is_alive()
+        assert isinstance(raised[0], pulsar.AlreadyClosed)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "reader"])
+@pytest.mark.parametrize("end", ["close", "shutdown"])
+def test_an_opening_ends_with_its_client(client_factory, broker, topic, kind, end):
+    """Consumers and readers that are opened in a loop while their client ends: AlreadyClosed, and no hang."""
+    for _ in range(_ROUNDS):
+        client = client_factory(broker)
+        thread, raised = _in_a_loop(lambda client=client: _open(client, topic, kind, random.random()))
+        time.sleep(random.random() / 10)
+        getattr(client, end)()
+        thread.join(_WAIT_SECONDS)
+        assert not thread.is_alive()
+        assert isinstance(raised[0], pulsar.PulsarException)
+
+
+def _open(client, topic, kind, number):
+    if kind == "reader":
+        return client.create_reader(topic, pulsar.MessageId.earliest)
+    return client.subscribe(topic, f"s{number}", initial_position=pulsar.InitialPosition.Earliest)
+
+
+def _in_a_loop(call):
+    raised = []
+
+    def run():
+        try:
+            while True:
+                call()
+        except pulsar.PulsarException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, raised
