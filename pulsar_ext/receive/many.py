@@ -43,8 +43,16 @@ class Interrupted(Part):
     def before(self, transition: Transition, /) -> None:
         """Drop it, if it comes again."""
         if transition.brings_back:
-            self.many.clear()
-            self.batches.clear()
+            self._drop()
+
+    def after(self, transition: Transition, /) -> None:
+        """Drop what another thread took meanwhile of a C++ object that is closed."""
+        if transition.replaces:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.many.clear()
+        self.batches.clear()
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
         """Keep what is ahead for those who receive batches."""
