@@ -200,15 +200,26 @@ def open_judging_consumer(
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
+    *,
+    assemble: Callable[..., RangeConsumer] = RangeConsumer.assemble_judged,
 ) -> RangeConsumer:
-    """Subscribe with `options`, which name no listener, and judge each message before it is handed out."""
+    """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
+
+    Args:
+        context: of the client.
+        options: the arguments of `Client.subscribe`.
+        ranges: the consumer's own slots.
+        on_misrouted: what becomes of a message of another slot.
+        key_forms: how to tell what a key is; see `KeyForms`.
+        assemble: makes the consumer, as `RangeConsumer.assemble_judged()`.
+    """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}
     consumer: RangeConsumer = context.opener.open_consumer(
         named_arguments(pulsar.Client.subscribe, (), rest),
-        make=partial(RangeConsumer.assemble_judged, judge, on_misrouted),
+        make=partial(assemble, judge, on_misrouted),
         judges=True,
         **grouping,
     )
