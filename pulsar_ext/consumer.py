@@ -244,7 +244,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Send what was acknowledged now, and on demand prove that the broker has it.
 
         Args:
-            confirm: return only when the subscription's cursor on the broker shows every acknowledged message.
+            confirm: return only when the subscription's cursor on the broker shows every acknowledged message. A
+                non-persistent topic has no cursor: there it is enough that they were sent.
             timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
 
         Raises:
