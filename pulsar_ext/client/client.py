@@ -210,7 +210,7 @@ class Client(ClientTools, ClientDoor):
             try:
                 for sender in list(self.context.senders):
                     _finish(sender, deadline)
-                self.context.scheduler.close()
+                self.context.close_schedulers()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()
@@ -231,9 +231,9 @@ class Client(ClientTools, ClientDoor):
         self._release()
 
     def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process; the scheduler's lock may have been held at the fork, for good."""
+        """Refuse every use in this child process."""
         super().after_fork(refusal)
-        self.context.scheduler = refusal
+        self.context.after_fork(refusal)
 
     def __enter__(self) -> Self:
         return self

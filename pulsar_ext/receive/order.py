@@ -25,7 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Foundation", "NumberedRun", "Part", "ReceiveOrder", "Transition"]
 
@@ -148,12 +148,17 @@ class ReceiveOrder:
         self._parts.append(part)
 
     @contextlib.contextmanager
-    def passing(self, transition: Transition) -> Iterator[None]:
+    def passing(self, transition: Transition, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
         Another thread's that replaces the C++ object is waited for.
+
+        Args:
+            transition: which one.
+            check: is called behind that wait, before any part hears of the transition, which it may refuse by raising.
         """
         with self._moving if transition.replaces else contextlib.nullcontext():
+            check()
             if transition.replaces:
                 self.renew()  # the last one may have been interrupted
             ready: list[Part] = []
