@@ -12,7 +12,6 @@ import logging
 import threading
 import uuid
 from functools import partial
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pulsar
@@ -55,10 +54,12 @@ _log = logging.getLogger("pulsar_ext.keys")
 class _GroupConsumer(RangeConsumer):
     """The consumer under a reader of a group: it hands out each message once, and acknowledges it."""
 
-    __slots__ = ("_handed_out", "_inclusive", "_passing", "_start", "_still")
+    __slots__ = ("_again", "_handed_out", "_inclusive", "_start", "_still")
 
-    _passing: dict[int, Any]
-    """What each thread's last receive let pass."""
+    _handed_out: HandedOut
+    _still: Any
+    _again: dict[int, Any]
+    """The messages, by identity, that pass although they are noted: a Ctrl-C kept them from being handed out."""
 
     @classmethod
     def assemble_from(
@@ -75,22 +76,28 @@ class _GroupConsumer(RangeConsumer):
         self._start, self._inclusive = start, inclusive
         self._handed_out = HandedOut()
         self._still = threading.RLock()
-        self._passing = {}
+        self._again = {}
         return self
 
     def _wanted(self, inner: Any) -> bool:
         if not super()._wanted(inner):
             return False
-        inner_id = inner.message_id()
+        inner_id, key, passes = inner.message_id(), id(inner), False
         entry, index = (inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
-        with self._still:
-            passes = not self._handed_out.has(entry, index) or inner in (*self._passing.values(),)
-        passes = passes and self._is_behind_start(inner_id)
-        self.acknowledge(self.message_of(inner))
-        if passes:
-            self._passing[get_ident()] = inner  # first: what a Ctrl-C keeps from being handed out passes again
+        size = decode(inner_id.serialize()).batch_size if index >= 0 else 0
+        try:
             with self._still:
-                self._handed_out.note(entry, index, decode(inner_id.serialize()).batch_size if index >= 0 else 0)
+                passes = key in self._again or (
+                    self._is_behind_start(inner_id) and not self._handed_out.has(entry, index)
+                )
+                if passes:
+                    self._handed_out.note(entry, index, size)
+            self.acknowledge(self.message_of(inner))
+            self._again.pop(key, None)
+        except BaseException:
+            if passes:  # it was noted, and is not handed out now
+                self._again[key] = inner
+            raise
         return passes
 
     def _is_behind_start(self, inner_id: Any) -> bool:
