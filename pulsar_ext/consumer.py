@@ -94,9 +94,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def __init__(self) -> None:
         super().__init__()
-        refusal = self.inner  # never opened
-        self._client = self._context = self._source = self._order = refusal
-        self._inbox = self._acks = self._redelivery = self._interrupted = refusal
+        self._client = self._context = self._source = self._order = self.inner  # never opened: refuses
+        self._inbox = self._acks = self._redelivery = self._interrupted = self.inner
         self._prefetch = self._recorder = self._screen = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
@@ -106,16 +105,13 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Make a consumer of an official one, which is not used afterwards."""
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
-        self._context = subscription.context
-        self._message_class = subscription.message_class
-        self._topics = subscription.topics
-        self._splits, self._queued = subscription.splits, subscription.queued
+        self._context, self._message_class = subscription.context, subscription.message_class
+        self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery = subscription.redelivery
-        self._closed = False
-        self._interrupted = Interrupted()
-        self._recorder = self._screen = self._prefetch = None
+        self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
+        self._interrupted = Interrupted()
         order.take_part(self._interrupted)
         native = self._source = NativeSource(self.inner, self._wait_of)
         order.take_part(native)
@@ -142,7 +138,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     @property
     def locks(self) -> tuple[OwnedLock, ...]:
-        """What the handler of a signal finds held by its own thread where a close would meet something half done."""
+        """What a signal's handler finds held where a close would meet something half done."""
         return (*super().locks, self._acks.lock)
 
     def receive(self, timeout_millis: int | None = None) -> Message:
@@ -250,7 +246,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Send what was acknowledged now, and on demand prove that the broker has it.
 
         Args:
-            confirm: return only when the subscription's cursor on the broker shows every acknowledged message.
+            confirm: return only when the subscription's cursor on the broker shows every acknowledged message; on a
+                non-persistent topic, which has no cursor, when they were sent.
             timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
 
         Raises:

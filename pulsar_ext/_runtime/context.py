@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,7 +71,17 @@ class ClientContext:
         self.opener = opener
         self.open_reader = open_reader
         self.operation_timeout_seconds = operation_timeout_seconds
-        self.scheduler = ClientScheduler()
+        self.scheduler = ClientScheduler(
+            "pulsar-ext-acks",
+            logging.getLogger("pulsar_ext.acks"),
+            "Acknowledgements could not be sent; they are kept",
+        )
+        self.inquiries = ClientScheduler(
+            "pulsar-ext-inquiries",
+            logging.getLogger("pulsar_ext"),
+            "It could not be found out what to redeliver, or where a cursor is; that is tried again",
+        )
+        """For what asks the admin API, or reads, and may wait for the answer: acknowledgements must not."""
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""
@@ -91,6 +102,15 @@ class ClientContext:
             if self._admin is None:
                 self._admin = self._make_admin()
             return self._admin
+
+    def close_schedulers(self) -> None:
+        """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""
+        self.inquiries.close()
+        self.scheduler.close()
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
+        self.scheduler = self.inquiries = refusal
 
     def close_admin(self) -> None:
         """Close the admin API if it is the client's own."""

@@ -2,8 +2,8 @@
 
 `batch_scheduler` is one for the process. It closes batches when their delay is over, and runs what must not run on C++
 threads: the C++ client reports failures while it holds the producer's lock, and a callback that sent another message
-would wait for that lock for ever. Each client has a `ClientScheduler` for its acknowledgements and redeliveries, which
-may wait for the broker and must not hold up batches.
+would wait for that lock for ever. Each client has two `ClientScheduler`: one for its acknowledgements, and one for what
+may take long, because it asks the broker, so that no answer holds up acknowledgements or batches.
 """
 
 from __future__ import annotations
@@ -150,15 +150,16 @@ class Scheduler:
 
 
 class ClientScheduler(Scheduler):
-    """The scheduler of one client, which closes with it."""
+    """A scheduler of one client, which closes with it.
 
-    def __init__(self) -> None:
-        super().__init__(
-            "pulsar-ext-acks",
-            logging.getLogger("pulsar_ext.acks"),
-            "Acknowledgements could not be sent; they are kept",
-            lasting=False,
-        )
+    Args:
+        thread_name: of its thread.
+        log: where it says what a tick raised.
+        trouble: what it says then.
+    """
+
+    def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
+        super().__init__(thread_name, log, trouble, lasting=False)
         self._known: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._closed = False
 

@@ -38,7 +38,7 @@ _SLOW_SECONDS = 0.085
 
 
 def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, timeout_ms: int) -> None:
-    """Send what was acknowledged, and wait until the cursors show it.
+    """Send what was acknowledged, and wait until the cursors show it; a non-persistent topic has none.
 
     Raises:
         AckNotConfirmed: they do not show all of it in time.

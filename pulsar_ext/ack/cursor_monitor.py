@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -13,7 +14,7 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.receive.order import Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pulsar_ext._runtime.context import ClientContext
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .leaving import Entry
-    from .topic_acks import TopicAcks
+    from .topic_acks import AcksByTopic, TopicAcks
 
-__all__ = ["CursorMonitor", "follow_cursor", "is_closed_on_its_connection"]
+__all__ = ["CursorMonitor", "is_closed_on_its_connection"]
 
 _log = logging.getLogger("pulsar_ext.acks")
 
 _LOOK_SECONDS = 2.0
 _LOOK_DEADLINE_SECONDS = 1.0
-"""The scheduler's thread waits for it, and has other consumers to look after."""
+"""The thread waits for it, and has other consumers to look after."""
 _LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 0.6
 _LOOKS = 3
@@ -37,101 +38,138 @@ _LOOKS = 3
 
 
 class CursorMonitor:
-    """Looks at the cursors of one consumer.
+    """Looks at the cursors of one consumer, on the thread of inquiries: acknowledgements go on meanwhile.
 
     Args:
         context: asks the admin API.
+        order: of the consumer's messages.
         subscription: whose cursors.
-        lock: guards what is acknowledged.
+        topics: what is acknowledged.
+        lock: guards it.
+        forget: forgets what was acknowledged on a topic.
     """
 
-    def __init__(self, context: ClientContext, subscription: str, lock: AbstractContextManager[Any]) -> None:
-        self._context, self._subscription, self._lock = context, subscription, lock
+    def __init__(
+        self,
+        context: ClientContext,
+        order: ReceiveOrder,
+        subscription: str,
+        topics: AcksByTopic,
+        lock: AbstractContextManager[Any],
+        forget: Callable[[TopicAcks], None],
+    ) -> None:
+        self._context, self._order, self._subscription = context, order, subscription
+        self._topics, self._lock, self._forget = topics, lock, forget
         self._settles: float | None = None
         self._renewals = 0
+        self._looks = self._closed = False
+
+    def renew(self) -> None:
+        """Forget who the broker listed: another C++ consumer takes the place of the old one. The lock is held."""
+        self._renewals += 1
+        for topic in self._topics:
+            topic.sessions, topic.is_held = None, False
 
     def look_after(self, sent: float) -> None:
         """Look when what is sent again at a time should show, in seconds of `time.monotonic()`."""
         self._settles = sent + _SETTLE_SECONDS
 
-    def renew(self, topics: Iterable[TopicAcks]) -> None:
-        """Forget who the broker listed: another C++ consumer takes the place of the old one. The lock is held."""
-        self._renewals += 1
-        for topic in topics:
-            topic.sessions, topic.is_held = None, False
+    def look_if_needed(self, now: float) -> None:
+        """Have the broker's cursors looked at where that is needed; the lock is held."""
+        if not self._looks and (
+            self._is_settled(now) or any(_wants_base(topic, now) or topic.wants_sessions for topic in self._topics)
+        ):
+            self._looks = True
+            self._context.inquiries.watch(self)
 
-    def look(self, now: float, topics: Iterable[TopicAcks]) -> list[tuple[TopicAcks, Position]]:
-        """Look at the broker's cursors where that is needed: to begin runs, and after a reconnection.
+    def tick(self, now: float) -> None:
+        """Look at the broker's cursors: to begin runs, and after a reconnection; the scheduler's call."""
+        try:
+            self._look_at_sessions()
+            with self._lock:
+                settled = self._is_settled(now)
+                if settled:
+                    self._settles = None
+                topics = [
+                    (topic, behind)
+                    for topic in self._topics
+                    if (behind := settled and topic.reached is not None) or _wants_base(topic, now)
+                ]
+            for topic, behind in topics:
+                if self._closed or not self._look(topic, now, behind=behind):
+                    break
+        finally:
+            self._looks = False
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+
+    def _look(self, topic: TopicAcks, now: float, *, behind: bool) -> bool:
+        """Look at one cursor, and follow it if it was moved back before what was acknowledged.
+
+        Args:
+            topic: whose.
+            now: the time.
+            behind: whether it should show by now what was sent again.
 
         Returns:
-            The topics whose cursor was moved back before what was acknowledged, and where it is.
+            Whether the admin API answered.
         """
-        settled = self._settles is not None and now >= self._settles
-        if settled:
-            self._settles = None
-        gone_back = []
-        for topic in topics:
-            if (mark := self._look_at_sessions(topic)) is not None:
-                gone_back.append((topic, mark))
-                continue
-            behind = settled and topic.reached is not None
-            if not behind and not (topic.tracker.wants_base and now - topic.looked > _LOOK_SECONDS):
-                continue
-            topic.looked = now
-            try:
-                stats = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS).internal_stats(topic.topic)
-            except PulsarExtError:  # no admin API answers: everything still leaves, one by one
-                topic.looked = now + _LOOK_AGAIN_SECONDS
-                if behind:
-                    self._settles = now + _LOOK_SECONDS
-                break
-            topic.behind = topic.behind + 1 if self._learn(topic, stats, behind=behind) else 0
-            if not topic.behind:
-                continue
-            if topic.behind < _LOOKS:
-                self._settles = now + _SETTLE_SECONDS  # what was sent again may be on its way
-            else:
-                topic.behind = 0
-                gone_back.append((topic, stats.cursors[self._subscription].mark_delete_position))
-        return gone_back
+        topic.looked, era = now, topic.tracker.era
+        try:
+            stats = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS).internal_stats(topic.topic)
+        except PulsarExtError:  # no admin API answers: everything still leaves, one by one
+            topic.looked = now + _LOOK_AGAIN_SECONDS
+            if behind:
+                self._settles = now + _LOOK_SECONDS
+            return False
+        topic.behind = topic.behind + 1 if self._learn(topic, era, stats, behind=behind) else 0
+        if topic.behind >= _LOOKS:
+            topic.behind = 0
+            self._follow(topic, era, stats.cursors[self._subscription].mark_delete_position)
+        elif topic.behind:
+            self._settles = time.monotonic() + _SETTLE_SECONDS  # what was sent again may be on its way
+        return True
 
-    def _look_at_sessions(self, topic: TopicAcks) -> Position | None:
-        """Look whether the broker closed a consumer on a connection that it kept, and where its cursor is.
+    def _look_at_sessions(self) -> None:
+        """Look whether the broker closed consumers on a connection that it kept, and follow cursors that went back.
 
         It does that as an operator moves the cursor, and as the topic moves to another broker. What had left before has
         arrived then, and a cursor before that was moved back. A connection that was lost may have lost it: it is sent
-        again.
-
-        Returns:
-            Where the cursor is, if it was moved back; nothing leaves until that is forgotten.
+        again. So it is where no admin API answers.
         """
-        before, renewals = topic.sessions, self._renewals
-        if not topic.is_held and (topic.reached is None or before is not None):
-            return None
-        mark = None
         admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
-        try:
-            known = admin.stats(topic.topic).subscriptions.get(self._subscription)
-            sessions = frozenset() if known is None else known.sessions
-            if topic.is_held and before and is_closed_on_its_connection(before, sessions):
-                mark = self._mark_before(topic, admin.internal_stats(topic.topic))
-        except PulsarExtError:  # no admin API answers: everything is sent again
-            sessions = frozenset()
         with self._lock:
-            if renewals != self._renewals:
-                return None
-            topic.sessions, topic.is_held = sessions, mark is not None
-        return mark
+            topics = [topic for topic in self._topics if topic.wants_sessions]
+        answers = True
+        for topic in topics:
+            before, era, renewals, mark = topic.sessions, topic.tracker.era, self._renewals, None
+            sessions: frozenset[tuple[str, str]] = frozenset()
+            try:
+                if answers and (known := admin.stats(topic.topic).subscriptions.get(self._subscription)) is not None:
+                    sessions = known.sessions
+                    if topic.is_held and before and is_closed_on_its_connection(before, sessions):
+                        mark = self._mark_before(topic, admin.internal_stats(topic.topic))
+            except PulsarExtError:
+                answers = False
+            with self._lock:
+                if renewals != self._renewals:
+                    continue
+                topic.sessions = sessions
+                topic.is_held = mark is not None
+            if mark is not None:
+                self._follow(topic, era, mark)
 
     def _mark_before(self, topic: TopicAcks, stats: InternalStats) -> Position | None:
         """Give where the cursor is if that is before what was acknowledged."""
-        info = stats.cursors.get(self._subscription)
-        if info is None or topic.reached is None:
+        info, reached = stats.cursors.get(self._subscription), topic.reached
+        if info is None or reached is None:
             return None
         mark = info.mark_delete_position
-        return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*topic.reached)) > 0 else None
+        return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*reached)) > 0 else None
 
-    def _learn(self, topic: TopicAcks, stats: InternalStats, *, behind: bool) -> bool:
+    def _learn(self, topic: TopicAcks, era: int, stats: InternalStats, *, behind: bool) -> bool:
         """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
         info = stats.cursors.get(self._subscription)
         if info is None:
@@ -139,6 +177,8 @@ class CursorMonitor:
         mark = info.mark_delete_position
         ledgers = Ledgers(stats.ledger_sizes())
         with self._lock:
+            if topic.tracker.era != era:  # a seek came between: that was another cursor
+                return False
             if behind and self._mark_before(topic, stats) is not None:
                 return True
             following = ledgers.next(mark)
@@ -153,6 +193,34 @@ class CursorMonitor:
             )
         return False
 
+    def _follow(self, topic: TopicAcks, era: int, mark: Position) -> None:
+        """Take up again where the broker's cursor is, which was moved back.
+
+        The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
+        is redelivered from there, as acknowledged earlier; another C++ consumer does not.
+        """
+
+        def check() -> None:
+            if topic.tracker.era != era:
+                raise _OutdatedError
+
+        with (
+            contextlib.suppress(pulsar.PulsarException, _OutdatedError),
+            self._order.passing(Transition.CURSOR_RESET, check),
+        ):
+            _log.warning(
+                "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered "
+                "again.",
+                self._subscription,
+                topic.topic,
+                mark,
+            )
+            self._forget(topic)
+        topic.is_held = False
+
+    def _is_settled(self, now: float) -> bool:
+        return self._settles is not None and now >= self._settles
+
 
 def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: frozenset[tuple[str, str]]) -> bool:
     """Whether a consumer is another one on the same connection.
@@ -164,27 +232,12 @@ def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: froze
     return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
 
 
-def follow_cursor(order: ReceiveOrder, topic: TopicAcks, mark: Position, forget: Callable[[], None], name: str) -> None:
-    """Take up again where the broker's cursor is, which was moved back.
+class _OutdatedError(Exception):
+    """The cursor was moved on purpose since the look at it."""
 
-    The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
-    is redelivered from there, as acknowledged earlier; another C++ consumer does not.
 
-    Args:
-        order: of the consumer's messages.
-        topic: the topic or partition.
-        mark: where the cursor is.
-        forget: forgets what was acknowledged on the topic.
-        name: of the subscription.
-    """
-    _log.warning(
-        "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered again.",
-        name,
-        topic.topic,
-        mark,
-    )
-    with contextlib.suppress(pulsar.PulsarException), order.passing(Transition.CURSOR_RESET):
-        forget()
+def _wants_base(topic: TopicAcks, now: float) -> bool:
+    return topic.tracker.wants_base and now - topic.looked > _LOOK_SECONDS
 
 
 def _entries(after: Position, last: Position) -> list[Entry]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -20,7 +19,7 @@ from pulsar_ext.receive.order import Transition
 
 from .arrival import ArrivalProof
 from .collector import AckCollector, logging_refusals
-from .cursor_monitor import CursorMonitor, follow_cursor
+from .cursor_monitor import CursorMonitor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .intake import AckIntake
 from .reconnect import ConnectionWatch
@@ -78,7 +77,7 @@ class Acknowledger(AckIntake):
         self.inner: Any = None
         self._watch = ConnectionWatch()
         self._arrival = ArrivalProof()
-        self._monitor = CursorMonitor(context, subscription, self.lock)
+        self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left = self._settled = 0.0
         self._splits = splits
 
@@ -92,7 +91,7 @@ class Acknowledger(AckIntake):
         """Acknowledge to another C++ consumer from now on."""
         self.attach(inner)
         with self.lock:
-            self._monitor.renew(self.collector.by_topic)
+            self._monitor.renew()
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
@@ -186,9 +185,15 @@ class Acknowledger(AckIntake):
             for topic in topics or self.collector.by_topic:
                 topic.forget()
 
+    def _begin_again(self, topic: TopicAcks) -> None:
+        """Forget what was acknowledged on a topic whose cursor went back, and look after what comes again."""
+        self.forget(topic)
+        self.schedule()
+
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
         refuse_interrupting("A seek, a redelivery or a close", self.lock)
+        self._monitor.close()
         with self.lock:
             self._absorb()
             pending = self.pending
@@ -229,10 +234,7 @@ class Acknowledger(AckIntake):
                 self.inner.redeliver_unacknowledged_messages()
         if connected:
             with self.lock:
-                topics = list(self.collector.by_topic)
-            for topic, mark in self._monitor.look(now, topics):
-                follow_cursor(self._order, topic, mark, partial(self.forget, topic), self.subscription)
-                self.schedule()
+                self._monitor.look_if_needed(now)
         if not watching and not len(self.inbox):
             self._watch.rest()
             return None

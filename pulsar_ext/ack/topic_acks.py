@@ -35,6 +35,8 @@ class TopicAcks:
 
     def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
         self.topic, self.tracker = topic, tracker
+        self.has_cursor = TopicName.parse(topic).is_persistent
+        """Whether the broker keeps what was acknowledged, so that it can be asked; not on a non-persistent topic."""
         self.sender = NativeSender(topic if named else None, partition)
         self.sent = SentAcks()
         self.live: dict[Entry, Any] = {}
@@ -54,6 +56,8 @@ class TopicAcks:
     def note_passed(self, singles: Singles, now: float) -> None:
         """Keep what was given to the C++ consumer, message by message, for a while."""
         self.sent.add(singles, now, {})
+        if not self.has_cursor:
+            return
         self._passed.append(singles)
         self._passed_count += len(singles)
         while self._passed_count - len(self._passed[0]) > _MAX_UNCONFIRMED:
@@ -80,6 +84,9 @@ class TopicAcks:
         self.sent.add(leaving, now, live)
         self.sender.send(inner, leaving, live)
         self.live = {}  # all that waits has left
+        if not self.has_cursor:
+            self.firsts.clear()
+            return
         unconfirmed = self.unconfirmed()
         if leaving.cumulative is not None:
             self.reached = max(leaving.cumulative, self.reached or leaving.cumulative)
@@ -94,6 +101,11 @@ class TopicAcks:
                 unconfirmed[first] = None
         for entry, size, bits in leaving.indexes:
             unconfirmed[entry] = (size, bits)
+
+    @property
+    def wants_sessions(self) -> bool:
+        """Whether it has to be looked at who the broker lists: nothing leaves meanwhile, or nobody has looked yet."""
+        return self.is_held or (self.reached is not None and self.sessions is None)
 
     def hold(self) -> None:
         """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset."""
@@ -163,7 +175,8 @@ class AcksByTopic:
         if topic is None:
             name = TopicName.parse(self._topics)
             topic = str(name if partition < 0 or name.is_partition else name.partition(partition))
-        tracker = AckTracker(runs=self._runs, keeps_indexes=self._keeps_indexes)
+        runs = self._runs and TopicName.parse(topic).is_persistent  # else there is no cursor to begin one at
+        tracker = AckTracker(runs=runs, keeps_indexes=self._keeps_indexes)
         acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker)
         self._known[topic if self._several else partition] = acks
         return acks

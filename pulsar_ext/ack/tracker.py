@@ -56,6 +56,8 @@ class AckTracker:
         self._cumulative: Entry | None = None
         self._base: Entry | None = None
         self._after_base: Entry | None = None
+        self.era = 0
+        """Is another one whenever it is forgotten where the cursor stands: a look that began before says nothing."""
 
     @property
     def pending(self) -> int:
@@ -238,11 +240,12 @@ class AckTracker:
         self._partial.clear()
         for kept in (self._changed, self._resting, self._settled):
             kept.clear()
-        self._beyond.clear()
-        self._cumulative = self._base = self._after_base = None
+        self._cumulative = None
+        self.lose_base()
 
     def lose_base(self) -> None:
         """Begin no run before the next look: the cursor may have been moved back."""
+        self.era += 1
         self._base = self._after_base = None
         self._beyond.clear()
 

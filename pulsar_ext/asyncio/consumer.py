@@ -108,6 +108,8 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     async def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
         """Send what was acknowledged now, and with `confirm` wait until the broker's cursor shows it.
 
+        A non-persistent topic has no cursor: there it is enough that it was sent.
+
         Raises:
             AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
             AdminError: the admin API refused.

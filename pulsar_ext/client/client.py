@@ -217,7 +217,7 @@ class Client(ClientTools, ClientDoor):
             try:
                 with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
                     finish_together(self.context.senders.end(), deadline)
-                self.context.scheduler.close()
+                self.context.close_schedulers()
                 self._stop_fetching()
                 with contextlib.suppress(pulsar.AlreadyClosed):  # a producer's, that timed out while it closed
                     self.inner.close()  # not asynchronous: no callback may be on its way when the program ends
@@ -242,7 +242,7 @@ class Client(ClientTools, ClientDoor):
     def after_fork(self, refusal: Any) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         super().after_fork(refusal)
-        self.context.scheduler = refusal
+        self.context.after_fork(refusal)
         self._closing = threading.RLock()
 
     def __enter__(self) -> Self:

@@ -10,6 +10,8 @@ import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pulsar
@@ -70,7 +72,8 @@ class RangeConsumer(Consumer):
         self.misrouted = 0
         self._judge = judge
         self._on_misrouted = on_misrouted
-        self._filter = FilteredSource(self._source, self._wanted)
+        # What comes in a batch was not looked at before.
+        self._filter = FilteredSource(self._source, self._wanted if self._screen is None else self._passes)
         self._order.take_part(self._filter)
         self._source = self._filter
         return self
@@ -83,20 +86,55 @@ class RangeConsumer(Consumer):
     def batch_receive(self) -> list[Message]:
         """Receive several messages at once, as many as the `batch_receive_policy` says.
 
+        After a Ctrl-C the next call on the same thread, or its next `receive_many()`, returns what this one had.
+
         Raises:
             MisroutedMessage: the first of them is of another slot, and `on_misrouted("raise")` was chosen. What came
                 after it waits for the next receive.
         """
-        if not self._filter.holds_unseen:
-            self._filter.put_back(message.inner for message in super().batch_receive())
-        found, error = self._filter.drain()
-        if error is not None and not found:
-            raise error
-        if isinstance(error, MisroutedMessage):
-            # It waits for the next receive, which counts it again.
-            self.misrouted -= 1
-            self._filter.put_back([error.misrouted.inner])
-        return [self.message_of(inner) for inner in found]
+        thread, kept_by = get_ident(), self._interrupted.many
+        if not (kept_by.get(thread) or any(self._filter.kept)):
+            self._fetch(thread)
+        kept = kept_by.setdefault(thread, [])
+        if not kept:
+            self._judge_into(kept)
+        if self._recorder is not None:
+            self._recorder.note([message.inner for message in kept])
+        try:
+            del kept_by[thread]
+        except KeyError:  # a seek or a redelivery has dropped it: it comes again, or is not what was sought
+            return []
+        return kept
+
+    def _fetch(self, thread: int) -> None:
+        """Receive a batch, and have it wait where the filter finds it."""
+        batches = self._interrupted.batches
+        while True:
+            batch = self._receive_batch(thread)
+            _, unseen = self._filter.kept
+            if batches.get(thread) is batch:  # else a seek on another thread has dropped it
+                break
+        unseen.extend(map(batch.pop, repeat(0, len(batch))))  # in one step: a Ctrl-C finds each in one place
+        batches.pop(thread, None)
+
+    def _judge_into(self, kept: list[Message]) -> None:
+        """Take what waits, up to an error about one of them, which is raised if it is the first."""
+        new = self._message_class
+        message = new()
+        try:
+            for message.inner in iter(partial(self._filter.next_kept, kept), None):
+                kept.append(message)
+                message = new()
+        except MisroutedMessage:
+            if not kept:
+                raise
+            self.misrouted -= 1  # it waits for the next receive, which counts it again
+        except Exception:
+            if not kept:
+                raise
+
+    def _passes(self, inner: Any) -> bool:
+        return (self._screen is None or self._screen(inner)) and self._wanted(inner)
 
     def _wanted(self, inner: Any) -> bool:
         if self._judge(inner):
@@ -162,15 +200,26 @@ def open_judging_consumer(
     ranges: KeyHashRanges,
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
+    *,
+    assemble: Callable[..., RangeConsumer] = RangeConsumer.assemble_judged,
 ) -> RangeConsumer:
-    """Subscribe with `options`, which name no listener, and judge each message before it is handed out."""
+    """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
+
+    Args:
+        context: of the client.
+        options: the arguments of `Client.subscribe`.
+        ranges: the consumer's own slots.
+        on_misrouted: what becomes of a message of another slot.
+        key_forms: how to tell what a key is; see `KeyForms`.
+        assemble: makes the consumer, as `RangeConsumer.assemble_judged()`.
+    """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}
     consumer: RangeConsumer = context.opener.open_consumer(
         named_arguments(pulsar.Client.subscribe, (), rest),
-        make=partial(RangeConsumer.assemble_judged, judge, on_misrouted),
+        make=partial(assemble, judge, on_misrouted),
         judges=True,
         **grouping,
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.message import Message
+    from pulsar_ext.receive.order import Transition
 
     from .hash_ranges import RangesLike
     from .key_encoding import KeyFormsMode
@@ -40,10 +41,14 @@ _LONGEST_SECONDS = 60.0
 
 
 class _Renewed(Part):
-    """Does something whenever there is another C++ reader."""
+    """Does something whenever what was kept was dropped, or there is another C++ reader."""
 
     def __init__(self, do: Callable[[], None]) -> None:
         self._do = do
+
+    def after(self, _: Transition, /) -> None:
+        """Do it."""
+        self._do()
 
     def renew(self, *_: Any) -> None:
         """Do it."""
@@ -117,12 +122,12 @@ class RangeReader(Reader):
                     if wanted or (wanted is None and self._filter.wants(inner)):
                         return message
                 except UnicodeDecodeError:  # an ordering key of any bytes
-                    self._filter.put_back([inner])
+                    unseen.append(inner)
                     break
                 except BaseException:
-                    self._filter.put_back([inner])
+                    unseen.append(inner)
                     raise
-        except pulsar.Timeout:
+        except (pulsar.Timeout, pulsar.AlreadyClosed):  # or replaced: the slower way finds out
             pass
         return self.receive_next(None)
 

@@ -17,7 +17,7 @@ from pulsar_ext.errors import MisroutedMessage
 from .order import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator, Sequence
 
     from .order import Transition
     from .source import Source
@@ -31,9 +31,8 @@ class _Keeping(Part):
     """What keeps messages between the C++ queue and the application."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self._each, self._wait = source, source.each, source.wait
-        self._ready: deque[Any] = deque()
-        self._unseen: deque[Any] = deque()
+        self._source = source
+        self.renew()
 
     @property
     def each(self) -> Self:
@@ -44,14 +43,16 @@ class _Keeping(Part):
         return self
 
     def after(self, _: Transition, /) -> None:
-        """Drop what is kept: it is delivered again, or is not what was sought."""
-        self._unseen.clear()
-        self._ready.clear()
+        """Drop what is kept: it is delivered again, or is not what was sought.
+
+        Whoever looks at a message of before at this moment puts it back where it was, and nobody takes it from there.
+        """
+        self._ready: deque[Any] = deque()
+        self._unseen: deque[Any] = deque()
 
     def renew(self, *_: Any) -> None:
         """Take from another C++ object; what is kept comes again."""
-        self._unseen.clear()
-        self._ready.clear()
+        self._ready, self._unseen = deque(), deque()
         self._each, self._wait = self._source.each, self._source.wait
 
 
@@ -62,30 +63,31 @@ class FilteredSource(_Keeping):
         source: gives the messages.
         wanted: whether to hand on a C++ message.
 
-    `passed_by` counts the messages that were not wanted; `kept` holds what earlier calls left behind. Where none was
-    wanted for 100 ms, the iterator raises `pulsar.Timeout`, as where none came.
+    `passed_by` counts the messages that were not wanted. Where none was wanted for 100 ms, the iterator raises
+    `pulsar.Timeout`, as where none came.
     """
 
     def __init__(self, source: Source, wanted: Callable[[Any], bool]) -> None:
         super().__init__(source)
         self._wanted = wanted
-        self.kept = self._ready, self._unseen
         self.passed_by = 0
 
     def __next__(self) -> Any:
         if self._ready or self._unseen:
-            found = self._next_kept()
+            found = self.next_kept()
             if found is not None:
                 return found
-        began = 0.0
-        for inner in self._each:
+        began, each = 0.0, self._each
+        for inner in each:
+            unseen = self._unseen
             try:
                 if self._wanted(inner):
                     return inner
             except MisroutedMessage:
                 raise  # it carries the message
             except BaseException:
-                self._unseen.append(inner)
+                if each is self._each:
+                    unseen.append(inner)
                 raise
             self.passed_by += 1
             if not self.passed_by % _LOOK_AT_CLOCK:
@@ -101,12 +103,14 @@ class FilteredSource(_Keeping):
         Raises:
             pulsar.Timeout: none came in time.
         """
-        found = self._next_kept()
+        found = self.next_kept()
         if found is not None:
             return found
         deadline = time.monotonic() + millis / 1000
         while True:
-            for inner in map(self._wait, (millis,)):
+            wait = self._wait
+            for inner in map(wait, (millis,)):
+                unseen = self._unseen
                 try:
                     if self._wanted(inner):
                         return inner
@@ -114,7 +118,8 @@ class FilteredSource(_Keeping):
                 except MisroutedMessage:
                     raise  # it carries the message
                 except BaseException:
-                    self._unseen.append(inner)
+                    if wait is self._wait:
+                        unseen.append(inner)
                     raise
             millis = int((deadline - time.monotonic()) * 1000)
             if millis <= 0:
@@ -138,50 +143,48 @@ class FilteredSource(_Keeping):
         return True
 
     @property
-    def holds(self) -> bool:
-        """Whether the next receive has a wanted message at once."""
-        if not self._ready:
-            found = self._next_kept()
-            if found is None:
-                return False
-            self._ready.append(found)
-        return True
+    def kept(self) -> tuple[deque[Any], deque[Any]]:
+        """Give what earlier calls left behind, until another C++ object is taken from: looked at, and not."""
+        return self._ready, self._unseen
 
     @property
-    def holds_unseen(self) -> bool:
-        """Whether messages wait that an earlier call left behind."""
-        return bool(self._ready or self._unseen)
+    def holds(self) -> bool:
+        """Whether the next receive has a wanted message at once."""
+        ready = self._ready
+        if not ready:
+            found = self.next_kept()
+            if found is None:
+                return False
+            ready.append(found)
+        return True
 
-    def put_back(self, inners: Iterable[Any]) -> None:
-        """Have these messages looked at first, in their order, by what is received next."""
-        self._unseen.extendleft(reversed(list(inners)))
+    def next_kept(self, before: Sequence[Any] = ()) -> Any:
+        """Give the next wanted message that an earlier call left behind, or None.
 
-    def drain(self) -> tuple[list[Any], Exception | None]:
-        """Give the wanted ones among the messages that wait, up to an error about one of them, and that error."""
-        found: list[Any] = []
-        try:
-            while (inner := self._next_kept()) is not None:
-                found.append(inner)
-        except Exception as error:  # noqa: BLE001  # the caller raises it when nothing would be lost
-            return found, error
-        return found, None
+        Args:
+            before: what was taken by the same call. If there is any, a misrouted message stays for the next one.
 
-    def _next_kept(self) -> Any:
-        """Give the next message that an earlier call left behind, or None."""
-        while not self._ready and self._unseen:
-            # Looked at where it lies: an error leaves it there, unless the error carries it.
+        Raises:
+            MisroutedMessage: it carries the message, which is the next one.
+        """
+        for inner in _taken(self._ready):
+            return inner
+        unseen = self._unseen
+        for inner in _taken(unseen):
             try:
-                if self._wanted(self._unseen[0]):
-                    self._ready.append(self._unseen[0])
+                if self._wanted(inner):
+                    return inner
+                self.passed_by += 1
             except MisroutedMessage:
-                del self._unseen[0]
+                if before:
+                    unseen.appendleft(inner)
                 raise
-            del self._unseen[0]
-        if not self._ready:
-            return None
-        found = self._ready[0]
-        del self._ready[0]
-        return found
+            except BaseException:
+                unseen.appendleft(inner)
+                raise
+            if unseen is not self._unseen:  # the decision about it was a seek
+                break
+        return None
 
 
 class ScreenedSource(_Keeping):
@@ -263,10 +266,19 @@ class ScreenedSource(_Keeping):
 
     def _look(self) -> None:
         """Look at what has come, in its order: that is also the order of dead letters."""
-        with self._lock, contextlib.suppress(IndexError):  # that it was dropped meanwhile
-            while self._unseen:
-                inner = self._unseen[0]
+        ready, unseen = self._ready, self._unseen
+        with self._lock, contextlib.suppress(IndexError):  # that the handler of a signal has taken it meanwhile
+            while unseen:
+                inner = unseen[0]
                 wanted = self._screen(inner)
-                del self._unseen[0]
+                del unseen[0]
                 if wanted:
-                    self._ready.append(inner)
+                    ready.append(inner)
+
+
+def _taken(kept: deque[Any]) -> Iterator[Any]:
+    """Take out one after the other, though another thread may do the same."""
+    try:
+        yield from iter(kept.popleft, None)  # no call behind it, where a Ctrl-C would lose one
+    except IndexError:
+        return

@@ -14,7 +14,7 @@ from pulsar_ext._native.results import AlreadyClosed, Timeout
 from pulsar_ext.errors import InvalidUse
 
 from .loop import Receiving
-from .order import Part
+from .order import Part, Transition
 from .record import Recorder
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pulsar_ext.message import Message
 
-    from .order import Transition
     from .prefetch import Prefetch
     from .source import Source
 
@@ -41,10 +40,18 @@ class Interrupted(Part):
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
 
     def before(self, transition: Transition, /) -> None:
-        """Drop it, if it comes again."""
-        if transition.brings_back:
-            self.many.clear()
-            self.batches.clear()
+        """Drop it, if the broker delivers it again."""
+        if transition is Transition.REDELIVERY:
+            self._drop()
+
+    def after(self, transition: Transition, /) -> None:
+        """Drop what is from a C++ object that is closed."""
+        if transition.replaces:
+            self._drop()
+
+    def _drop(self) -> None:
+        self.many.clear()
+        self.batches.clear()
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
         """Keep what is ahead for those who receive batches."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pulsar_ext._runtime.condition import OwnedLock, refuse_interrupting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Foundation", "NumberedRun", "Part", "ReceiveOrder", "Transition"]
 
@@ -154,16 +154,21 @@ class ReceiveOrder:
         self._parts.append(part)
 
     @contextlib.contextmanager
-    def passing(self, transition: Transition) -> Iterator[None]:
+    def passing(self, transition: Transition, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
         Another thread's that moves the cursor, replaces the C++ object or closes it is waited for.
+
+        Args:
+            transition: which one.
+            check: is called behind that wait, before any part hears of the transition, which it may refuse by raising.
 
         Raises:
             InvalidUse: in the handler of a signal that interrupts another one.
         """
         refuse_interrupting("A seek, a redelivery or a close", *self.locks)
         with contextlib.nullcontext() if transition is Transition.REDELIVERY else self._moving:
+            check()
             if transition.replaces:
                 self.renew()  # the last one may have been interrupted
             ready: list[Part] = []

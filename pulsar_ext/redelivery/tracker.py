@@ -54,7 +54,7 @@ class Redelivery(Part):
     """What one consumer wants to be redelivered.
 
     Args:
-        scheduler: calls `tick()` while something waits.
+        scheduler: calls `tick()` while something waits, which may take long.
         acks: the consumer's acknowledgements.
         order: of its messages.
         delay_ms: how long after a negative acknowledgement.
@@ -273,7 +273,7 @@ def take_over_redelivery(
         for name in ("negative_ack_redelivery_delay_ms", "unacked_messages_timeout_ms", "dead_letter_policy")
     )
     redelivery = Redelivery(
-        context.scheduler,
+        context.inquiries,
         acks,
         order,
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int

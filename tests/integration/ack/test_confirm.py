@@ -88,6 +88,33 @@ def test_partitions_and_lists_are_confirmed_each(client, pulsar_topic_factory, b
         consumer.close()
 
 
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
+def test_a_non_persistent_topic_has_nothing_to_confirm(client, topic, type_, grouping):
+    """A confirmed flush sends what was acknowledged on a topic that has no cursor, and returns; a scope ends."""
+    volatile = topic.replace("persistent", "non-persistent", 1)
+    consumer = client.subscribe(volatile, "s", type_, **grouping)
+    send_plain(client, volatile, 6)
+    messages = drain(consumer.receive, 6)
+    consumer.acknowledge_many(messages[:2])
+    consumer.acknowledge(messages[2].message_id())
+    consumer.flush_acks(confirm=True)
+    with consumer.ack_scope(messages[3:]):
+        pass
+    assert consumer.pending_acks() == 0
+
+
+def test_beside_a_non_persistent_topic_the_others_are_confirmed(client, topic, admin):
+    """Of a list of topics of both kinds, those with a cursor are confirmed."""
+    volatile = topic.replace("persistent", "non-persistent", 1)
+    consumer = client.subscribe([volatile, topic], "s", ack_group_time_ms=100)
+    for name in (volatile, topic):
+        send_plain(client, name, 5)
+    consumer.acknowledge_many(drain(consumer.receive, 10))
+    consumer.flush_acks(confirm=True)
+    assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+
+
 def test_a_scope_acknowledges_all_or_redelivers_all(client, topic, admin):
     """At the end of the block everything is on the cursor; an exception has everything delivered again."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)

@@ -74,10 +74,10 @@ def test_only_so_many_are_kept_and_others_are_told_as_well(client, topic, monkey
 
 def test_a_thread_of_pythons_own_takes_no_place(client, topic, monkeypatch):
     """A callback that reports a refusal on the sender's own thread leaves the places to the client's threads."""
-    monkeypatch.setattr(native_threads, "_places", iter(range(1)))
     called = []
     producer = client.create_producer(topic)
     producer.close()
+    monkeypatch.setattr(native_threads, "_places", iter(range(1)))
     producer.send_async(b"x", lambda result, message_id: called.append((threading.get_ident(), result)))
     assert called == [(threading.get_ident(), pulsar.Result.AlreadyClosed)]
     assert list(native_threads._places) == [0]

@@ -236,6 +236,22 @@ def test_what_was_acknowledged_again_is_told_again():
     assert tracker._base is None
 
 
+def test_another_era_begins_whenever_it_is_forgotten_where_the_cursor_is():
+    """A seek, and what was acknowledged again, end one; acknowledgements, what leaves and looks do not."""
+    tracker = AckTracker(runs=True)
+    era = tracker.era
+    tracker.looked((5, 4), (5, 5))
+    acknowledge(tracker, (5, 5))
+    leave(tracker)
+    assert tracker.era == era
+    acknowledge(tracker, (5, 3))
+    leave(tracker)
+    assert tracker.era != era
+    era = tracker.era
+    tracker.clear()
+    assert tracker.era != era
+
+
 def test_a_batch_counts_when_all_of_it_was_acknowledged():
     """In any order, with repetitions, and only then; some of it leaves only where the broker keeps it."""
     tracker = AckTracker()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections import deque
+from functools import partial
+from itertools import count
 
 import _pulsar
 import pytest
@@ -19,6 +21,12 @@ from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Transition
 from pulsar_ext.receive.source import NativeSource
+
+
+@pytest.fixture(scope="module")
+def points(fault_module):
+    """The module that has a signal arrive at one point of a call."""
+    return fault_module("interrupt_points")
 
 
 class Wanted:
@@ -102,12 +110,62 @@ def test_an_error_that_carries_its_message_does_not_keep_it():
     with pytest.raises(MisroutedMessage):
         next(source)
     assert take(source) == [2]
-    source = filtered([], [(5, error := MisroutedMessage("no"))])
-    source.put_back([4, 5, 6])
-    assert source.drain() == ([4], error)
-    assert source.holds_unseen
-    assert source.drain() == ([6], None)
-    assert not source.holds_unseen
+    source, before = filtered([], [(5, MisroutedMessage("no"))] * 2), []
+    source.kept[1].extend([4, 5, 6])
+    assert source.next_kept(before) == 4
+    for before, waits in (([4], True), ([], False)):
+        with pytest.raises(MisroutedMessage):
+            source.next_kept(before)
+        assert (5 in source.kept[1]) is waits
+    assert source.next_kept() == 6
+    assert not any(source.kept)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_what_is_decided_about_at_a_seek_does_not_come_behind_it(kept):
+    """A decision that a seek meets, and that then fails, leaves nothing of before the seek to the next receive."""
+
+    def decide(_):
+        source.after(Transition.SEEK)
+        raise RuntimeError
+
+    source = FilteredSource(NativeSource(None, lambda _: lambda _: 1), decide)
+    if kept:
+        source.kept[1].extend([1, 2])
+    with pytest.raises(RuntimeError):
+        next(source)
+    assert not any(source.kept)
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
+@pytest.mark.parametrize("how", ["next", "wait", "kept"])
+def test_a_ctrl_c_at_any_point_of_a_receive_leaves_the_message_to_the_next(points, how):
+    """A signal at each point at which one can arrive: what was not returned comes next, in its order."""
+
+    def opened():
+        endless = partial(next, count())  # no Python function, in which a signal would lose what it gives
+        source = FilteredSource(NativeSource(None, lambda _: endless), Wanted())
+        if how == "kept":
+            source.kept[1].extend([2, 4, 6])
+        return source
+
+    def receive():
+        if how == "wait":
+            return source.wait(10)
+        for came in source:  # `next()` is a call, behind which a signal would lose what it gave
+            return came
+        return None
+
+    source = opened()
+    places, _ = points.points_of(receive)
+    assert places
+    for place in places:
+        source = opened()
+        one = points.Interruption(place)
+        one.make(receive)
+        came = [] if one.came is None else [one.came]
+        expected = [2, 4, 6, 0, 2, 4] if how == "kept" else [0, 2, 4]
+        assert [*came, *take(source, len(expected) - len(came))] == expected, one.place
 
 
 def test_a_flood_of_others_does_not_outlast_the_wait():

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pulsar_ext.receive.many import Interrupted
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
 
 MINE, OTHERS = 1, 2
@@ -100,6 +101,30 @@ def test_an_object_that_could_not_be_opened_is_opened_later():
     order.renew()
     order.renew()
     assert heard.count("open") == 1
+
+
+def test_a_transition_that_is_out_of_date_is_refused_before_any_part_hears():
+    """Its check is made when no other one is under way: what it raises leaves everything as it is."""
+    order, heard = parts()
+    order.foundation = Ground(heard)
+    epoch = order.epoch
+    with pytest.raises(ZeroDivisionError), order.passing(Transition.CURSOR_RESET, lambda: divmod(1, 0)):
+        heard.append("moved")
+    assert heard == []
+    assert order.epoch == epoch
+
+
+@pytest.mark.parametrize("transition", [Transition.SEEK, Transition.CURSOR_RESET])
+@pytest.mark.parametrize("happens", [False, True])
+def test_what_an_interrupted_call_had_is_dropped_if_the_transition_happens(transition, happens):
+    """A seek that fails leaves it to the next call: it does not come again."""
+    order, interrupted = ReceiveOrder(), Interrupted()
+    order.take_part(interrupted)
+    interrupted.many[MINE], interrupted.batches[MINE] = ["message"], ["another"]
+    with contextlib.suppress(ConnectionError), order.passing(transition):
+        if not happens:
+            raise ConnectionError
+    assert bool(interrupted.many) is bool(interrupted.batches) is not happens
 
 
 @pytest.mark.parametrize("transition", [one for one in Transition if one not in REPLACING])

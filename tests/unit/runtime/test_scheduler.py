@@ -12,6 +12,7 @@ import weakref
 import pulsar
 import pytest
 
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.scheduler import ClientScheduler, Scheduler
 
 SECONDS = 30
@@ -112,7 +113,8 @@ def test_a_signal_handler_may_watch_and_run_inside_either(scheduler):
 
 def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
     """Also what was not due for long."""
-    scheduler, one, late = ClientScheduler(), Watched(None), Watched()
+    scheduler = ClientScheduler("test-scheduler", logging.getLogger("test"), "It went wrong")
+    one, late = Watched(None), Watched()
     scheduler.watch(one)
     assert one.done.wait(SECONDS)
     scheduler.watch(late, 3600)
@@ -122,6 +124,28 @@ def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
     another = Watched()
     scheduler.watch(another)
     assert not another.done.wait(0.05)
+
+
+def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
+    """It begins when something is asked for, holds up no acknowledgement, and is closed and refused like the other."""
+    context = ClientContext(
+        None, admin=None, make_admin=None, owns_admin=False, open_reader=None, operation_timeout_seconds=1
+    )
+    slow, quick, answer = Watched(), Watched(), threading.Event()
+    before = set(threading.enumerate())
+    context.inquiries.run(lambda: answer.wait(SECONDS))
+    assert [one.name for one in set(threading.enumerate()) - before] == ["pulsar-ext-inquiries"]
+    context.inquiries.watch(slow)
+    context.scheduler.watch(quick)
+    assert quick.done.wait(SECONDS)
+    assert not slow.ticks
+    answer.set()
+    assert slow.done.wait(SECONDS)
+    context.close_schedulers()
+    assert slow.closed
+    assert quick.closed
+    context.after_fork(refusal := object())
+    assert context.scheduler is context.inquiries is refusal
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -1,0 +1,71 @@
+"""A TCP proxy before a broker's admin port whose answers wait until the test lets them go."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from urllib.parse import urlsplit
+
+
+class HeldAdmin:
+    """Forwards every request at once; while it holds, what the broker answers stays here.
+
+    Args:
+        admin_url: of the broker.
+    """
+
+    def __init__(self, admin_url):
+        parts = urlsplit(admin_url)
+        self._target = parts.hostname, parts.port
+        self._answers = threading.Event()
+        self._answers.set()
+        self.asked = threading.Event()
+        """Set when an answer is held."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open = [self._listener]
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+        for one in self._open:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    @property
+    def holds(self):
+        """Whether an answer waits here."""
+        return self.asked.is_set() and not self._answers.is_set()
+
+    def hold(self):
+        """Let no answer through from now on."""
+        self.asked.clear()
+        self._answers.clear()
+
+    def release(self):
+        """Let all of them through."""
+        self._answers.set()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                asking, _ = self._listener.accept()
+                broker = socket.create_connection(self._target)
+                self._open += [asking, broker]
+                for pair in ((asking, broker, False), (broker, asking, True)):
+                    threading.Thread(target=self._forward, args=pair, daemon=True).start()
+
+    def _forward(self, source, sink, waits):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if waits and not self._answers.is_set():
+                    self.asked.set()
+                    self._answers.wait()
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
