@@ -12,8 +12,8 @@ topic twice, and no backlog is left. Memory, threads, file descriptors and pendi
 last quarter may not be above that of the second one by more than `soak_levels.GROWTH` says. And when everything is
 closed, as many threads and descriptors are left as before the first client.
 
-Starts a broker of its own, which needs Java. `--save` writes `RESULTS-soak.md` and `soak.png`. Exits with 1 if anything
-was found.
+Starts a broker of its own, which needs Java. Writes log, samples, tables and picture into `--output`; with `--save`
+tables and picture beside this program, too. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from soak_faults import SETTINGS, Side, backlogs, prepare
 from soak_levels import GROWTH, Growth, Sample, growths, plot
 from soak_report import save, show
+from soak_rig import POISON
 
 from pulsar_ext import PulsarAdmin
 from pulsar_ext.testing import FaultProxy, PulsarProcess
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "run"]
 
 _HERE: Final = Path(__file__).parent
+_RESULTS: Final = _HERE / "RESULTS-soak.md"
 _DRAIN_SECONDS: Final = 180.0
 _END_SECONDS: Final = 120.0
 _SAMPLE_SECONDS: Final = 10.0
@@ -82,7 +84,7 @@ class Outcome:
             if row["without_outcome"] or row["outcomes_twice"]:
                 counts = row["without_outcome"], row["outcomes_twice"]
                 self.findings.append(f"{where}: {counts[0]} sends without an outcome, {counts[1]} outcomes too many")
-            if not row["deliveries"]:
+            if not row["deliveries"] and row["confirmed"] >= POISON:
                 self.findings.append(f"{where}: nothing was delivered")
             if row["longest"] > _STALLED_SECONDS:
                 self.findings.append(f"{where}: a message waited {row['longest']:.0f} s")
@@ -219,12 +221,17 @@ def _drain(admin: PulsarAdmin, worker: _Worker, say: Callable[[], None]) -> dict
     return left
 
 
+def _write(outcome: Outcome, directory: Path) -> None:
+    save(outcome, directory / _RESULTS.name, _RESULTS)
+    plot(outcome.samples, outcome.faults, directory / "soak.png")
+
+
 def main() -> int:
     """Run, and show what was found."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of work with faults (60)")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of everything that is random")
-    parser.add_argument("--output", type=Path, default=Path(), help="a directory for the log and the samples (.)")
+    parser.add_argument("--output", type=Path, default=Path(), help="a directory for the log, samples and tables (.)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-soak.md and soak.png")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of tables")
     arguments = parser.parse_args()
@@ -243,14 +250,13 @@ def main() -> int:
         outcome = run(arguments.minutes, arguments.seed, arguments.output, say)
     samples = arguments.output / f"soak-{arguments.seed}.json"
     samples.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-    plot(outcome.samples, outcome.faults, samples.with_suffix(".png"))
+    _write(outcome, arguments.output)
     if arguments.as_json:
         print(samples.read_text(encoding="utf-8"))
     else:
         show(outcome, Console())
     if arguments.save:
-        save(outcome, _HERE / "RESULTS-soak.md")
-        plot(outcome.samples, outcome.faults, _HERE / "soak.png")
+        _write(outcome, _HERE)
     return 1 if outcome.findings else 0
 
 

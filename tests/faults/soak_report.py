@@ -43,9 +43,9 @@ def show(outcome: Any, console: Console) -> None:
     console.print(*(outcome.findings or ["nothing found"]), sep="\n", markup=False)
 
 
-def save(outcome: Any, path: Path) -> None:
-    """Write the tables behind what the file says by hand."""
-    head = path.read_text(encoding="utf-8").split(_BEGIN)[0] if path.exists() else "# Faults: an hour of mixed work\n\n"
+def save(outcome: Any, path: Path, committed: Path) -> None:
+    """Write the tables, behind what the committed file says by hand."""
+    head = committed.read_text(encoding="utf-8").split(_BEGIN)[0]
     path.write_text(head + _BEGIN + "\n" + "\n".join(_markdown(outcome)) + "\n", encoding="utf-8")
 
 
