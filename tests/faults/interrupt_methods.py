@@ -198,7 +198,16 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "": {
         **dict.fromkeys(
             (
-                *("after_fork", "assemble", "assemble_judged", "assemble_filtered", "bar", "context", "end_receives"),
+                *(
+                    "after_fork",
+                    "assemble",
+                    "assemble_judged",
+                    "assemble_filtered",
+                    "bar",
+                    "close_before_client",
+                    "context",
+                    "end_receives",
+                ),
                 *(
                     "end_record",
                     "fail_pending",

@@ -1,0 +1,20 @@
+"""The soak with a short time: it runs, and finds nothing; the long run is `python tests/faults/soak.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def soak(fault_module):
+    """The program as a module."""
+    return fault_module("soak")
+
+
+def test_mixed_work_under_faults_loses_nothing_and_leaves_nothing_open(soak, tmp_path):
+    """Half a minute with a fault every few seconds: all delivered, no backlog, no more threads and descriptors."""
+    outcome = soak.run(0.5, 7, tmp_path, kills=False)
+    assert outcome.findings == []
+    assert len(outcome.faults) >= 2
+    assert {growth.name for growth in outcome.growths} == {"threads", "descriptors"}
+    assert all(row["confirmed"] for row in outcome.rows)
