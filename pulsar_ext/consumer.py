@@ -318,7 +318,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             super().close()
         finally:
             if self._closed:
-                self._inbox, self._prefetch = closed("Consumer"), None
+                self._inbox = self._interrupted = closed("Consumer")
+                self._prefetch = None
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -335,7 +336,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)
-        self._inbox = refusal
+        self._inbox = self._interrupted = refusal
         self._prefetch = self._recorder = None
 
     def after_fork(self, refusal: Any) -> None:

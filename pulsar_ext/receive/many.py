@@ -40,11 +40,10 @@ class Interrupted(Part):
         self.ahead: Iterator[Any] = iter(())
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
 
-    def before(self, transition: Transition, /) -> None:
-        """Drop it, if it comes again."""
-        if transition.brings_back:
-            self.many.clear()
-            self.batches.clear()
+    def after(self, _: Transition, /) -> None:
+        """Drop it: it comes again, or nothing is handed out any more."""
+        self.many.clear()
+        self.batches.clear()
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
         """Keep what is ahead for those who receive batches."""

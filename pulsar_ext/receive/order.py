@@ -25,7 +25,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Foundation", "NumberedRun", "Part", "ReceiveOrder", "Transition"]
 
@@ -151,10 +151,10 @@ class ReceiveOrder:
     def passing(self, transition: Transition) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
-        Another thread's that replaces the C++ object is waited for.
+        Another thread's is waited for, except by a close.
         """
-        with self._moving if transition.replaces else contextlib.nullcontext():
-            if transition.replaces:
+        with contextlib.nullcontext() if transition is Transition.CLOSE else self._moving:
+            if transition is not Transition.CLOSE:
                 self.renew()  # the last one may have been interrupted
             ready: list[Part] = []
             try:
@@ -164,15 +164,13 @@ class ReceiveOrder:
                 self.begin_epoch()
                 yield
             except BaseException:
-                for part in ready:
-                    part.abandon(transition)
+                _call_each([part.abandon for part in ready], transition)
                 raise
             try:
                 self._retire(transition)
             finally:
                 self.begin_epoch()
-                for part in self._parts:
-                    part.after(transition)
+                _call_each([part.after for part in self._parts], transition)
             self.renew()
 
     def replace(self) -> None:
@@ -185,7 +183,11 @@ class ReceiveOrder:
             return
         if transition.replaces:
             self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
-            self._is_retired = self.foundation.retire()
+            try:
+                self._is_retired = self.foundation.retire()
+            except BaseException:
+                self.foundation.retire()  # whoever uses it now finds out that it is closed
+                raise
         elif not transition.brings_back:
             self.foundation = None  # nothing comes behind a close
 
@@ -276,3 +278,10 @@ class ReceiveOrder:
         with self._lock:
             first = (self.epoch << _BITS) + 1
             return range(0) if self.run is None else range(first, first + (1 << _BITS) - 1)
+
+
+def _call_each(calls: list[Callable[[Transition], None]], transition: Transition) -> None:
+    """Make each of the calls, in order, even if a Ctrl-C ends one of them."""
+    with contextlib.ExitStack() as stack:
+        for call in reversed(calls):
+            stack.callback(call, transition)
