@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -115,6 +116,7 @@ class ReceiveOrder:
     """
 
     __slots__ = (
+        "_ahead",
         "_is_retired",
         "_lock",
         "_may_number",
@@ -142,6 +144,8 @@ class ReceiveOrder:
         self.foundation: Any = None
         """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False
+        self._ahead: Iterator[Any] = iter(())
+        """The first messages of another C++ object, until they are taken or dropped."""
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""
@@ -170,6 +174,7 @@ class ReceiveOrder:
                 self._retire(transition)
             finally:
                 self.begin_epoch()
+                deque(self._ahead, 0)
                 _call_each([part.after for part in self._parts], transition)
             self.renew()
 
@@ -197,11 +202,13 @@ class ReceiveOrder:
             return
         with self._moving:
             if self._is_retired and self.foundation is not None:
-                inner, ahead = self.foundation.open_anew()
+                inner, self._ahead = self.foundation.open_anew()
                 for part in self._parts:
-                    part.renew(inner, ahead)
+                    part.renew(inner, self._ahead)
                 self.begin_epoch()
                 self._is_retired = False
+                if self.foundation is None:  # closed meanwhile
+                    deque(self._ahead, 0)
 
     def begin_epoch(self) -> None:
         """Conclude nothing from the numbers of what came: what follows is not surely behind it."""
@@ -218,6 +225,7 @@ class ReceiveOrder:
         """
         self._lock, self._moving = threading.RLock(), threading.RLock()  # may have been held at a fork, for good
         self.foundation = None
+        deque(self._ahead, 0)
         self._may_number, self.run, self.ready = False, None, refusal
 
     def number_if(self, *, wanted: bool) -> None:

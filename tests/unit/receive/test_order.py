@@ -102,6 +102,50 @@ def test_an_object_that_could_not_be_opened_is_opened_later():
     assert heard.count("open") == 1
 
 
+@pytest.mark.parametrize("ends", [*Transition, "end", "meanwhile"])
+def test_what_is_ahead_is_dropped_by_whatever_comes_next(ends):
+    """A first message that nobody took is not handed out behind a transition, a fork, or a close while it was opened."""
+    order, heard = parts()
+    order.foundation = Ground(heard)
+    kept = []
+
+    class Keeping(Part):
+        def renew(self, _, ahead):
+            kept.append(ahead)
+            if ends == "meanwhile":
+                with order.passing(Transition.CLOSE):
+                    pass
+
+    order._parts[:] = [Keeping()]
+    order.replace()
+    if isinstance(ends, Transition):
+        with order.passing(ends):
+            pass
+    elif ends == "end":
+        order.end(object())
+    assert list(kept[0]) == []
+
+
+def test_a_part_that_is_interrupted_keeps_no_other_from_hearing_the_end():
+    """A Ctrl-C in the first part's end: the others hear theirs, of what happened and of what failed."""
+    order, heard = parts()
+
+    class Interrupted(Part):
+        def after(self, _):
+            raise KeyboardInterrupt
+
+        abandon = after
+
+    order._parts.insert(0, Interrupted())
+    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+        pass
+    assert heard[3:] == [(name, "after") for name in "abc"]
+    heard.clear()
+    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+        raise KeyError
+    assert heard[3:] == [(name, "abandon") for name in "abc"]
+
+
 @pytest.mark.parametrize("transition", [one for one in Transition if one not in REPLACING])
 def test_what_moves_no_cursor_keeps_its_object(transition):
     """A redelivery, an unsubscription and a close replace nothing, nor does anything that comes after the last two."""
