@@ -48,11 +48,9 @@ class Subscription:
 
     Args:
         context: of the client that it belongs to.
-        order: of its messages.
-        acks: its acknowledgements.
+        order, acks: of its messages.
         redelivery: what it wants to be redelivered.
-        message_class: what its messages become.
-        topics: what was subscribed to.
+        message_class, topics: what its messages become, and what was subscribed to.
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
         queued: whether the receiver queue has room, so that a receive with a timeout is possible.
         fetches: whether messages may be fetched ahead, see `take_over_batches()`.
@@ -321,7 +319,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
             super().close()
         finally:
             if self._closed:
-                self._inbox, self._prefetch = closed("Consumer"), None
+                self._inbox = self._interrupted = closed("Consumer")
+                self._prefetch = None
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -332,13 +331,13 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def stop_fetching(self) -> None:
         """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
-        prefetch, self._prefetch = self._prefetch, None
-        if prefetch is not None:
+        if (prefetch := self._prefetch) is not None:
+            self._prefetch = None
             prefetch.end()
 
     def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)
-        self._inbox = refusal
+        self._inbox = self._interrupted = refusal
         self._prefetch = self._recorder = None
 
     def after_fork(self, refusal: Any) -> None:

@@ -39,17 +39,8 @@ class Interrupted(Part):
         self.ahead: Iterator[Any] = iter(())
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
 
-    def before(self, transition: Transition, /) -> None:
-        """Drop it, if the broker delivers it again."""
-        if transition is Transition.REDELIVERY:
-            self._drop()
-
-    def after(self, transition: Transition, /) -> None:
-        """Drop what is from a C++ object that is closed."""
-        if transition.replaces:
-            self._drop()
-
-    def _drop(self) -> None:
+    def after(self, _: Transition, /) -> None:
+        """Drop it: it comes again, or nothing is handed out any more."""
         self.many.clear()
         self.batches.clear()
 

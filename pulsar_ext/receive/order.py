@@ -19,6 +19,7 @@ No clock, socket or thread is used here: threads are numbers, and the lock only 
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -116,6 +117,7 @@ class ReceiveOrder:
     """
 
     __slots__ = (
+        "_ahead",
         "_is_retired",
         "_lock",
         "_may_number",
@@ -143,6 +145,8 @@ class ReceiveOrder:
         self.foundation: Any = None
         """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False
+        self._ahead: Iterator[Any] = iter(())
+        """The first messages of another C++ object, until they are taken or dropped."""
 
     @property
     def locks(self) -> tuple[OwnedLock, ...]:
@@ -157,7 +161,7 @@ class ReceiveOrder:
     def passing(self, transition: Transition, check: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
-        Another thread's that moves the cursor, replaces the C++ object or closes it is waited for.
+        Another thread's is waited for.
 
         Args:
             transition: which one.
@@ -167,9 +171,9 @@ class ReceiveOrder:
             InvalidUse: in the handler of a signal that interrupts another one.
         """
         refuse_interrupting("A seek, a redelivery or a close", *self.locks)
-        with contextlib.nullcontext() if transition is Transition.REDELIVERY else self._moving:
+        with self._moving:
             check()
-            if transition.replaces:
+            if transition is not Transition.CLOSE:
                 self.renew()  # the last one may have been interrupted
             ready: list[Part] = []
             try:
@@ -179,15 +183,14 @@ class ReceiveOrder:
                 self.begin_epoch()
                 yield
             except BaseException:
-                for part in ready:
-                    part.abandon(transition)
+                _call_each([part.abandon for part in ready], transition)
                 raise
             try:
                 self._retire(transition)
             finally:
                 self.begin_epoch()
-                for part in self._parts:
-                    part.after(transition)
+                deque(self._ahead, 0)
+                _call_each([part.after for part in self._parts], transition)
             self.renew()
 
     def replace(self) -> None:
@@ -200,7 +203,11 @@ class ReceiveOrder:
             return
         if transition.replaces:
             self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
-            self._is_retired = self.foundation.retire()
+            try:
+                self._is_retired = self.foundation.retire()
+            except BaseException:
+                self.foundation.retire()  # whoever uses it now finds out that it is closed
+                raise
         elif not transition.brings_back:
             self.foundation = None  # nothing comes behind a close
 
@@ -210,11 +217,13 @@ class ReceiveOrder:
             return
         with self._moving:
             if self._is_retired and self.foundation is not None:
-                inner, ahead = self.foundation.open_anew()
+                inner, self._ahead = self.foundation.open_anew()
                 for part in self._parts:
-                    part.renew(inner, ahead)
+                    part.renew(inner, self._ahead)
                 self.begin_epoch()
                 self._is_retired = False
+                if self.foundation is None:  # closed meanwhile
+                    deque(self._ahead, 0)
 
     def begin_epoch(self) -> None:
         """Conclude nothing from the numbers of what came: what follows is not surely behind it."""
@@ -231,6 +240,7 @@ class ReceiveOrder:
         """
         self._lock, self._moving = OwnedLock(), OwnedLock()  # may have been held at a fork, for good
         self.foundation = None
+        deque(self._ahead, 0)
         self._may_number, self.run, self.ready = False, None, refusal
 
     def number_if(self, *, wanted: bool) -> None:
@@ -291,3 +301,10 @@ class ReceiveOrder:
         with self._lock:
             first = (self.epoch << _BITS) + 1
             return range(0) if self.run is None else range(first, first + (1 << _BITS) - 1)
+
+
+def _call_each(calls: list[Callable[[Transition], None]], transition: Transition) -> None:
+    """Make each of the calls, in order, even if a Ctrl-C ends one of them."""
+    with contextlib.ExitStack() as stack:
+        for call in reversed(calls):
+            stack.callback(call, transition)

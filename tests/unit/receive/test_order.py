@@ -127,6 +127,47 @@ def test_what_an_interrupted_call_had_is_dropped_if_the_transition_happens(trans
     assert bool(interrupted.many) is bool(interrupted.batches) is not happens
 
 
+@pytest.mark.parametrize("ends", [*Transition, "end"])
+def test_what_is_ahead_is_dropped_by_whatever_comes_next(ends):
+    """A first message that nobody took is not handed out behind a transition or a fork."""
+    order, heard = parts()
+    order.foundation = Ground(heard)
+    kept = []
+
+    class Keeping(Part):
+        def renew(self, _, ahead):
+            kept.append(ahead)
+
+    order._parts[:] = [Keeping()]
+    order.replace()
+    if isinstance(ends, Transition):
+        with order.passing(ends):
+            pass
+    elif ends == "end":
+        order.end(object())
+    assert list(kept[0]) == []
+
+
+def test_a_part_that_is_interrupted_keeps_no_other_from_hearing_the_end():
+    """A Ctrl-C in the first part's end: the others hear theirs, of what happened and of what failed."""
+    order, heard = parts()
+
+    class Interrupted(Part):
+        def after(self, _):
+            raise KeyboardInterrupt
+
+        abandon = after
+
+    order._parts.insert(0, Interrupted())
+    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+        pass
+    assert heard[3:] == [(name, "after") for name in "abc"]
+    heard.clear()
+    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+        raise KeyError
+    assert heard[3:] == [(name, "abandon") for name in "abc"]
+
+
 @pytest.mark.parametrize("transition", [one for one in Transition if one not in REPLACING])
 def test_what_moves_no_cursor_keeps_its_object(transition):
     """A redelivery, an unsubscription and a close replace nothing, nor does anything that comes after the last two."""

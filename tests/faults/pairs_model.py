@@ -1,0 +1,408 @@
+"""A consumer over a broker that is a model: what it holds, what it hands out, and where its next step fails.
+
+The consumer is the library's own, with all its parts that keep messages, and two more that note what they hear. Under
+it is a queue instead of the C++ consumer. A message knows since which move of the cursor it is on its way: what is
+from before a transition says so by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from itertools import product
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pulsar
+
+import pulsar_ext.consumer
+from pulsar_ext import ForkedClientError, Message
+from pulsar_ext._native.fork import Refusing
+from pulsar_ext._native.results import AlreadyClosed, Timeout
+from pulsar_ext.consumer import Consumer, Subscription
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.receive import many, prefetch
+from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["ERRORS", "MOVES", "PLACES", "WAYS", "World"]
+
+MOVES: Final = ("seek", "redeliver", "replace", "reset", "unsubscribe", "close", "fork", "reconnect")
+PLACES: Final = ("first before", "before", "move", "moved", "retire", "first after", "after", "open", "renew")
+"""Where a transition fails, is interrupted, or meets another one."""
+WAYS: Final = ("one", "many", "batch", "loop")
+ERRORS: Final = (ConnectionError, KeyboardInterrupt)
+_ENDED: Final = (AlreadyClosed, ForkedClientError)
+_AHEAD: Final = 5
+"""So many the broker has more than were handed out, at first."""
+
+
+class Came(NamedTuple):
+    """A C++ message: since which move it is on its way, and which one of the topic it is."""
+
+    stamp: int
+    place: int
+
+    def length(self) -> int:
+        """Give its size in bytes."""
+        return 1
+
+
+class Broker:
+    """One subscription: how many messages there are, where its cursor is, and how often that was moved."""
+
+    def __init__(self) -> None:
+        self.sent, self.cursor, self.stamp = _AHEAD, 0, 0
+        self.trip: tuple[str, Callable[[], None]] | None = None
+        """At which step something comes between, and what."""
+        self.receives = -1
+        """How many receives go well before one is interrupted; negative for all."""
+
+    def step(self, place: str) -> None:
+        """Have something come between, if this is where it is wanted."""
+        if self.trip is not None and self.trip[0] == place:
+            (_, between), self.trip = self.trip, None
+            between()
+
+
+class Queue:
+    """Stands for the C++ consumer."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self.is_open = broker, True
+        self._begin()
+
+    def _begin(self) -> None:
+        self._broker.stamp += 1
+        self._stamp, self._next = self._broker.stamp, self._broker.cursor
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise AlreadyClosed("Pulsar error: AlreadyClosed")
+
+    def receive(self, _: int) -> Came:
+        self._check()
+        broker = self._broker
+        if broker.receives == 0:
+            broker.receives = -1
+            raise KeyboardInterrupt
+        if self._next >= broker.sent:
+            raise Timeout("Pulsar error: TimeOut")
+        broker.receives -= broker.receives > 0
+        self._next += 1
+        return Came(self._stamp, self._next - 1)
+
+    receive_async = receive
+
+    def batch_receive(self) -> list[Came]:
+        """Refuse, or give nothing: a consumer that fetches ahead comes here only when it is closed."""
+        self._check()
+        return []
+
+    def left(self) -> int:
+        """Count what it has."""
+        return self._broker.sent - self._next if self.is_open else 0
+
+    def fetch(self) -> list[Came]:
+        """Give all at once, as `batch_receive()` does, unless it is interrupted."""
+        self._check()
+        messages: list[Came] = []
+        with contextlib.suppress(Timeout):
+            messages.append(self.receive(0))
+        self._broker.receives = -1
+        with contextlib.suppress(Timeout):
+            while len(messages) < 100:
+                messages.append(self.receive(0))
+        return messages
+
+    def seek(self, target: int) -> None:
+        self._check()
+        self._broker.step("move")
+        self._broker.cursor = target
+        self._begin()
+        self._broker.step("moved")
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        self.seek(self._broker.cursor)
+
+    def unsubscribe(self) -> None:
+        self._check()
+        self._broker.step("move")
+        self.is_open = False
+
+    def close(self) -> None:
+        """Close; the second time nothing happens."""
+        self.is_open = False
+
+
+class Ground:
+    """Opens another queue in the place of the consumer's."""
+
+    def __init__(self, broker: Broker, consumer: Any) -> None:
+        self._broker, self._consumer = broker, consumer
+
+    def retire(self) -> bool:
+        self._broker.step("retire")
+        self._consumer.inner.is_open = False
+        return True
+
+    def move(self, target: int) -> None:
+        self._consumer.inner.seek(target)
+
+    def open_anew(self) -> tuple[Any, Iterator[Any]]:
+        """Open it, and take its first message beforehand, as behind a seek into a batch."""
+        self._consumer.inner.is_open = False
+        self._broker.step("open")
+        inner = self._consumer.stand_on(_official(Queue(self._broker)))
+        ahead = [inner.receive(0)] if self._broker.cursor % 2 and self._broker.cursor < self._broker.sent else []
+        return inner, iter(ahead)
+
+
+class Noting(Part):
+    """Counts what it hears, and fails where the broker says."""
+
+    def __init__(self, broker: Broker, prefix: str) -> None:
+        self._broker, self._prefix = broker, prefix
+        self.begun: Counter[Transition] = Counter()
+        self.ended: Counter[Transition] = Counter()
+
+    def before(self, transition: Transition, /) -> None:
+        self._broker.step(self._prefix + "before")
+        self.begun[transition] += 1
+
+    def after(self, transition: Transition, /) -> None:
+        self.ended[transition] += 1
+        self._broker.step(self._prefix + "after")
+
+    def abandon(self, transition: Transition, /) -> None:
+        self.ended[transition] += 1
+        self._broker.step(self._prefix + "abandon")
+
+    def renew(self, *_: Any) -> None:
+        self._broker.step("renew")
+
+
+def _official(queue: Queue) -> Any:
+    official: Any = pulsar.Consumer()
+    official._consumer, official._schema = queue, None
+    return official
+
+
+class World:
+    """One consumer, and what it may hand out.
+
+    `taken` has what was handed out since the cursor was moved last, in order.
+    """
+
+    def __init__(self, *, splits: bool, fetches: bool) -> None:
+        self.broker = Broker()
+        self.order = ReceiveOrder(numbers=True)
+        self.order.number_if(wanted=True)
+        self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
+        nothing = SimpleNamespace(screens=False, messages=[], inbox=None)
+        nothing.inbox = nothing
+        client = SimpleNamespace(_consumers=[])
+        context: Any = SimpleNamespace(
+            opener=client, calls_back=False, callbacks=SimpleNamespace(refuse=lambda _: None), resolver=None
+        )
+        self.order.take_part(self._noting[0])
+        subscription: Any = Subscription(
+            context, self.order, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
+        )
+        self.consumer: Any = Consumer.assemble(_official(Queue(self.broker)), subscription)
+        self.order.take_part(self._noting[1])
+        self.consumer.found(Ground(self.broker, self.consumer))
+        self.ended: str | None = None
+        self.floor = self.epoch = 0
+        self.threads: dict[tuple[str, int], Came] = {}
+        self.stamp = 0
+        self.came: set[Came] = set()
+        self.last: Came | None = None
+        self._ending = False
+
+    # -- what the application does -----------------------------------------------------------------------------------
+
+    def send(self, count: int = 3) -> None:
+        """Have more messages come."""
+        self.broker.sent += count
+
+    def acknowledge(self) -> None:
+        """Acknowledge everything up to the last message, if the cursor was not moved since."""
+        if self.last is not None and self.last.stamp == self.broker.stamp:
+            self.broker.cursor = max(self.broker.cursor, self.last.place + 1)
+
+    def receive(self, how: str, thread: int = 1, count: int = 3, interrupted: int = -1) -> list[Came]:
+        """Receive in one of the ways of the consumer, and check what came.
+
+        Args:
+            how: `one`, `many`, `batch` or `loop`.
+            thread: which of two.
+            count: how many at most.
+            interrupted: how many come before a Ctrl-C; negative for no Ctrl-C.
+        """
+        self.broker.receives = interrupted
+        with _on(thread):
+            came = self._receive(how, count)
+        self.broker.receives = -1
+        for one in came:
+            self._check_one(one, how, thread)
+        return came
+
+    def _receive(self, how: str, count: int) -> list[Came]:
+        consumer, came = self.consumer, []
+        # Stored by the next instruction, as in a program that loses nothing itself.
+        try:
+            if how == "one":
+                while len(came) < count:
+                    came.append(consumer.receive(100).inner)
+            elif how == "many":
+                came = [one.inner for one in consumer.receive_many(count, 100)]
+            elif how == "batch":
+                came = [one.inner for one in consumer.batch_receive()]
+            elif self.ended or self._has(count):  # a loop waits for ever
+                for one in consumer:
+                    came.append(one.inner)
+                    if len(came) == count:
+                        break
+        except (Timeout, KeyboardInterrupt):
+            pass
+        except _ENDED:
+            assert self.ended, "refused while it is open"
+        return came
+
+    def _has(self, count: int) -> bool:
+        """Whether the queue surely has so many."""
+        return self.consumer.inner.left() >= count
+
+    def _check_one(self, one: Came, how: str, thread: int) -> None:
+        assert not self.ended, f"{one} was handed out after {self.ended}"
+        assert one.stamp >= self.floor, f"{one} is from before the last move, number {self.floor}"
+        self.stamp = max(self.stamp, one.stamp)
+        # What an interrupted call had comes with the next one of its kind, and others may have gone on meanwhile.
+        before = self.threads.get((how, thread))
+        assert before is None or one > before, f"{one} came after {before} by {how} on thread {thread}"
+        assert one not in self.came, f"{one} came twice"
+        self.threads[how, thread] = self.last = one
+        self.came.add(one)
+
+    # -- what moves it -----------------------------------------------------------------------------------------------
+
+    def move(self, what: str, place: str | None = None, error: type[BaseException] = ConnectionError) -> bool:
+        """Carry out a move, which fails at a place; tell whether it succeeded."""
+
+        def fail() -> None:
+            raise error(place)
+
+        return self._do(what, place, fail)
+
+    def move_within(self, what: str, place: str, other: str) -> bool:
+        """Carry out a move, in the midst of which another one comes; tell whether it succeeded."""
+        return self._do(what, place, lambda: self._do(other, None, None) and None)
+
+    def _do(self, what: str, place: str | None, between: Any) -> bool:
+        self.broker.trip = None if place is None else (place, between)
+        ended = self.ended
+        ends, self._ending = self._ending, self._ending or what in ("close", "unsubscribe")
+        try:
+            with _on(1):
+                self._move(what)
+        except InvalidUse:  # the handler of a signal asks for it, which is what the midst of a move stands for
+            if place is not None:
+                raise
+            return False
+        except (*ERRORS, *_ENDED) as raised:
+            if not (isinstance(raised, ERRORS) or self.ended or self._ending):
+                raise AssertionError(f"{what} was refused while it is open") from raised
+            return False
+        finally:
+            self._ending = ends
+            self.broker.trip = None
+            if what in ("close", "unsubscribe") and not self.consumer_is_open:
+                self.ended = ended or what
+        if ended and what == "close":
+            return True
+        self._moved(what)
+        return True
+
+    @property
+    def consumer_is_open(self) -> bool:
+        """Whether it is, for the application."""
+        return not self.consumer.is_closed and (
+            not isinstance(self.consumer.inner, Queue) or self.consumer.inner.is_open or self.order._is_retired
+        )
+
+    def _move(self, what: str) -> None:
+        consumer, order = self.consumer, self.order
+        if what == "seek":
+            with order.passing(Transition.SEEK):
+                foundation = order.foundation
+                (consumer.inner.seek if foundation is None else foundation.move)(self.broker.sent // 2)
+        elif what == "reset":
+            with order.passing(Transition.CURSOR_RESET):
+                self.broker.step("move")
+                self.broker.cursor = 0
+        elif what == "fork":
+            self.consumer.after_fork(Refusing(lambda: ForkedClientError("forked")))
+            self.ended = self.ended or what
+        elif what == "reconnect":
+            order.begin_epoch()
+        elif what == "replace":
+            order.replace()
+        elif what == "redeliver":
+            consumer.redeliver_unacknowledged_messages()
+        else:
+            getattr(consumer, what)()
+
+    def _moved(self, what: str) -> None:
+        brings_back = what in ("seek", "redeliver") or (
+            what in ("replace", "reset") and self.order.foundation is not None
+        )
+        if brings_back and not self.ended:
+            self.floor = self.broker.stamp
+
+    # -- what always holds -------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Check what holds between any two steps."""
+        assert self.order.epoch >= self.epoch
+        self.epoch = self.order.epoch
+        for lock in (self.order._lock, self.order._moving):
+            assert not lock._is_owned()
+        for noting in self._noting:
+            assert noting.begun == noting.ended, f"heard of beginnings {noting.begun}, of ends {noting.ended}"
+
+    def drain(self) -> None:
+        """Take what is left: nothing is missing, or everything is refused."""
+        if self.ended:
+            for how in WAYS:
+                assert self.receive(how) == []
+            return
+        self.send()
+        for thread, how in product((1, 2, 1), ("one", "many", "batch")):
+            while self.receive(how, thread):
+                pass
+        assert self.last is not None
+        came = {one.place for one in self.came if one.stamp == self.stamp}
+        missing = set(range(self.broker.cursor, self.broker.sent)) - came
+        assert not missing, f"{missing} did not come"
+
+
+@contextlib.contextmanager
+def _on(thread: int) -> Iterator[None]:
+    """Have the consumer see another thread, and a queue that gives all at once without a wait."""
+    with contextlib.ExitStack() as stack:
+        for module, name, value in (
+            (pulsar_ext.consumer, "get_ident", lambda: thread),
+            (many, "get_ident", lambda: thread),
+            (prefetch, "_batch_receive", Queue.fetch),
+            (prefetch, "_OFFICIAL_MILLIS", 0),
+            (prefetch, "_FAST_SECONDS", 1.0),
+            (prefetch, "_FEWEST", 2),
+            (prefetch, "_SINGLY", 4),
+            (prefetch, "_MOST", 8),
+        ):
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
+        yield

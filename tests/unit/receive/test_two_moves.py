@@ -1,0 +1,34 @@
+"""Any two and three moves of a consumer over a broker that is a model; `tests/faults/pairs.py --model N` tries more."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def machine(fault_module):
+    """What tries them."""
+    return fault_module("pairs_machine")
+
+
+def test_every_two_and_three_moves_in_every_order(machine):
+    """Seeks, redeliveries, resets, closes and forks, that fail or not: nothing is lost, out of order or from before."""
+    tried = 0
+    for world, moves in machine.every_order():
+        machine.try_order(world, moves)
+        tried += 1
+    assert tried > 10_000
+
+
+def test_every_move_in_the_midst_of_another_one(machine):
+    """A close, a fork and a reconnection come at each step of each move."""
+    tried = 0
+    for world, moves in machine.every_two_at_once():
+        machine.try_at_once(world, moves)
+        tried += 1
+    assert tried > 500
+
+
+def test_random_moves_among_receives(machine):
+    """Two threads receive in every way, interrupted or not, while a consumer is moved at random."""
+    machine.run_machine(300)
