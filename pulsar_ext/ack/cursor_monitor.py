@@ -139,7 +139,6 @@ class CursorMonitor:
         arrived then, and a cursor before that was moved back. A connection that was lost may have lost it: it is sent
         again. So it is where no admin API answers.
         """
-        admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
         with self._lock:
             topics = [topic for topic in self._topics if topic.wants_sessions]
         answers = True
@@ -147,9 +146,11 @@ class CursorMonitor:
             before, era, renewals, mark = topic.sessions, topic.tracker.era, self._renewals, None
             sessions: frozenset[tuple[str, str]] = frozenset()
             try:
-                if answers and (known := admin.stats(topic.topic).subscriptions.get(self._subscription)) is not None:
-                    sessions = known.sessions
-                    if topic.is_held and before and is_closed_on_its_connection(before, sessions):
+                if answers:
+                    admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
+                    known = admin.stats(topic.topic).subscriptions.get(self._subscription)
+                    sessions = frozenset() if known is None else known.sessions
+                    if before and is_closed_on_its_connection(before, sessions):
                         mark = self._mark_before(topic, admin.internal_stats(topic.topic))
             except PulsarExtError:
                 answers = False
