@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.fork import closed, closed_error, refuse_after_fork
+from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
@@ -284,8 +284,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
             TopicRequired: the consumer reads several topics and the id does not say which one.
             pulsar.AlreadyClosed: it is closed.
         """
-        if self._closed:
-            raise closed_error("Consumer")
+        self._refuse_closed()
         self._order.number_no_more()  # what comes again comes some time later, in the midst of what is numbered
         if isinstance(message, pulsar.Message):
             message = inner_message_of(message)
@@ -309,18 +308,16 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
-        with self._order.passing(Transition.UNSUBSCRIPTION):
+        with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
             self.inner.unsubscribe()
-        self.release()
+            self._closed = True
+            self.release()
 
-    def close(self) -> None:
-        """Close, after sending pending acknowledgements; closing again does nothing."""
-        try:
-            super().close()
-        finally:
-            if self._closed:
-                self._inbox = self._interrupted = closed("Consumer")
-                self._prefetch = None
+    def release(self) -> None:
+        """Be kept no longer, and hand out nothing: it is closed, or its client is."""
+        super().release()
+        self._inbox = self._interrupted = closed("Consumer")
+        self._prefetch = None
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""

@@ -132,9 +132,10 @@ class Receiving:
             return
         self._context.callbacks.refuse("close")
         with self._order.passing(Transition.CLOSE):
-            self._closed = True
-            self.release()
-            self.inner.close()
+            if not self._closed:  # by another thread meanwhile
+                self._closed = True
+                self.release()
+                self.inner.close()
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
@@ -208,9 +209,14 @@ class Receiving:
             pulsar.AlreadyClosed: there is no other one.
         """
         self._order.renew()
-        if self._closed or self.inner is tried:
+        self._refuse_closed()
+        if self.inner is tried:
             raise closed_error(type(self).__name__)
         return self.inner
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise closed_error(type(self).__name__)
 
     def _wait_of(self, inner: Any) -> Any:
         """Give the receive with a timeout of a C++ object, or what stands in for it where there is no such receive."""

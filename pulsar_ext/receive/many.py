@@ -6,6 +6,7 @@ one (see `Prefetch`). They are ready in the `ReceiveOrder`, with numbers or with
 
 from __future__ import annotations
 
+import time
 from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "ReceivingMany", "check_max_messages"]
 
+_BATCH_SECONDS, _LOOK_SECONDS = 2.0, 0.005
+"""How long an unsubscription waits for those who wait for a batch: by default they do for 100 ms."""
+
 
 class Interrupted(Part):
     """What a thread had received when a Ctrl-C ended its call; its next call begins with it."""
@@ -38,11 +42,30 @@ class Interrupted(Part):
         """Of `batch_receive()`, as C++ messages, by thread."""
         self.ahead: Iterator[Any] = iter(())
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
+        self.is_barred = False
+        """Whether no thread may begin to wait for a batch."""
+
+    def before(self, transition: Transition, /) -> None:
+        """Let threads that wait for a batch come back: the C++ consumer of several topics would forget them."""
+        if transition is Transition.UNSUBSCRIPTION:
+            self.is_barred = True
+            deadline = time.monotonic() + _BATCH_SECONDS
+            while self._has_others() and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
 
     def after(self, _: Transition, /) -> None:
         """Drop it: it comes again, or nothing is handed out any more."""
+        self.is_barred = False
         self.many.clear()
         self.batches.clear()
+
+    def abandon(self, _: Transition, /) -> None:
+        """Let threads wait again."""
+        self.is_barred = False
+
+    def _has_others(self) -> bool:
+        thread = get_ident()
+        return any(one != thread and not batch for one, batch in list(self.batches.items()))
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
         """Keep what is ahead for those who receive batches."""
@@ -132,6 +155,10 @@ class ReceivingMany(Receiving):
                 if not batch:
                     batch += self._interrupted.ahead
                 if not batch:
+                    if self._interrupted.is_barred:
+                        del batches[thread]
+                        self._order.wait_for_transition()
+                        continue
                     for batch in iter(self.inner.batch_receive, None):
                         batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
                         break

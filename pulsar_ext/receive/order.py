@@ -193,6 +193,11 @@ class ReceiveOrder:
                 _call_each([part.after for part in self._parts], transition)
             self.renew()
 
+    def wait_for_transition(self) -> None:
+        """Wait until another thread's transition is over."""
+        with self._moving:
+            pass
+
     def replace(self) -> None:
         """Have another C++ object get everything that is not acknowledged."""
         with self.passing(Transition.REPLACEMENT):

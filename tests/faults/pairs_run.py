@@ -1,0 +1,220 @@
+"""One run: two operations at once while messages are received, and then a comparison with what the broker holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar as official
+from acks_common import SUBSCRIPTION
+from interrupt_health import silent_schedulers
+from pairs_operations import BREAKING, ENDING, KILL, MOVING, OPERATIONS
+from pairs_rig import Case, Rig, describe, stack_of
+
+import pulsar_ext
+from pulsar_ext import AdminError, AlreadyClosed, SkipInsideMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["run_case"]
+
+_DELAY_SECONDS: Final = 0.2
+_CALL_SECONDS: Final = 45.0
+_COME_SECONDS: Final = 20.0
+_TAIL: Final = 5
+
+
+class _Run:
+    """One run of a case.
+
+    Args:
+        case: which.
+        urls: the service URL and the admin URL of the broker.
+        kill: kills the broker and starts it again.
+    """
+
+    def __init__(self, case: Case, urls: tuple[str, str], kill: Callable[[], None]) -> None:
+        self.case, self.rig, self._kill = case, Rig(case, urls), kill
+        self.succeeded: set[str] = set()
+
+    def run(self) -> list[str]:
+        """Carry it out; give what is wrong."""
+        rig = self.rig
+        try:
+            rig.open()
+            hangs = self._operate()
+            rig.forgets = False
+            if not hangs:
+                if rig.ended.is_set():
+                    self._look_behind_the_end()
+                else:
+                    self._look_at_the_living()
+        except Exception as error:  # noqa: BLE001  # a finding
+            rig.problems.append(f"the run itself: {describe(error)}")
+        finally:
+            closing = threading.Thread(target=rig.close, daemon=True)
+            closing.start()
+            closing.join(_CALL_SECONDS)
+            if closing.is_alive():
+                rig.problems.append(f"closing the client hangs: {stack_of(closing)}")
+        return rig.problems
+
+    # -- the two operations ------------------------------------------------------------------------------------------
+
+    def _operate(self) -> bool:
+        """Carry out both; tell whether one hangs."""
+        delays = [self.rig.dice.random() * _DELAY_SECONDS for _ in range(2)]
+        threads = [
+            threading.Thread(target=self._do, args=(name, delay), daemon=True, name=name)
+            for name, delay in zip(self.case.operations, delays, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + _CALL_SECONDS
+        for thread in threads:
+            thread.join(max(deadline - time.monotonic(), 0.01))
+        hanging = [thread for thread in threads if thread.is_alive()]
+        self.rig.problems += [f"{thread.name} hangs: {stack_of(thread)}" for thread in hanging]
+        return bool(hanging)
+
+    def _do(self, name: str, delay: float) -> None:
+        time.sleep(delay)
+        try:
+            if name == KILL:
+                self._kill()
+            else:
+                OPERATIONS[name](self.rig)
+            self.succeeded.add(name)
+        except BaseException as error:  # noqa: BLE001  # looked at
+            if not self._may_raise(error):
+                self.rig.problems.append(f"{name} raised {describe(error)}")
+
+    def _may_raise(self, error: BaseException) -> bool:
+        both = set(self.case.operations)
+        if isinstance(error, AlreadyClosed | AdminError | pulsar_ext.NotOpen) and both & {*ENDING}:
+            return True
+        if isinstance(error, official.PulsarException | AdminError) and both & {*BREAKING}:
+            return not isinstance(error, AlreadyClosed)
+        return isinstance(error, SkipInsideMessage)
+
+    # -- what has to be true afterwards ------------------------------------------------------------------------------
+
+    def _look_at_the_living(self) -> None:
+        """The consumer goes on: everything comes, and is acknowledged, or comes to another one."""
+        rig, told = self.rig, self.rig.told
+        rig.send(_TAIL)
+        if not rig.wait(lambda: len(self._missing()) <= told.skipped, _COME_SECONDS):
+            rig.problems.append(f"did not come: {sorted(self._missing())} of {rig.sent}; {self._backlog()}")
+        if not rig.wait(lambda: not self._not_again(), _COME_SECONDS):
+            rig.problems.append(f"did not come behind the seek: {sorted(self._not_again())} of {rig.sent}")
+        rig.problems += silent_schedulers(rig.client)
+        if rig.dice.random() < 0.5:
+            while (message := rig.take_held()) is not None:
+                rig.acknowledge(rig.consumer, message)
+            if not rig.wait(lambda: not self._backlog(), _COME_SECONDS):
+                rig.problems.append(f"everything was acknowledged, and there is {self._backlog()}")
+            rig.stop()
+            rig.consumer.flush_acks(confirm=True)
+            rig.consumer.close()
+        else:
+            rig.stop()
+            rig.consumer.close()
+            self._look_with_another()
+
+    def _look_behind_the_end(self) -> None:
+        """Nothing comes any more; what was not acknowledged comes to another consumer."""
+        rig = self.rig
+        rig.stop()
+        try:
+            rig.consumer.receive(100)
+            rig.problems.append("a message came behind the end")
+        except (AlreadyClosed, pulsar_ext.NotOpen):
+            pass
+        if "unsubscribe" in self.succeeded:
+            if not self._eventually(lambda: not self._subscribed(), 5):
+                rig.problems.append(f"the subscription is there behind unsubscribe(): {self._subscribed()}")
+        else:
+            self._look_with_another()
+
+    def _look_with_another(self) -> None:
+        rig, told = self.rig, self.rig.told
+        with rig.lock:
+            told.received.clear()
+        client = rig.connect()
+        try:
+            consumer = self._subscribe(client)
+            rig.drain(consumer, _COME_SECONDS, lambda: len(self._missing()) <= told.skipped and not self._backlog())
+            missing = self._missing()
+            if len(missing) > told.skipped:
+                rig.problems.append(f"not acknowledged, and never came to another consumer: {sorted(missing)}")
+            elif backlog := self._backlog():
+                rig.problems.append(f"another consumer acknowledged everything, and there is {backlog}")
+        finally:
+            client.close()
+
+    def _subscribe(self, client: Any) -> Any:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return self.rig.subscribe(client)
+            except official.ConsumerBusy:  # the broker has not yet seen the end of the other
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def _missing(self) -> set[int]:
+        """Give what was neither acknowledged nor is held, nor may have been left out."""
+        rig, told = self.rig, self.rig.told
+        with rig.lock:
+            held = {int(message.data().split(b".", 1)[0]) for message in rig.held} & told.received.keys()
+            return set(range(rig.sent)) - told.acknowledged.keys() - held - told.left_out
+
+    def _not_again(self) -> set[int]:
+        """Give what has to come behind a move of the cursor, and did not."""
+        both = [name for name in self.case.operations if name in MOVING]
+        told = self.rig.told
+        if len(both) != 1 or len(told.moves) != 1:
+            return set()
+        ((since, come),) = told.moves
+        with self.rig.lock:
+            again = {number for number, times in told.received.items() if times[-1] >= since}
+            again |= {number for number, at in told.acknowledged.items() if at >= since}
+            return come - again - (told.left_out if "acknowledge cumulative" in self.case.operations else set())
+
+    def _backlog(self) -> str:
+        """Say what is in the backlog; empty for nothing."""
+        found = []
+        for topic in self.rig.topics:
+            try:
+                one = self.rig.admin.stats(topic, precise_backlog=True).subscriptions[SUBSCRIPTION]
+            except (AdminError, KeyError) as error:
+                found.append(f"{type(error).__name__}: {error}"[:100])
+            else:
+                if one.backlog_entries:
+                    found.append(f"a backlog of {one.backlog_entries} on {topic.rsplit('-', 1)[-1]}")
+        return ", ".join(found)
+
+    def _subscribed(self) -> list[str]:
+        return [topic for topic in self.rig.topics if SUBSCRIPTION in self.rig.admin.stats(topic).subscriptions]
+
+    @staticmethod
+    def _eventually(condition: Callable[[], bool], seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+def run_case(case: Case, urls: tuple[str, str], kill: Callable[[], None]) -> list[str]:
+    """Carry out one run; give what is wrong, empty if nothing is.
+
+    Args:
+        case: which.
+        urls: the service URL and the admin URL of the broker.
+        kill: kills the broker and starts it again.
+    """
+    return _Run(case, urls, kill).run()
