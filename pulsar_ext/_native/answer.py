@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from .results import raise_result
 from .thread_state import keep_thread_state
 
-__all__ = ["Answer"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Answer", "on_a_thread"]
 
 
 _COMING_SECONDS = 1.0
@@ -57,11 +60,13 @@ class Answer:
         """Wait for the answer, and give what came with it.
 
         Raises:
-            pulsar.PulsarException: the official error, if the call failed.
+            Exception: what the call raised; the official error of its result.
         """
         self._unknown.acquire()
         assert self._given is not None  # noqa: S101  # comes with the lock
         result, value = self._given
+        if isinstance(result, Exception):
+            raise result
         if result != pulsar.Result.Ok:
             raise_result(result)
         return value
@@ -74,3 +79,22 @@ class Answer:
         if self._given is not None and self._given[0] == pulsar.Result.Ok:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
+
+
+def on_a_thread(call: Callable[..., Any], *arguments: Any) -> Callable[[Answer], None]:
+    """Have a blocking call made on a thread of its own, whose value, or whose error, is the answer.
+
+    Where the C++ client calls back with one of its own locks held, as for a seek on several topics, it needs Python's
+    lock too: whoever has that and asks whether there is a connection would wait for ever.
+    """
+
+    def begin(answer: Answer) -> None:
+        def run() -> None:
+            try:
+                answer(pulsar.Result.Ok, call(*arguments))
+            except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+                answer(error)
+
+        threading.Thread(target=run, name="pulsar_ext-asking", daemon=True).start()
+
+    return begin

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
+from pulsar_ext._native.answer import on_a_thread
 from pulsar_ext._native.handles import inner_reader_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
@@ -95,7 +95,7 @@ class ConsumerFoundation(_Foundation):
         Args:
             target: a C++ id, or a publish time in milliseconds.
         """
-        self._ask(partial(self._handle.inner.seek_async, target))
+        self._ask(on_a_thread(self._handle.inner.seek, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
     def move_before(self, _: Any) -> None:
@@ -145,16 +145,16 @@ class ReaderFoundation(_Foundation):
         probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
         inner = inner_reader_of(probe)
         try:
-            self._ask(partial(inner.seek_async, millis))
+            self._ask(on_a_thread(inner.seek, millis))
             first = PendingReceives(inner.read_next_async, lambda _: False)
-            found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
+            found = first(_FIRST_MILLIS).message_id() if self._ask(on_a_thread(inner.has_message_available)) else None
         except Timeout:
             found = None
         finally:
             inner.close()
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(partial(inner_reader_of(self._next).seek_async, millis))
+            self._ask(on_a_thread(self._next.seek, millis))
         else:
             self.move_before(found)
 
