@@ -137,11 +137,12 @@ class _Worker:
             self._process.kill()
             self._process.wait()
         self._reading.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._log):
+            pipe.close()
         if self._process.returncode:
             self._outcome.findings.append(f"the process ended with {self._process.returncode}")
         if not self._outcome.rows:
             self._outcome.findings.append("the process did not report what became of its messages")
-        self._log.close()
 
     def _read(self) -> None:
         for line in self._process.stdout:
