@@ -71,12 +71,17 @@ class Answer:
             raise_result(result)
         return value
 
+    def let_go(self) -> None:
+        """Keep what came with the answer no longer: a C++ reader keeps its callback, and would never be freed."""
+        if self._given is not None:
+            self._given = self._given[0], None
+
     def close_again(self) -> None:
         """Close what comes with the answer, which nobody gets; if it comes later, without a wait."""
         self._unwanted = True
         if self._given is None:
             self.result_until(time.monotonic() + _COMING_SECONDS)
-        if self._given is not None and self._given[0] == pulsar.Result.Ok:
+        if self._given is not None and self._given[0] == pulsar.Result.Ok and self._given[1] is not None:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
 

@@ -89,7 +89,9 @@ class AskingClient:
             begin(*arguments, answer)
 
         try:
-            return self._ask(noted)
+            opened = self._ask(noted)
+            asked[0].let_go()
+            return opened  # noqa: TRY300  # an `else` could be interrupted before it
         except BaseException:
             for answer in asked:
                 answer.close_again()

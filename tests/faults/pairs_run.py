@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,8 @@ __all__ = ["run_case"]
 
 _DELAY_SECONDS: Final = 0.2
 _CALL_SECONDS: Final = 45.0
+_KILLED_SECONDS: Final = 240.0
+"""A killed broker is started again for several runs."""
 _COME_SECONDS: Final = 20.0
 _TAIL: Final = 5
 
@@ -33,17 +36,22 @@ class _Run:
         case: which.
         urls: the service URL and the admin URL of the broker.
         kill: kills the broker and starts it again.
+        ready: is called when everything is open.
     """
 
-    def __init__(self, case: Case, urls: tuple[str, str], kill: Callable[[], None]) -> None:
-        self.case, self.rig, self._kill = case, Rig(case, urls), kill
+    def __init__(self, case: Case, urls: tuple[str, str], kill: Callable[[], None], ready: Callable[[], None]) -> None:
+        self.case, self.rig, self._kill, self._ready = case, Rig(case, urls), kill, ready
         self.succeeded: set[str] = set()
+        self._call_seconds = _CALL_SECONDS
 
     def run(self) -> list[str]:
         """Carry it out; give what is wrong."""
         rig = self.rig
         try:
-            rig.open()
+            try:
+                rig.open()
+            finally:
+                self._ready()
             hangs = self._operate()
             rig.forgets = False
             if not hangs:
@@ -65,6 +73,8 @@ class _Run:
 
     def _operate(self) -> bool:
         """Carry out both; tell whether one hangs."""
+        if KILL in self.case.operations:
+            self._call_seconds = _KILLED_SECONDS
         delays = [self.rig.dice.random() * _DELAY_SECONDS for _ in range(2)]
         threads = [
             threading.Thread(target=self._do, args=(name, delay), daemon=True, name=name)
@@ -72,7 +82,7 @@ class _Run:
         ]
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + _CALL_SECONDS
+        deadline = time.monotonic() + self._call_seconds
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0.01))
         hanging = [thread for thread in threads if thread.is_alive()]
@@ -93,7 +103,7 @@ class _Run:
 
     def _may_raise(self, error: BaseException) -> bool:
         both = set(self.case.operations)
-        if isinstance(error, AlreadyClosed | AdminError | pulsar_ext.NotOpen) and both & {*ENDING}:
+        if isinstance(error, official.PulsarException | AdminError | pulsar_ext.NotOpen) and both & {*ENDING}:
             return True
         if isinstance(error, official.PulsarException | AdminError) and both & {*BREAKING}:
             return not isinstance(error, AlreadyClosed)
@@ -127,15 +137,18 @@ class _Run:
         """Nothing comes any more; what was not acknowledged comes to another consumer."""
         rig = self.rig
         rig.stop()
-        try:
-            rig.consumer.receive(100)
-            rig.problems.append("a message came behind the end")
-        except (AlreadyClosed, pulsar_ext.NotOpen):
-            pass
+        if self.succeeded & {*ENDING}:
+            try:
+                rig.consumer.receive(100)
+                rig.problems.append("a message came behind the end")
+            except (AlreadyClosed, pulsar_ext.NotOpen):
+                pass
         if "unsubscribe" in self.succeeded:
             if not self._eventually(lambda: not self._subscribed(), 5):
                 rig.problems.append(f"the subscription is there behind unsubscribe(): {self._subscribed()}")
         else:
+            with contextlib.suppress(official.PulsarException):  # what failed has left it open
+                rig.consumer.close()
             self._look_with_another()
 
     def _look_with_another(self) -> None:
@@ -209,12 +222,15 @@ class _Run:
         return True
 
 
-def run_case(case: Case, urls: tuple[str, str], kill: Callable[[], None]) -> list[str]:
+def run_case(
+    case: Case, urls: tuple[str, str], kill: Callable[[], None], ready: Callable[[], None] = lambda: None
+) -> list[str]:
     """Carry out one run; give what is wrong, empty if nothing is.
 
     Args:
         case: which.
         urls: the service URL and the admin URL of the broker.
         kill: kills the broker and starts it again.
+        ready: is called when everything is open, and may wait for other runs.
     """
-    return _Run(case, urls, kill).run()
+    return _Run(case, urls, kill, ready).run()

@@ -6,6 +6,7 @@ A line `{"kill": true}` asks for a killed and restarted broker; a line on the st
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import json
 import os
@@ -14,11 +15,18 @@ import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from pairs_cases import case_of
+from pairs_operations import KILL
 from pairs_run import run_case
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MEET_SECONDS = 60
 _KILL_SECONDS = 0.5
 """So long a killing waits for those of other runs: one serves all."""
 
@@ -26,6 +34,18 @@ _KILL_SECONDS = 0.5
 def _say(**report: Any) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()
+
+
+def _meet(together: threading.Barrier) -> None:
+    """Wait for other runs: one that is still being opened does not stand a killed broker."""
+    with contextlib.suppress(threading.BrokenBarrierError):
+        together.wait(_MEET_SECONDS)
+
+
+def batched(seeds: list[int], size: int) -> Iterator[list[int]]:
+    """Give so many at a time."""
+    for begin in range(0, len(seeds), size):
+        yield seeds[begin : begin + size]
 
 
 class _Killer:
@@ -61,16 +81,21 @@ def main() -> None:
     threading.excepthook = lambda failed: dead.append(f"{failed.thread} ended: {failed.exc_type}: {failed.exc_value}")
     killer = _Killer()
 
-    def run(seed: int) -> None:
+    def run(seed: int, ready: Callable[[], None] = lambda: None) -> None:
         _say(began=seed)
         began = time.monotonic()
-        problems = run_case(case_of(seed), urls, killer.kill)
+        problems = run_case(case_of(seed), urls, killer.kill, ready)
         while dead:
             problems.append(dead.pop())
         _say(done=seed, problems=problems, seconds=round(time.monotonic() - began, 1))
 
+    seeds = json.loads(arguments.seeds)
+    kills = [seed for seed in seeds if KILL in case_of(seed).operations]
     with ThreadPoolExecutor(arguments.threads) as pool:
-        list(pool.map(run, json.loads(arguments.seeds)))
+        list(pool.map(run, [seed for seed in seeds if seed not in kills]))
+        for group in batched(kills, arguments.threads):
+            together = threading.Barrier(len(group))
+            list(pool.map(run, group, repeat(partial(_meet, together))))
     _say(over=True)
     os._exit(0)  # what hangs is reported already
 

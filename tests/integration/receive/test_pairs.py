@@ -1,0 +1,20 @@
+"""A few runs of the program in which any two operations meet; the long one is `python tests/faults/pairs.py`."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def pairs(fault_module):
+    """The program as a module."""
+    return fault_module("pairs")
+
+
+def test_two_operations_at_once_lose_nothing(pairs):
+    """Twenty-four pairs on all kinds of messages and subscriptions: every message comes, and no call hangs."""
+    seeds = [seed for seed in range(40) if "kill" not in pairs.case_of(seed).operations][:24]
+    with pairs.start_broker() as broker:
+        outcome = pairs.run_all(broker, seeds)
+    assert sorted(outcome.done) == seeds
+    assert outcome.findings == {}
