@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pulsar
 
@@ -22,12 +22,16 @@ from .plan import Situation, SkipPlan, check_count, plan_skip
 from .query_runner import QueryRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.position import Position
 
     from .boundaries import Unit
 
 __all__ = ["SkipResult", "Skipper"]
+
+_Own = TypeVar("_Own")
 
 _CONFIRM_SECONDS = 30.0
 _WAIT_SECONDS = 1.0
@@ -125,15 +129,7 @@ class Skipper:
 
     def _look(self, *, idle: bool = True) -> Situation:
         internal = self._admin.internal_stats(self._topic)
-        if self._subscription not in internal.cursors:
-            raise AdminNotFound(
-                f"There is no subscription {self._subscription!r} on {self._topic}; it has "
-                f"{', '.join(map(repr, sorted(internal.cursors))) or 'none'}. Nothing was moved.",
-                status=None,
-                reason="Subscription not found",
-                method=None,
-                path=self._topic,
-            )
+        self._own(internal.cursors)
         backlog = Backlog.of(internal, self._subscription)
         # A cursor that was ever stored may have been stored, or reset, with parts of batches acknowledged.
         untouched = is_fresh(internal, backlog) and internal.cursors[self._subscription].state == "NoLedger"
@@ -146,7 +142,7 @@ class Skipper:
             if first is not None:
                 self._runner.prefetch_entry(first)
             stats = asking.result()
-        own = stats.subscriptions[self._subscription]
+        own = self._own(stats.subscriptions)
         unbatched = is_unbatched(internal, stats, backlog)
         clear = unbatched or (untouched and not own.raw["lastAckedTimestamp"])
         keeps_indexes = None  # is not known
@@ -203,8 +199,21 @@ class Skipper:
             )
 
     def _last_ack_ms(self) -> int:
-        last: int = self._admin.stats(self._topic).subscriptions[self._subscription].raw["lastAckedTimestamp"]
+        last: int = self._own(self._admin.stats(self._topic).subscriptions).raw["lastAckedTimestamp"]
         return last
+
+    def _own(self, found: Mapping[str, _Own]) -> _Own:
+        """Give what was found of the subscription, which may have been deleted meanwhile."""
+        if self._subscription not in found:
+            raise AdminNotFound(
+                f"There is no subscription {self._subscription!r} on {self._topic}; it has "
+                f"{', '.join(map(repr, sorted(found))) or 'none'}. Nothing was moved.",
+                status=None,
+                reason="Subscription not found",
+                method=None,
+                path=self._topic,
+            )
+        return found[self._subscription]
 
     def _expire(self, plan: SkipPlan, target: Position) -> None:
         """Have everything up to an entry acknowledged, whatever the cursor has done since: unlike a skip by a count."""
@@ -237,7 +246,7 @@ class Skipper:
                 raise self._unconfirmed(last, backlog.mark_delete, f"for {_CONFIRM_SECONDS:.0f} s it has not moved")
 
     def _move(self, last: Position, backlog: Backlog, *, counting: bool) -> None:
-        if counting and not self._admin.stats(self._topic).subscriptions[self._subscription].consumers:
+        if counting and not self._own(self._admin.stats(self._topic).subscriptions).consumers:
             self._admin.skip_entries(self._topic, self._subscription, backlog.entries(last))
         else:
             self._admin.expire_messages(self._topic, self._subscription, last, look_first=False)
