@@ -94,8 +94,17 @@ class ConsumerFoundation(_Foundation):
 
         Args:
             target: a C++ id, or a publish time in milliseconds.
+
+        Raises:
+            pulsar.PulsarException: it has not moved, or not on every topic or partition.
         """
-        self._ask(on_a_thread(self._handle.inner.seek, target))
+        try:
+            self._ask(on_a_thread(self._handle.inner.seek, target))
+        except RuntimeError as error:  # each partition answers, and the C++ client takes one answer only
+            raise pulsar.UnknownError(
+                "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved others. "
+                "Seek again."
+            ) from error
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
     def move_before(self, _: Any) -> None:
