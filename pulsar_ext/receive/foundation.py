@@ -102,8 +102,8 @@ class ConsumerFoundation(_Foundation):
             self._ask(on_a_thread(self._handle.inner.seek, target))
         except RuntimeError as error:  # each partition answers, and the C++ client takes one answer only
             raise pulsar.UnknownError(
-                "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved others. "
-                "Seek again."
+                "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved "
+                "others. Seek again."
             ) from error
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
