@@ -13,7 +13,7 @@ def pairs(fault_module):
 
 def test_two_operations_at_once_lose_nothing(pairs):
     """Twenty-four pairs on all kinds of messages and subscriptions: every message comes, and no call hangs."""
-    seeds = [seed for seed in range(40) if "kill" not in pairs.case_of(seed).operations][:24]
+    seeds = [seed for seed in range(20, 60) if "kill" not in pairs.case_of(seed).operations][:24]
     with pairs.start_broker() as broker:
         outcome = pairs.run_all(broker, seeds)
     assert sorted(outcome.done) == seeds
