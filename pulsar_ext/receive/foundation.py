@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
-from pulsar_ext._native.answer import on_a_thread
+from pulsar_ext._native.answer import Answer, on_a_thread
 from pulsar_ext._native.handles import inner_reader_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
@@ -99,13 +100,21 @@ class ConsumerFoundation(_Foundation):
             pulsar.PulsarException: it has not moved, or not on every topic or partition.
         """
         try:
-            self._ask(on_a_thread(self._handle.inner.seek, target))
+            self._ask(self._seeking(self._handle.inner, target))
         except RuntimeError as error:  # each partition answers, and the C++ client takes one answer only
             raise pulsar.UnknownError(
                 "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved "
                 "others. Seek again."
             ) from error
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
+
+    @staticmethod
+    def _seeking(inner: Any, target: Any) -> Callable[[Answer], object]:
+        """Give what begins a seek: on a thread, which a close may leave behind, only where there is no other way."""
+        answer = Answer()
+        inner.get_last_message_id_async(answer)
+        is_of_several = answer.result == pulsar.Result.OperationNotSupported  # said at once, before it returns
+        return on_a_thread(inner.seek, target) if is_of_several else partial(inner.seek_async, target)
 
     def move_before(self, _: Any) -> None:
         """Do nothing: what was not acknowledged comes again."""
@@ -154,16 +163,16 @@ class ReaderFoundation(_Foundation):
         probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
         inner = inner_reader_of(probe)
         try:
-            self._ask(on_a_thread(inner.seek, millis))
+            self._ask(partial(inner.seek_async, millis))
             first = PendingReceives(inner.read_next_async, lambda _: False)
-            found = first(_FIRST_MILLIS).message_id() if self._ask(on_a_thread(inner.has_message_available)) else None
+            found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
         except Timeout:
             found = None
         finally:
             inner.close()
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(on_a_thread(self._next.seek, millis))
+            self._ask(partial(inner_reader_of(self._next).seek_async, millis))
         else:
             self.move_before(found)
 
