@@ -58,19 +58,26 @@ def label_of(data: bytes) -> int:
     return int(data.split(b".", 1)[0])
 
 
+def producer_options(*, batch: int, chunked: bool) -> dict[str, Any]:
+    """Give the arguments of a producer that sends batches of so many messages, 0 for none, or in chunks."""
+    options: dict[str, Any] = {"send_timeout_millis": 0}
+    if batch:
+        options |= {
+            "batching_enabled": True,
+            "batching_max_messages": batch,
+            "batching_max_publish_delay_ms": 50,
+        }
+    if chunked:
+        options["chunking_enabled"] = True
+    return options
+
+
 class Sender:
     """Sends messages of one kind, and returns when all are persisted."""
 
     def __init__(self, client: Any, topic: str, kind: str) -> None:
-        options: dict[str, Any] = {"send_timeout_millis": 0}
-        if kind in ("batched", "batch-index"):
-            options |= {
-                "batching_enabled": True,
-                "batching_max_messages": BATCH,
-                "batching_max_publish_delay_ms": 50,
-            }
-        if kind == "chunked":
-            options["chunking_enabled"] = True
+        batch = BATCH if kind in ("batched", "batch-index") else 0
+        options = producer_options(batch=batch, chunked=kind == "chunked")
         self._producer = client.create_producer(topic, **options)
         self._size = _CHUNKED_BYTES if kind == "chunked" else 0
         self.sent = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
-from acks_common import SUBSCRIPTION, TYPES, label_of, quiet
+from acks_common import SUBSCRIPTION, TYPES, label_of, producer_options, quiet
 
 import pulsar_ext
 from pulsar_ext import MessageId, PulsarAdmin
@@ -135,15 +135,8 @@ class Rig:
             self.topics = [f"{self.base}-{letter}" for letter in "ab"]
         else:
             self.topics = [self.base]
-        options: dict[str, Any] = {"send_timeout_millis": 0}
-        if shape in ("batched", "partitioned"):
-            options |= {
-                "batching_enabled": True,
-                "batching_max_messages": _BATCH,
-                "batching_max_publish_delay_ms": 50,
-            }
-        if shape == "chunked":
-            options["chunking_enabled"] = True
+        batch = _BATCH if shape in ("batched", "partitioned") else 0
+        options = producer_options(batch=batch, chunked=shape == "chunked")
         self._producers = [self._sending.create_producer(topic, **options) for topic in self.topics]
 
     def send(self, count: int) -> None:
