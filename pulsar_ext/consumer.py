@@ -299,7 +299,8 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
-        if self._splits or self._order.foundation is None:
+        self._acks.leave_now()  # so that it is known what was acknowledged
+        if self._order.foundation is None or (self._splits and not self._acks.collector.may_have_chunks):
             with self._order.passing(Transition.REDELIVERY):
                 self.inner.redeliver_unacknowledged_messages()
         else:

@@ -42,8 +42,8 @@ __all__ = [
     "adopt",
     "build_plain",
     "consumers_of",
+    "inner_of",
     "inner_producer_of",
-    "inner_reader_of",
     "reader_heard",
     "unlimited_producer",
 ]
@@ -297,11 +297,6 @@ def inner_producer_of(official: Any) -> Any:
     return official._producer
 
 
-def inner_reader_of(official: Any) -> Any:
-    """Give the C++ reader inside an official one."""
-    return official._reader
-
-
 def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
     """Make a C++ message of a payload that is encoded, None for a message without a value."""
     return _plain.build(data, **options)
@@ -310,12 +305,15 @@ def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
 _HANDLES = {"Consumer": "_consumer", "Reader": "_reader"}
 
 
+def inner_of(official: Any) -> Any:
+    """Give the C++ object inside an official Consumer or Reader."""
+    (private,) = (private for kind, private in _HANDLES.items() if isinstance(official, getattr(pulsar, kind)))
+    return getattr(official, private)
+
+
 def adopt(ours: Any, official: Any, client: Any) -> None:
     """Move the C++ object out of an official Consumer or Reader into `ours`."""
-    for kind, private in _HANDLES.items():
-        if isinstance(official, getattr(pulsar, kind)):
-            ours.inner = getattr(official, private)
-            break
+    ours.inner = inner_of(official)
     ours._schema = getattr(official, "_schema", None)
     ours._client = client
 

@@ -64,6 +64,11 @@ class AckCollector:
         """Is called with the id of each chunked message that is acknowledged."""
         self._numbering = self._single = False
 
+    @property
+    def may_have_chunks(self) -> bool:
+        """Whether chunked messages come: one was acknowledged, or nothing was yet."""
+        return self.has_chunks or not self.acknowledged
+
     # -- reading the inbox ---------------------------------------------------------------------------------------------
 
     def absorb(self, now: float, pass_to: Any = None) -> bool:

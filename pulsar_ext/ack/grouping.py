@@ -8,6 +8,7 @@ the connection was lost is handed over again. Mirrors Java's `PersistentAcknowle
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ class Acknowledger(AckIntake):
         self._arrival = ArrivalProof()
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left = self._settled = 0.0
+        self._moves = False
         self._splits = splits
 
     def attach(self, inner: Any) -> None:
@@ -92,6 +94,7 @@ class Acknowledger(AckIntake):
         self.attach(inner)
         with self.lock:
             self._monitor.renew()
+            self._watch.renew()
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
@@ -107,6 +110,11 @@ class Acknowledger(AckIntake):
         """Forget what has not left, where the cursor was moved elsewhere."""
         if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
             self.forget()
+        self._moves = False
+
+    def abandon(self, _: Transition, /) -> None:
+        """Let leave what has not left."""
+        self._moves = False
 
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""
@@ -162,8 +170,8 @@ class Acknowledger(AckIntake):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self.inner is not None and bool(self.inner.is_connected())
+        """Whether there is a connection now, and no seek that what leaves might arrive behind."""
+        return self.inner is not None and not self._moves and bool(self.inner.is_connected())
 
     @property
     def was_connected(self) -> bool:
@@ -174,6 +182,7 @@ class Acknowledger(AckIntake):
         """Send everything now, and nothing of it again."""
         with self.lock:
             self.flush()
+            self._moves = True
             for topic in self.collector.by_topic:
                 topic.sent.take()
             self._watch.forget()
@@ -228,10 +237,8 @@ class Acknowledger(AckIntake):
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self.is_connected
             asks, watching = self._look_after_group(now, connected=connected)
-        # Without the lock: whoever takes part in a transition may wait for it.
         if asks:
-            with self._order.passing(Transition.REDELIVERY):
-                self.inner.redeliver_unacknowledged_messages()
+            self._context.inquiries.run(self._ask_for_chunks)
         if connected:
             with self.lock:
                 self._monitor.look_if_needed(now)
@@ -268,7 +275,7 @@ class Acknowledger(AckIntake):
         return asks, bool(
             pending
             or self._watch.is_down
-            or (self._splits and collector.has_chunks)
+            or collector.has_chunks
             or collector.is_numbering
             or collector.is_settling
             or any(topic.sent or topic.reached for topic in collector.by_topic)
@@ -283,30 +290,42 @@ class Acknowledger(AckIntake):
         now = time.monotonic()
         if self._watch.may_have_changed(now):
             self._order.begin_epoch()
-        if self.collector.absorb(now, self.inner if passing else None):
-            self._left = now
+        try:
+            if self.collector.absorb(now, self.inner if passing else None):
+                self._left = now
+        except pulsar.AlreadyClosed:
+            self._keep_for_another()
 
     def _leave(self, now: float, *, force: bool) -> None:
-        for topic in self.collector.by_topic:
-            if topic.is_held:
-                continue
-            leaving = topic.tracker.leave()
-            if leaving:
-                with logging_refusals(topic, len(leaving)):
-                    topic.hand_over(self.inner, leaving, now)
-                topic.tracker.left()
-            if force and (leaving or topic.sent):
-                topic.sender.flush(self.inner)
-            if leaving:
-                self._left = now
+        try:
+            for topic in self.collector.by_topic:
+                self._leave_on(topic, now, force=force)
+        except pulsar.AlreadyClosed:
+            self._keep_for_another()
         self._timer.left()
         self.collector.count = 0
 
-    def _look_at_connection(self, now: float, *, connected: bool) -> bool:
-        """Send again what a disconnection may have lost; True if half received chunked messages have to be asked for.
+    def _leave_on(self, topic: TopicAcks, now: float, *, force: bool) -> None:
+        if topic.is_held:
+            return
+        leaving = topic.tracker.leave()
+        if leaving:
+            with logging_refusals(topic, len(leaving)):
+                topic.hand_over(self.inner, leaving, now)
+            topic.tracker.left()
+        if force and (leaving or topic.sent):
+            topic.sender.flush(self.inner)
+        if leaving:
+            self._left = now
 
-        The C++ client drops chunks whose first it did not get: that may be with another consumer.
-        """
+    def _keep_for_another(self) -> None:
+        """Keep what a C++ consumer refused whose place another one takes just now; where none does, raise."""
+        if not self._order.is_retired:
+            raise  # noqa: PLE0704  # what is being handled
+        self.schedule()
+
+    def _look_at_connection(self, now: float, *, connected: bool) -> bool:
+        """Send again what a disconnection may have lost; give whether half received messages have to be asked for."""
         news = self._watch.look(now, connected=connected)
         if news.is_doubtful:
             self._order.begin_epoch()
@@ -318,4 +337,11 @@ class Acknowledger(AckIntake):
         if news.sends_again:
             for topic in self.collector.by_topic:
                 topic.hand_over_again(self.inner, now)
-        return news.asks_for_chunks and self._splits and self.collector.has_chunks and now - self._left > _IDLE_SECONDS
+        idle = self._splits and now - self._left > _IDLE_SECONDS
+        return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
+
+    def _ask_for_chunks(self) -> None:
+        """Have another C++ consumer get everything: the old one has half of a message, and refuses its first chunk."""
+        if not self.closed:
+            with contextlib.suppress(pulsar.PulsarException):  # behind the next reconnection, or the next receive
+                self._order.replace()

@@ -16,8 +16,9 @@ _SLEPT_SECONDS: Final = 0.085
 _AGAIN_SECONDS: Final = (0.3, 1.0, 3.0)
 """When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
 it has, before the broker knows its consumer again."""
-_REDELIVER_SECONDS: Final = (3.0, 10.0, 30.0)
-"""When half received chunked messages are asked for after a reconnection, if nothing was acknowledged for a while."""
+_CHUNKS_SECONDS: Final = (0.3, 3.0, 10.0, 30.0)
+"""When half received chunked messages are asked for after a reconnection: first always, then if nothing was
+acknowledged for a while, as another consumer may have got some of their chunks."""
 
 
 class ConnectionNews(NamedTuple):
@@ -30,7 +31,9 @@ class ConnectionNews(NamedTuple):
     settles: float | None = None
     """When what is sent again should have arrived."""
     asks_for_chunks: bool = False
-    """Half received messages may have to be asked for."""
+    """Half received messages have to be asked for."""
+    asks_again: bool = False
+    """They have to be asked for once more, if nothing is being received."""
 
 
 class ConnectionWatch:
@@ -41,7 +44,8 @@ class ConnectionWatch:
         """When somebody looked the last time; None if nobody has for a while."""
         self.is_down = False
         self._again: list[float] = []
-        self._redeliver: list[float] = []
+        self._chunks: list[float] = []
+        self._is_new = False
 
     @property
     def is_settled(self) -> bool:
@@ -60,6 +64,10 @@ class ConnectionWatch:
         """Send nothing again."""
         self._again = []
 
+    def renew(self) -> None:
+        """Ask for no chunks after a disconnection before: another C++ consumer has half of nothing."""
+        self._chunks, self._is_new = [], self.is_down
+
     def look(self, now: float, *, connected: bool) -> ConnectionNews:
         """Look at the connection."""
         began = self.looked is None
@@ -68,16 +76,18 @@ class ConnectionWatch:
             self._again = [now + _AGAIN_SECONDS[0]]
         self.looked = now
         doubtful = began or slept or not connected
-        chunks = connected and bool(self._redeliver) and now >= self._redeliver[0]
-        if chunks:
-            del self._redeliver[0]
-        news = ConnectionNews(is_doubtful=doubtful, asks_for_chunks=chunks)
+        asks = connected and bool(self._chunks) and now >= self._chunks[0]
+        first = asks and len(self._chunks) == len(_CHUNKS_SECONDS)
+        if asks:
+            del self._chunks[0]
+        news = ConnectionNews(is_doubtful=doubtful, asks_for_chunks=first, asks_again=asks and not first)
         if not connected:
             self.is_down = True
             return news
         if self.is_down:
             self.is_down = False
-            self._redeliver = [now + seconds for seconds in _REDELIVER_SECONDS]
+            self._chunks = [] if self._is_new else [now + seconds for seconds in _CHUNKS_SECONDS]
+            self._is_new = False
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
             return news._replace(sends_again=True, settles=self._again[-1])
         if slept and not self._again:  # a machine this busy may have hidden a short disconnection

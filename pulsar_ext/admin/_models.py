@@ -51,6 +51,31 @@ class SubscriptionStats:
         consumers = self.raw.get("consumers") or ()
         return frozenset((one.get("address", ""), one.get("connectedSince", "")) for one in consumers)
 
+    @property
+    def held_messages(self) -> int:
+        """How many messages its consumers have and did not acknowledge, without those of consumers that are gone."""
+        return sum(one.get("unackedMessages", 0) for one in self.raw.get("consumers") or ())
+
+    @property
+    def delivered_messages(self) -> int:
+        """How many messages were delivered on it so far."""
+        count: int = self.raw.get("msgOutCounter", 0)
+        return count
+
+    @property
+    def delayed_messages(self) -> int:
+        """How many messages wait for their time."""
+        count: int = self.raw.get("msgDelayed", 0)
+        return count
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether each of its consumers takes more messages."""
+        return all(
+            one.get("availablePermits", 0) > 0 and not one.get("blockedConsumerOnUnackedMsgs")
+            for one in self.raw.get("consumers") or ()
+        )
+
     @classmethod
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `subscriptions` in the statistics."""

@@ -20,6 +20,7 @@ from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
+from pulsar_ext.redelivery.stranded import StrandedWatch
 from pulsar_ext.redelivery.tracker import take_over_redelivery
 
 if TYPE_CHECKING:
@@ -74,6 +75,12 @@ def open_consumer(
     subscription.acks.attach(consumer.inner)
     looks_ahead = subscription.queued and not listener
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
+    if named["consumer_type"] == pulsar.ConsumerType.Shared:
+        watch = StrandedWatch(
+            context, subscription.order, named["topic"], named["subscription_name"], subscription.acks.collector
+        )
+        subscription.order.take_part(watch)
+        watch.begin()
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
     opened += (consumer,)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
 from pulsar_ext._native.answer import Answer, on_a_thread
-from pulsar_ext._native.handles import inner_reader_of
+from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext._wire.message_id_data import decode
@@ -122,10 +123,27 @@ class ConsumerFoundation(_Foundation):
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
+        if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
+            self._have_broker_forget()
         inner = self._handle.stand_on(self._open())
         ahead = [] if self._head is None else self._head.read(inner)
         self._head = None
         return inner, iter(ahead)
+
+    def _have_broker_forget(self) -> None:
+        """Have the broker forget which consumer of a Shared subscription gets the rest of which chunked message.
+
+        It remembers that beyond the consumer's end, and sends what is left to nobody, or waits for ever until that one
+        takes more. A consumer of another type has the broker begin anew, if no other consumer is there.
+        """
+        opened: list[Any] = []
+        changed = {"consumer_type": pulsar.ConsumerType.Exclusive, "receiver_queue_size": 1, "message_listener": None}
+        with contextlib.suppress(pulsar.PulsarException):
+            try:
+                opened += map(call, (partial(self._open, **changed),))  # so that a Ctrl-C leaves it to be closed
+            finally:
+                for one in opened:
+                    inner_of(one).close()
 
 
 class ReaderFoundation(_Foundation):
@@ -161,7 +179,7 @@ class ReaderFoundation(_Foundation):
         """Open another C++ reader at the first message that was published at a time or later."""
         # Without a queue nothing is on its way when it seeks, of which half could be kept.
         probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
-        inner = inner_reader_of(probe)
+        inner = inner_of(probe)
         try:
             self._ask(partial(inner.seek_async, millis))
             first = PendingReceives(inner.read_next_async, lambda _: False)
@@ -172,7 +190,7 @@ class ReaderFoundation(_Foundation):
             inner.close()
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(partial(inner_reader_of(self._next).seek_async, millis))
+            self._ask(partial(inner_of(self._next).seek_async, millis))
         else:
             self.move_before(found)
 

@@ -203,6 +203,11 @@ class ReceiveOrder:
         with self.passing(Transition.REPLACEMENT):
             pass
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether the C++ object is closed, or about to be, and another one takes its place."""
+        return self._is_retired
+
     def _retire(self, transition: Transition) -> None:
         if self.foundation is None:
             return

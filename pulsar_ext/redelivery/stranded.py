@@ -1,0 +1,167 @@
+"""Messages that the broker strands on a Shared subscription: seen in its statistics, and brought back.
+
+The broker remembers which consumer gets the rest of a chunked message, beyond that consumer's end. What is left it
+sends to nobody, or waits for ever until that one takes more; the message then comes to no consumer, in no language,
+before all of them have left, or the topic is unloaded. So it is, for example, when a consumer is restarted in the midst
+of one. A consumer of ours looks at the statistics after it was opened: where entries are neither acknowledged nor with
+any consumer, and nothing is delivered though all take more, it is opened anew, which has the broker begin anew; see
+`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.receive.order import Part, Transition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ack.collector import AckCollector
+    from pulsar_ext.admin import SubscriptionStats
+    from pulsar_ext.receive.order import ReceiveOrder
+
+__all__ = ["StrandedWatch", "is_idle", "strands"]
+
+_log = logging.getLogger("pulsar_ext")
+
+_LOOK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
+"""How long before each look after a consumer was opened."""
+_SLOW_SECONDS: Final = 60.0
+"""The same, behind these: where a backlog is being consumed, or chunked messages come."""
+_DEADLINE_SECONDS: Final = 1.0
+_MOST_ATTEMPTS: Final = 3
+
+
+class StrandedWatch(Part):
+    """Looks after what the broker delivers to nobody, of one consumer of a Shared subscription.
+
+    Args:
+        context: of the consumer's client.
+        order: of the consumer's messages.
+        topics: what was subscribed to.
+        subscription: its name.
+        acks: what was acknowledged.
+    """
+
+    def __init__(
+        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: AckCollector
+    ) -> None:
+        self._context, self._order = context, order
+        self._topics, self._subscription, self._acks = topics, subscription, acks
+        self._before: dict[str, SubscriptionStats] = {}
+        self._looks = self._attempts = 0
+        self._warned = self._closed = False
+
+    def begin(self) -> None:
+        """Look soon: the consumer was opened."""
+        self._looks, self._before = 0, {}
+        self._context.inquiries.watch(self, _LOOK_SECONDS[0])
+
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # another C++ consumer
+        """Look soon: the consumer was opened anew."""
+        self.begin()
+
+    def before(self, transition: Transition, /) -> None:
+        """Look no more behind a close."""
+        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
+            self.close()
+
+    def abandon(self, transition: Transition, /) -> None:
+        """Go on: it is still open."""
+        if transition is Transition.UNSUBSCRIPTION:
+            self._closed = False
+            self.begin()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+
+    def tick(self, now: float) -> float | None:  # noqa: ARG002  # by the broker's statistics alone
+        """Look at the statistics; the scheduler's call.
+
+        Returns:
+            After how many seconds to look again; None if nothing can be stranded.
+        """
+        if self._closed:
+            return None
+        try:
+            after = dict(self._statistics())
+        except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
+            return None
+        before, self._before = self._before, after
+        stranded = [topic for topic, one in after.items() if topic in before and strands(before[topic], one)]
+        if stranded:
+            self._bring_back(stranded, after)
+        elif all(map(is_idle, after.values())):
+            self._attempts = 0
+            return _SLOW_SECONDS if self._acks.has_chunks else None
+        self._looks += 1
+        return _LOOK_SECONDS[self._looks] if self._looks < len(_LOOK_SECONDS) else _SLOW_SECONDS
+
+    def _bring_back(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
+        others = max(len(known[topic].consumers) for topic in stranded) - 1
+        if others or self._attempts >= _MOST_ATTEMPTS:
+            if not self._warned:
+                self._warned = True
+                _log.warning(
+                    "Messages of %s on %s are neither acknowledged nor with any consumer, and the broker does not "
+                    "deliver them; %s. They come when all consumers of the subscription have been closed, or the "
+                    "topic is unloaded (pulsar-admin topics unload).",
+                    self._subscription,
+                    ", ".join(stranded),
+                    f"{others} other consumers keep it from beginning anew" if others else "opening anew did not help",
+                )
+            return
+        self._attempts += 1
+        _log.warning(
+            "Messages of %s on %s were neither acknowledged nor with any consumer, and the broker did not deliver "
+            "them: the consumer is opened anew.",
+            self._subscription,
+            ", ".join(stranded),
+        )
+        with contextlib.suppress(pulsar.PulsarException):
+            self._order.replace()
+
+    def _statistics(self) -> Iterator[tuple[str, SubscriptionStats]]:
+        """Give those of the subscription on each of its topics and partitions."""
+        admin = self._context.admin_api().within(_DEADLINE_SECONDS)
+        for topic in self._partitions():
+            if TopicName.parse(topic).is_persistent:
+                known = admin.stats(topic, precise_backlog=True).subscriptions.get(self._subscription)
+                if known is not None:
+                    yield topic, known
+
+    def _partitions(self) -> Iterator[str]:
+        """Give the names of the topics and partitions; of a pattern those of which anything was acknowledged."""
+        if isinstance(self._topics, str | list | tuple):
+            for topic in [self._topics] if isinstance(self._topics, str) else self._topics:
+                yield from self._context.opener.get_topic_partitions(topic)
+        else:
+            yield from [one.topic for one in self._acks.by_topic]
+
+
+def is_idle(stats: SubscriptionStats) -> bool:
+    """Whether all that is in a subscription's backlog is with a consumer."""
+    return stats.backlog_entries <= stats.held_messages
+
+
+def strands(before: SubscriptionStats, after: SubscriptionStats) -> bool:
+    """Whether the broker delivers what is in a subscription's backlog to nobody.
+
+    Args:
+        before: the statistics at one time, with a precise backlog.
+        after: those of a second later or more.
+    """
+    if is_idle(before) or is_idle(after) or not after.consumers or after.delayed_messages:
+        return False
+    return (
+        after.takes_more and before.sessions == after.sessions and before.delivered_messages == after.delivered_messages
+    )

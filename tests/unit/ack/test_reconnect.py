@@ -1,0 +1,43 @@
+"""What the looks at a connection ask for."""
+
+from __future__ import annotations
+
+from pulsar_ext.ack.reconnect import ConnectionWatch
+
+TICK = 0.04
+
+
+def _look_until(watch, until, now, *, connected=True):
+    """Look every 40 ms; give when half received messages were asked for, and asked for again."""
+    asked, again = [], []
+    while now < until:
+        news = watch.look(now, connected=connected)
+        asked += [now] * news.asks_for_chunks
+        again += [now] * news.asks_again
+        now += TICK
+    return asked, again
+
+
+def test_half_received_messages_are_asked_for_behind_a_reconnection():
+    """Once soon after it in any case, and three times more within half a minute."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    _look_until(watch, 2.0, 1.0, connected=False)
+    asked, again = _look_until(watch, 40.0, 2.0)
+    assert len(asked) == 1
+    assert len(again) == 3
+    assert all(asked[0] < one < 33 for one in again)
+
+
+def test_another_consumer_has_half_of_nothing():
+    """Where another C++ consumer took the place of the one that was disconnected, nothing is asked for."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    _look_until(watch, 1.2, 1.0, connected=False)
+    watch.renew()
+    assert _look_until(watch, 40.0, 1.2) == ([], [])
+
+
+def test_a_connection_that_was_never_lost_asks_for_nothing():
+    """Looks at a connection that stays ask for nothing."""
+    assert _look_until(ConnectionWatch(), 40.0, 0.0) == ([], [])

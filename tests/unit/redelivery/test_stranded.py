@@ -1,0 +1,62 @@
+"""When a subscription's statistics show that the broker delivers a message to nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsar_ext.admin import SubscriptionStats
+from pulsar_ext.redelivery.stranded import is_idle, strands
+
+
+def _stats(backlog, *consumers, out=10, delayed=0):
+    """Give statistics; each consumer has so many messages, and takes so many more."""
+    listed = [
+        {"unackedMessages": held, "availablePermits": more, "address": f"h:{number}", "connectedSince": "10:00"}
+        for number, (held, more) in enumerate(consumers)
+    ]
+    return SubscriptionStats.from_json(
+        {"type": "Shared", "msgBacklog": backlog, "msgOutCounter": out, "msgDelayed": delayed, "consumers": listed}
+    )
+
+
+STRANDED = _stats(3, (0, 5))
+
+
+def test_what_nobody_has_and_nobody_gets_is_stranded():
+    """Three entries that are with no consumer, though one takes more and nothing is delivered for a while."""
+    assert strands(STRANDED, STRANDED)
+    assert strands(_stats(5, (1, 5), (1, 5)), _stats(5, (1, 5), (1, 5)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (_stats(3, (3, 5)), STRANDED),
+        (STRANDED, _stats(3, (3, 5))),
+        (STRANDED, _stats(0, (0, 5))),
+        (STRANDED, _stats(3, (0, 5), out=11)),
+        (STRANDED, _stats(3, (0, 0))),
+        (STRANDED, _stats(3, (0, 5), delayed=1)),
+        (STRANDED, _stats(3, (0, 5), (0, 5))),
+        (STRANDED, _stats(3)),
+    ],
+    ids=[
+        "held before",
+        "held",
+        "acknowledged",
+        "being delivered",
+        "takes no more",
+        "delayed",
+        "just joined",
+        "no consumer",
+    ],
+)
+def test_what_may_still_come_is_not_stranded(before, after):
+    """What a consumer has, what is being delivered, and what a consumer takes no more of is left alone."""
+    assert not strands(before, after)
+
+
+def test_a_backlog_that_consumers_have_is_idle():
+    """A subscription is idle if all that is not acknowledged is with its consumers."""
+    assert is_idle(_stats(2, (1, 0), (1, 0)))
+    assert not is_idle(_stats(3, (1, 0), (1, 0)))
