@@ -300,7 +300,9 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
         self._acks.leave_now()  # so that it is known what was acknowledged
-        if self._order.foundation is None or (self._splits and not self._acks.collector.may_have_chunks):
+        # The broker counts redeliveries, for dead letters, until the last consumer leaves.
+        keeps = self._splits and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
+        if keeps or self._order.foundation is None:
             with self._order.passing(Transition.REDELIVERY):
                 self.inner.redeliver_unacknowledged_messages()
         else:

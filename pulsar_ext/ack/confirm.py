@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import CursorInfo
 
     from .grouping import Acknowledger
     from .leaving import Entry
     from .topic_acks import TopicAcks
 
-__all__ = ["flush_acks", "shows"]
+__all__ = ["flush_acks"]
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
 _AGAIN_SECONDS = 0.5
@@ -64,12 +63,6 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
             if sent and now >= again:
                 check.send_again()
                 again = now + 2 * _AGAIN_SECONDS
-
-
-def shows(info: CursorInfo, entry: Entry) -> bool:
-    """Whether a cursor counts an entry as acknowledged."""
-    position = Position(*entry)
-    return position <= info.mark_delete_position or any(position in one for one in info.individually_deleted)
 
 
 class _Check:
@@ -129,7 +122,7 @@ class _Check:
             info = None
         processed: bool | None = None
         for entry, part in wanted.items():
-            shown = info is not None and shows(info, entry)
+            shown = info is not None and info.acknowledges(Position(*entry))
             if not shown and part is not None and sent and self._keeps_indexes():
                 processed = self._is_processed(topic) if processed is None else processed
                 shown = processed

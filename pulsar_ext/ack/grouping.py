@@ -80,7 +80,6 @@ class Acknowledger(AckIntake):
         self._arrival = ArrivalProof()
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left = self._settled = 0.0
-        self._moves = False
         self._splits = splits
 
     def attach(self, inner: Any) -> None:
@@ -110,11 +109,6 @@ class Acknowledger(AckIntake):
         """Forget what has not left, where the cursor was moved elsewhere."""
         if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
             self.forget()
-        self._moves = False
-
-    def abandon(self, _: Transition, /) -> None:
-        """Let leave what has not left."""
-        self._moves = False
 
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""
@@ -170,8 +164,8 @@ class Acknowledger(AckIntake):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now, and no seek that what leaves might arrive behind."""
-        return self.inner is not None and not self._moves and bool(self.inner.is_connected())
+        """Whether there is a connection now."""
+        return self.inner is not None and bool(self.inner.is_connected())
 
     @property
     def was_connected(self) -> bool:
@@ -182,7 +176,6 @@ class Acknowledger(AckIntake):
         """Send everything now, and nothing of it again."""
         with self.lock:
             self.flush()
-            self._moves = True
             for topic in self.collector.by_topic:
                 topic.sent.take()
             self._watch.forget()

@@ -163,6 +163,10 @@ class CursorInfo:
     active: bool
     raw: _Json = field(repr=False, compare=False)
 
+    def acknowledges(self, position: Position) -> bool:
+        """Whether an entry is acknowledged, all of it."""
+        return position <= self.mark_delete_position or any(position in one for one in self.individually_deleted)
+
     @classmethod
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `cursors` in the internal statistics."""

@@ -17,11 +17,13 @@ from pulsar_ext.ids.position import Position
 from .queries import AskEntry, AskLedgers, entry_headers, run_search
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
     from .queries import Search
 
-__all__ = ["Chunks", "find_chunks", "resolve_chunks"]
+__all__ = ["Chunks", "find_beginning", "find_chunks", "resolve_beginning", "resolve_chunks"]
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
@@ -60,6 +62,25 @@ def find_chunks(position: Position) -> Search[Chunks]:
     before = yield from walk.collect(position, range(chunk - 1, -1, -1), -1)
     after = yield from walk.collect(position, range(chunk + 1, count), +1)
     return Chunks((*reversed(before), position, *after))
+
+
+def find_beginning(position: Position) -> Search[Position | None]:
+    """Find the first chunk of the message that has a chunk at `position`; None if it is gone.
+
+    Returns:
+        `position` itself if there is no entry, or none of a chunked message.
+
+    Raises:
+        MessageIdUnresolved: the chunk before is more than 10,000 entries away.
+    """
+    start: EntryMetadata | None = yield AskEntry(position)
+    if start is None or not start.chunk_id:
+        return position
+    try:
+        before = yield from _Walk(start).collect(position, range(start.chunk_id - 1, -1, -1), -1)
+    except IncompleteChunkedMessage:
+        return None
+    return before[-1]
 
 
 class _Walk:
@@ -144,10 +165,18 @@ def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks
         MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: as `find_chunks`.
         AdminError: the admin API refused or did not answer.
     """
+    return run_search(find_chunks(position), _asking(admin, topic))
 
+
+def resolve_beginning(admin: PulsarAdmin, topic: str, position: Position) -> Position | None:
+    """Run `find_beginning` over the admin REST API; as `resolve_chunks`."""
+    return run_search(find_beginning(position), _asking(admin, topic))
+
+
+def _asking(admin: PulsarAdmin, topic: str) -> Callable[[AskEntry | AskLedgers], object]:
     def answer(query: AskEntry | AskLedgers) -> object:
         if isinstance(query, AskLedgers):
             return admin.internal_stats(topic).ledger_sizes()
         return entry_headers(admin, topic, query.position)
 
-    return run_search(find_chunks(position), answer)
+    return answer

@@ -56,9 +56,9 @@ class Client(ClientTools, ClientDoor):
         service_url: as the official client.
         *args: the official arguments.
         admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
-            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL, or None to
-            take `PULSAR_ADMIN_URL` from the environment, or else the service URL's host with the usual port (8080, or
-            8443 with TLS).
+            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL, or None
+            to take `PULSAR_ADMIN_URL` from the environment, or else the service URL's host with the usual port (8080,
+            or 8443 with TLS).
         **kwargs: the official arguments.
     """
 

@@ -77,7 +77,7 @@ def open_consumer(
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
     if named["consumer_type"] == pulsar.ConsumerType.Shared:
         watch = StrandedWatch(
-            context, subscription.order, named["topic"], named["subscription_name"], subscription.acks.collector
+            context, subscription.order, named["topic"], named["subscription_name"], subscription.acks
         )
         subscription.order.take_part(watch)
         watch.begin()

@@ -5,7 +5,8 @@ sends to nobody, or waits for ever until that one takes more; the message then c
 before all of them have left, or the topic is unloaded. So it is, for example, when a consumer is restarted in the midst
 of one. A consumer of ours looks at the statistics after it was opened: where entries are neither acknowledged nor with
 any consumer, and nothing is delivered though all take more, it is opened anew, which has the broker begin anew; see
-`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription.
+`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription. Chunks whose
+message has lost its beginning are acknowledged: no consumer can receive them, and the broker delivers them to none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from pulsar_ext.chunks.leftovers import leftovers
 from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ack.collector import AckCollector
+    from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.receive.order import ReceiveOrder
 
@@ -37,6 +40,7 @@ _LOOK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
 _SLOW_SECONDS: Final = 60.0
 """The same, behind these: where a backlog is being consumed, or chunked messages come."""
 _DEADLINE_SECONDS: Final = 1.0
+_HEADERS_SECONDS: Final = 3.0
 _MOST_ATTEMPTS: Final = 3
 
 
@@ -48,11 +52,11 @@ class StrandedWatch(Part):
         order: of the consumer's messages.
         topics: what was subscribed to.
         subscription: its name.
-        acks: what was acknowledged.
+        acks: the consumer's acknowledgements.
     """
 
     def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: AckCollector
+        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
     ) -> None:
         self._context, self._order = context, order
         self._topics, self._subscription, self._acks = topics, subscription, acks
@@ -102,11 +106,14 @@ class StrandedWatch(Part):
             self._bring_back(stranded, after)
         elif all(map(is_idle, after.values())):
             self._attempts = 0
-            return _SLOW_SECONDS if self._acks.has_chunks else None
+            return _SLOW_SECONDS if self._acks.collector.has_chunks else None
         self._looks += 1
         return _LOOK_SECONDS[self._looks] if self._looks < len(_LOOK_SECONDS) else _SLOW_SECONDS
 
     def _bring_back(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
+        stranded = [topic for topic in stranded if not self._finish(topic)]
+        if not stranded:
+            return
         others = max(len(known[topic].consumers) for topic in stranded) - 1
         if others or self._attempts >= _MOST_ATTEMPTS:
             if not self._warned:
@@ -130,6 +137,28 @@ class StrandedWatch(Part):
         with contextlib.suppress(pulsar.PulsarException):
             self._order.replace()
 
+    def _finish(self, topic: str) -> bool:
+        """Acknowledge the chunks on a topic that nobody can receive; tell whether there were any."""
+        try:
+            found = leftovers(self._context.admin_api().within(_HEADERS_SECONDS), topic, self._subscription)
+            for position in found:
+                message_id = MessageId(TopicName.parse(topic).partition_index, position.ledger_id, position.entry_id)
+                message_id.topic_name(topic)
+                self._acks.add_id(message_id)
+        except (PulsarExtError, pulsar.PulsarException):
+            return False
+        if found:
+            _log.warning(
+                "%d chunks on %s, from %s to %s, are of messages that have lost their beginning. No consumer can "
+                "receive them: they were acknowledged on %s.",
+                len(found),
+                topic,
+                found[0],
+                found[-1],
+                self._subscription,
+            )
+        return bool(found)
+
     def _statistics(self) -> Iterator[tuple[str, SubscriptionStats]]:
         """Give those of the subscription on each of its topics and partitions."""
         admin = self._context.admin_api().within(_DEADLINE_SECONDS)
@@ -145,7 +174,7 @@ class StrandedWatch(Part):
             for topic in [self._topics] if isinstance(self._topics, str) else self._topics:
                 yield from self._context.opener.get_topic_partitions(topic)
         else:
-            yield from [one.topic for one in self._acks.by_topic]
+            yield from [one.topic for one in self._acks.collector.by_topic]
 
 
 def is_idle(stats: SubscriptionStats) -> bool:

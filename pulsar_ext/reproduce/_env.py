@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar as official
 
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.ids.position import Position
+from pulsar_ext.chunks.leftovers import unacknowledged
 
 from ._apart import Apart
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._apart import Outcome
     from ._place import Place
 
-__all__ = ["END", "Env", "label", "labels", "rebuilt", "send_batch", "unacknowledged"]
+__all__ = ["END", "Env", "label", "labels", "rebuilt", "send_batch"]
 
 END = "end"
 """The label of the message that is sent last, so that its receiver knows that nothing more comes."""
@@ -132,16 +132,3 @@ def rebuilt(pulsar: ModuleType, message_id: Any) -> Any:
     return pulsar.MessageId(
         message_id.partition(), message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
     )
-
-
-def unacknowledged(stats: Any, subscription: str) -> Iterator[Position]:
-    """Give every entry of the topic that the subscription's cursor does not count as acknowledged."""
-    cursor = stats.cursors[subscription]
-    for ledger in stats.ledgers:
-        is_open = ledger is stats.ledgers[-1]
-        for entry_id in range(stats.current_ledger_entries if is_open else ledger.entries):
-            position = Position(ledger.ledger_id, entry_id)
-            if position > cursor.mark_delete_position and not any(
-                position in acknowledged for acknowledged in cursor.individually_deleted
-            ):
-                yield position

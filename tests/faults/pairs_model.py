@@ -201,7 +201,8 @@ class World:
         self.order = ReceiveOrder(numbers=True)
         self.order.number_if(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
-        nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, leave_now=lambda: None)
+        nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
+        nothing.leave_now = lambda: None
         nothing.inbox = nothing.collector = nothing
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
