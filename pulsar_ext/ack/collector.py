@@ -231,6 +231,18 @@ class AckCollector:
         to = self.by_topic.of(self.topic_of(message_id), data.partition)
         to.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
 
+    def leave_out(self, inner_id: Any, last: int) -> None:
+        """Count messages as acknowledged that a seek leaves out of their entry.
+
+        Args:
+            inner_id: the C++ id of one of them.
+            last: which message of its batch is the last of them.
+        """
+        data = decode(inner_id.serialize())
+        bits = (1 << (last + 1)) - 1
+        tracker = self.by_topic.of(self.topic_of(as_message_id(inner_id)), data.partition).tracker
+        tracker.leave_out((data.ledger_id, data.entry_id), data.batch_size if data.batch_index >= 0 else 0, bits)
+
     def is_duplicate(self, inner: Any) -> bool:
         """Whether a C++ message was acknowledged already."""
         inner_id = inner.message_id()

@@ -92,6 +92,16 @@ class Acknowledger(AckIntake):
         self.attach(inner)
         with self.lock:
             self._monitor.renew()
+            left_out = self.collector.pending
+        if left_out:
+            self.schedule()
+
+    def leave_out(self, inner_id: Any, last: int) -> None:
+        """Count messages as acknowledged that a seek leaves out of their entry; see `AckCollector.leave_out()`."""
+        with self.lock:
+            self.collector.leave_out(inner_id, last)
+        if self.is_connected:  # else another C++ consumer is about to take the place of this one
+            self._added()
 
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew."""
@@ -107,6 +117,13 @@ class Acknowledger(AckIntake):
         """Forget what has not left, where the cursor was moved elsewhere."""
         if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
             self.forget()
+
+    def abandon(self, transition: Transition, /) -> None:
+        """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
+        if transition is Transition.SEEK:
+            with self.lock:
+                for topic in self.collector.by_topic:
+                    topic.tracker.lose_base()
 
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""

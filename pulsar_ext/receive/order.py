@@ -85,8 +85,12 @@ class Part:
 class Foundation(Protocol):
     """The C++ object that a consumer or a reader stands on."""
 
-    def retire(self) -> bool:
-        """Close it, so that another one can take its place; False if none can, and it stays as it is."""
+    def retire(self) -> None:
+        """Close it, so that another one can take its place."""
+        ...
+
+    def leaves_out(self, inner: Any, /) -> bool:
+        """Whether a C++ message is in the entry that was sought, and before what was sought."""
         ...
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
@@ -209,7 +213,7 @@ class ReceiveOrder:
         if transition.replaces:
             self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
             try:
-                self._is_retired = self.foundation.retire()
+                self.foundation.retire()
             except BaseException:
                 self.foundation.retire()  # whoever uses it now finds out that it is closed
                 raise

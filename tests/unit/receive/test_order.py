@@ -40,14 +40,11 @@ class Heard(Part):
 class Ground:
     """A C++ object that can be replaced, unless opening fails."""
 
-    stays = False
-
     def __init__(self, heard):
         self.heard, self.failures = heard, 0
 
     def retire(self):
         self.heard.append("retire")
-        return not self.stays
 
     def open_anew(self):
         if self.failures:
@@ -180,18 +177,6 @@ def test_what_moves_no_cursor_keeps_its_object(transition):
         with order.passing(Transition.CURSOR_RESET):
             pass
         assert "retire" not in heard
-
-
-def test_what_cannot_be_replaced_now_is_kept():
-    """An object that says that nobody could take its place stays."""
-    order, heard = parts()
-    ground = Ground(heard)
-    ground.stays = True
-    order.foundation = ground
-    with order.passing(Transition.SEEK):
-        pass
-    assert "retire" in heard
-    assert "open" not in heard
 
 
 def test_what_fails_is_abandoned_by_all():
