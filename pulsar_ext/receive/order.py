@@ -65,13 +65,13 @@ class Part:
     """What keeps messages, or something about them, of one consumer or reader."""
 
     def before(self, transition: Transition, /) -> None:
-        """Get ready for a transition; what this raises keeps it from happening."""
+        """Get ready for a transition; what this raises keeps it from happening, and has it abandoned here as well."""
 
     def after(self, transition: Transition, /) -> None:
         """Drop what is from before the transition: it has happened."""
 
     def abandon(self, transition: Transition, /) -> None:
-        """Go on as before: the transition has failed."""
+        """Go on as before: the transition has failed, perhaps before this had got ready."""
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Go on with another C++ object, which is in the place of the one before.
@@ -182,8 +182,8 @@ class ReceiveOrder:
             ready: list[Part] = []
             try:
                 for part in self._parts:
+                    ready.append(part)  # first: what this one does may be interrupted as it ends
                     part.before(transition)
-                    ready.append(part)
                 self.begin_epoch()
                 yield
             except BaseException:

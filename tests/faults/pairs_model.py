@@ -168,8 +168,8 @@ class Noting(Part):
         self.ended: Counter[Transition] = Counter()
 
     def before(self, transition: Transition, /) -> None:
-        self._broker.step(self._prefix + "before")
         self.begun[transition] += 1
+        self._broker.step(self._prefix + "before")
 
     def after(self, transition: Transition, /) -> None:
         self.ended[transition] += 1
