@@ -80,6 +80,8 @@ class Acknowledger(AckIntake):
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left = self._settled = 0.0
         self._splits = splits
+        self._is_moving = False
+        """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -91,6 +93,7 @@ class Acknowledger(AckIntake):
         """Acknowledge to another C++ consumer from now on."""
         self.attach(inner)
         with self.lock:
+            self._is_moving = False
             self._monitor.renew()
             left_out = self.collector.pending
         if left_out:
@@ -104,10 +107,15 @@ class Acknowledger(AckIntake):
             self._added()
 
     def before(self, transition: Transition, /) -> None:
-        """Send what waits: what leaves later would acknowledge what is to come anew."""
+        """Send what waits: what leaves later would acknowledge what is to come anew, and nothing leaves amid a seek."""
         refuse_interrupting("A seek, a redelivery or a close", self.lock)
         if transition is Transition.SEEK:
-            self._flush_for_good()
+            with self.lock:
+                self.flush()
+                for topic in self.collector.by_topic:  # nothing of it again
+                    topic.sent.take()
+                self._watch.forget()
+                self._is_moving = True
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
             self.flush()
         elif transition is Transition.CLOSE:
@@ -115,12 +123,16 @@ class Acknowledger(AckIntake):
 
     def after(self, transition: Transition, /) -> None:
         """Forget what has not left, where the cursor was moved elsewhere."""
-        if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
-            self.forget()
+        try:
+            if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
+                self.forget()
+        finally:
+            self._is_moving = False
 
     def abandon(self, transition: Transition, /) -> None:
         """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
         if transition is Transition.SEEK:
+            self._is_moving = False
             with self.lock:
                 for topic in self.collector.by_topic:
                     topic.tracker.lose_base()
@@ -143,10 +155,10 @@ class Acknowledger(AckIntake):
                 if self.closed:
                     self.inbox.clear()
                     raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
-                connected = self.is_connected
-                self._absorb(passing=self._grouping.passes and connected)
+                lets = self._lets_leave
+                self._absorb(passing=self._grouping.passes and lets)
                 self._filled = True
-                if self.collector.count >= self._grouping.max_size and connected:
+                if self.collector.count >= self._grouping.max_size and lets:
                     self._leave(time.monotonic(), force=self._grouping.forces)
             finally:
                 self.lock.release()
@@ -163,7 +175,7 @@ class Acknowledger(AckIntake):
             self._absorb()
             if parts:
                 self.collector.settle(everything=True)
-            if not self.is_connected:
+            if not self._lets_leave:
                 self.schedule()
                 return False
             self._leave(time.monotonic(), force=True)
@@ -174,8 +186,13 @@ class Acknowledger(AckIntake):
         """Hand over everything that waits, without flushing it out of the C++ client."""
         with self.lock:
             self._absorb()
-            if self.is_connected:
+            if self._lets_leave:
                 self._leave(time.monotonic(), force=False)
+
+    @property
+    def _lets_leave(self) -> bool:
+        """Whether what was acknowledged may leave now."""
+        return self.is_connected and not self._is_moving
 
     @property
     def is_connected(self) -> bool:
@@ -186,14 +203,6 @@ class Acknowledger(AckIntake):
     def was_connected(self) -> bool:
         """Whether there was a connection at the last look, with what was sent on it."""
         return not self._watch.is_down
-
-    def _flush_for_good(self) -> None:
-        """Send everything now, and nothing of it again."""
-        with self.lock:
-            self.flush()
-            for topic in self.collector.by_topic:
-                topic.sent.take()
-            self._watch.forget()
 
     def forget(self, *topics: TopicAcks) -> None:
         """Forget what was acknowledged and has not left, on these topics or on all: the cursor was moved elsewhere."""
@@ -266,15 +275,16 @@ class Acknowledger(AckIntake):
         """
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
+        lets = connected and not self._is_moving
         if not (self._grouping.passes and self._filled):
-            self._absorb(passing=self._grouping.passes and connected)
+            self._absorb(passing=self._grouping.passes and lets)
         self._filled = False
         collector.number_no_messages_after(_IDLE_SECONDS, now)
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
         pending = collector.pending
-        if connected and self._timer.is_due(pending, now, looked):
+        if lets and self._timer.is_due(pending, now, looked):
             self._leave(now, force=self._grouping.forces)
             pending = 0
         if self._watch.is_settled:  # what left before the connection was lost is sent again after it

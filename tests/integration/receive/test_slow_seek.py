@@ -1,9 +1,11 @@
-"""A seek that fails, before or after the broker has moved the cursor, loses nothing."""
+"""A seek that fails, before or after the broker has moved the cursor, or that takes long, loses nothing."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from acked import cursor_of, send_plain
+from acked import TYPES, cursor_of, send_plain
 from awaited import blocking_of
 from chunked import drain, eventually, index_of
 
@@ -53,3 +55,17 @@ def test_nothing_is_acknowledged_that_came_again_behind_a_seek_that_failed(clien
     consumer.acknowledge(messages[10])
     consumer.flush_acks(confirm=True)
     assert cursor_of(admin, topic) == {10}
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_is_acknowledged_in_the_midst_of_a_seek_comes_again(client, topic, type_):
+    """Nothing that was received before is acknowledged behind the cursor's move, however long the seek takes."""
+    consumer = client.subscribe(topic, "s", type_)
+    send_plain(client, topic, 10)
+    messages = drain(consumer.receive, 10)
+    blocking = blocking_of(consumer)
+    with blocking._order.passing(Transition.SEEK):
+        blocking._order.foundation.move(InnerMessageId.earliest)
+        consumer.acknowledge_many(messages)
+        time.sleep(0.5)
+    assert sorted(map(index_of, drain(consumer.receive, 10))) == list(range(10))
