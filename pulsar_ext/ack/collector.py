@@ -6,11 +6,7 @@ most of them without asking for their ids, see `AckInbox`.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from typing import TYPE_CHECKING, Any
-
-import pulsar
 
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.chunks.resolver import as_message_id, entry_topic
@@ -19,10 +15,11 @@ from pulsar_ext.ids.origin import Origin
 from .by_id import acknowledged_by, acknowledged_up_to
 from .id_bytes import says_all
 from .inbox import AckInbox
-from .topic_acks import AcksByTopic
+from .topic_acks import AcksByTopic, logging_refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    import contextlib
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
@@ -32,9 +29,7 @@ if TYPE_CHECKING:
     from .leaving import Entry, Singles
     from .topic_acks import TopicAcks
 
-__all__ = ["AckCollector", "logging_refusals"]
-
-_log = logging.getLogger("pulsar_ext.acks")
+__all__ = ["AckCollector"]
 
 
 class AckCollector:
@@ -236,6 +231,18 @@ class AckCollector:
         to = self.by_topic.of(self.topic_of(message_id), data.partition)
         to.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
 
+    def leave_out(self, inner_id: Any, last: int) -> None:
+        """Count messages as acknowledged that a seek leaves out of their entry.
+
+        Args:
+            inner_id: the C++ id of one of them.
+            last: which message of its batch is the last of them.
+        """
+        data = decode(inner_id.serialize())
+        bits = (1 << (last + 1)) - 1
+        tracker = self.by_topic.of(self.topic_of(as_message_id(inner_id)), data.partition).tracker
+        tracker.leave_out((data.ledger_id, data.entry_id), data.batch_size if data.batch_index >= 0 else 0, bits)
+
     def is_duplicate(self, inner: Any) -> bool:
         """Whether a C++ message was acknowledged already."""
         inner_id = inner.message_id()
@@ -249,14 +256,3 @@ class AckCollector:
         with lock:
             known = self.by_topic.of(topic, message_id.partition()).tracker.partly().get(entry)
         return 0 if known is None else known[0]
-
-
-@contextlib.contextmanager
-def logging_refusals(topic: TopicAcks, count: int) -> Iterator[None]:
-    """Log acknowledgements that the C++ consumer refuses, as for a message of a topic that is not its own."""
-    try:
-        yield
-    except pulsar.AlreadyClosed:
-        raise
-    except pulsar.PulsarException as error:
-        _log.error("%d acknowledgements on %s were refused: %s", count, topic.topic, error)

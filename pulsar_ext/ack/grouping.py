@@ -19,7 +19,7 @@ from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext.receive.order import Transition
 
 from .arrival import ArrivalProof
-from .collector import AckCollector, logging_refusals
+from .collector import AckCollector
 from .cursor_monitor import CursorMonitor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .intake import AckIntake
@@ -81,6 +81,8 @@ class Acknowledger(AckIntake):
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left = self._settled = 0.0
         self._splits = splits
+        self._is_moving = False
+        """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -92,14 +94,30 @@ class Acknowledger(AckIntake):
         """Acknowledge to another C++ consumer from now on."""
         self.attach(inner)
         with self.lock:
+            self._is_moving = False
             self._monitor.renew()
             self._watch.renew()
+            left_out = self.collector.pending
+        if left_out:
+            self.schedule()
+
+    def leave_out(self, inner_id: Any, last: int) -> None:
+        """Count messages as acknowledged that a seek leaves out of their entry; see `AckCollector.leave_out()`."""
+        with self.lock:
+            self.collector.leave_out(inner_id, last)
+        if self.is_connected:  # else another C++ consumer is about to take the place of this one
+            self._added()
 
     def before(self, transition: Transition, /) -> None:
-        """Send what waits: what leaves later would acknowledge what is to come anew."""
+        """Send what waits: what leaves later would acknowledge what is to come anew, and nothing leaves amid a seek."""
         refuse_interrupting("A seek, a redelivery or a close", self.lock)
         if transition is Transition.SEEK:
-            self._flush_for_good()
+            with self.lock:
+                self.flush()
+                for topic in self.collector.by_topic:  # nothing of it again
+                    topic.sent.take()
+                self._watch.forget()
+                self._is_moving = True
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
             self.flush()
         elif transition is Transition.CLOSE:
@@ -107,8 +125,19 @@ class Acknowledger(AckIntake):
 
     def after(self, transition: Transition, /) -> None:
         """Forget what has not left, where the cursor was moved elsewhere."""
-        if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
-            self.forget()
+        try:
+            if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
+                self.forget()
+        finally:
+            self._is_moving = False
+
+    def abandon(self, transition: Transition, /) -> None:
+        """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
+        if transition is Transition.SEEK:
+            self._is_moving = False
+            with self.lock:
+                for topic in self.collector.by_topic:
+                    topic.tracker.lose_base()
 
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""
@@ -128,10 +157,10 @@ class Acknowledger(AckIntake):
                 if self.closed:
                     self.inbox.clear()
                     raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
-                connected = self.is_connected
-                self._absorb(passing=self._grouping.passes and connected)
+                lets = self._lets_leave
+                self._absorb(passing=self._grouping.passes and lets)
                 self._filled = True
-                if self.collector.count >= self._grouping.max_size and connected:
+                if self.collector.count >= self._grouping.max_size and lets:
                     self._leave(time.monotonic(), force=self._grouping.forces)
             finally:
                 self.lock.release()
@@ -148,19 +177,23 @@ class Acknowledger(AckIntake):
             self._absorb()
             if parts:
                 self.collector.settle(everything=True)
-            if not self.is_connected:
-                self.schedule()
-                return False
-            self._leave(time.monotonic(), force=True)
+            leaves = self._lets_leave
+            if leaves:
+                self._leave(time.monotonic(), force=True)
         self.schedule()
-        return True
+        return leaves
 
     def leave_now(self) -> None:
         """Hand over everything that waits, without flushing it out of the C++ client."""
         with self.lock:
             self._absorb()
-            if self.is_connected:
+            if self._lets_leave:
                 self._leave(time.monotonic(), force=False)
+
+    @property
+    def _lets_leave(self) -> bool:
+        """Whether what was acknowledged may leave now."""
+        return self.is_connected and not self._is_moving
 
     @property
     def is_connected(self) -> bool:
@@ -171,14 +204,6 @@ class Acknowledger(AckIntake):
     def was_connected(self) -> bool:
         """Whether there was a connection at the last look, with what was sent on it."""
         return not self._watch.is_down
-
-    def _flush_for_good(self) -> None:
-        """Send everything now, and nothing of it again."""
-        with self.lock:
-            self.flush()
-            for topic in self.collector.by_topic:
-                topic.sent.take()
-            self._watch.forget()
 
     def forget(self, *topics: TopicAcks) -> None:
         """Forget what was acknowledged and has not left, on these topics or on all: the cursor was moved elsewhere."""
@@ -242,22 +267,19 @@ class Acknowledger(AckIntake):
         return min(_TICK_SECONDS, max(self._timer.wait(now), 0.0) or _TICK_SECONDS)
 
     def _look_after_group(self, now: float, *, connected: bool) -> tuple[bool, bool]:
-        """Let leave what is due.
-
-        Returns:
-            Whether half received chunked messages have to be asked for, and whether there is anything left to watch.
-        """
+        """Let leave what is due; tell whether half received messages are to be asked for, and anything is to watch."""
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
+        lets = connected and not self._is_moving
         if not (self._grouping.passes and self._filled):
-            self._absorb(passing=self._grouping.passes and connected)
+            self._absorb(passing=self._grouping.passes and lets)
         self._filled = False
         collector.number_no_messages_after(_IDLE_SECONDS, now)
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
         pending = collector.pending
-        if connected and self._timer.is_due(pending, now, looked):
+        if lets and self._timer.is_due(pending, now, looked):
             self._leave(now, force=self._grouping.forces)
             pending = 0
         if self._watch.is_settled:  # what left before the connection was lost is sent again after it
@@ -292,24 +314,12 @@ class Acknowledger(AckIntake):
     def _leave(self, now: float, *, force: bool) -> None:
         try:
             for topic in self.collector.by_topic:
-                self._leave_on(topic, now, force=force)
+                if topic.leave(self.inner, now, force=force):
+                    self._left = now
         except pulsar.AlreadyClosed:
             self._keep_for_another()
         self._timer.left()
         self.collector.count = 0
-
-    def _leave_on(self, topic: TopicAcks, now: float, *, force: bool) -> None:
-        if topic.is_held:
-            return
-        leaving = topic.tracker.leave()
-        if leaving:
-            with logging_refusals(topic, len(leaving)):
-                topic.hand_over(self.inner, leaving, now)
-            topic.tracker.left()
-        if force and (leaving or topic.sent):
-            topic.sender.flush(self.inner)
-        if leaving:
-            self._left = now
 
     def _keep_for_another(self) -> None:
         """Keep what a C++ consumer refused whose place another one takes just now; where none does, raise."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import pulsar
 
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -17,7 +21,9 @@ if TYPE_CHECKING:
 
     from .leaving import Entry, Leaving, Singles
 
-__all__ = ["AcksByTopic", "TopicAcks"]
+__all__ = ["AcksByTopic", "TopicAcks", "logging_refusals"]
+
+_log = logging.getLogger("pulsar_ext.acks")
 
 _MAX_UNCONFIRMED = 20_000
 """How many entries a confirmed flush surely checks: what left before these has long arrived."""
@@ -77,6 +83,19 @@ class TopicAcks:
         """Note that the broker shows what left; more of the same batch may have left since."""
         if self._unconfirmed.get(entry, ()) == part:
             self._unconfirmed.pop(entry, None)
+
+    def leave(self, inner: Any, now: float, *, force: bool) -> bool:
+        """Give the C++ consumer what leaves, with `force` flushed out of it; tell whether anything did."""
+        if self.is_held:
+            return False
+        leaving = self.tracker.leave()
+        if leaving:
+            with logging_refusals(self, len(leaving)):
+                self.hand_over(inner, leaving, now)
+            self.tracker.left()
+        if force and (leaving or self.sent):
+            self.sender.flush(inner)
+        return bool(leaving)
 
     def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
         """Give what leaves to the C++ consumer, and keep it for a while."""
@@ -180,3 +199,14 @@ class AcksByTopic:
         acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker)
         self._known[topic if self._several else partition] = acks
         return acks
+
+
+@contextlib.contextmanager
+def logging_refusals(topic: TopicAcks, count: int) -> Iterator[None]:
+    """Log acknowledgements that the C++ consumer refuses, as for a message of a topic that is not its own."""
+    try:
+        yield
+    except pulsar.AlreadyClosed:
+        raise
+    except pulsar.PulsarException as error:
+        _log.error("%d acknowledgements on %s were refused: %s", count, topic.topic, error)

@@ -122,6 +122,23 @@ class AckTracker:
             self._drop_partial(next(iter(self._partial)))
         return after != known
 
+    def leave_out(self, entry: Entry, size: int, bits: int) -> None:
+        """Count messages as acknowledged that a seek leaves out, one bit each; as a part they leave with others of it.
+
+        Args:
+            entry: theirs.
+            size: how many messages its batch has; 0 if it is not a batch.
+            bits: which of them.
+        """
+        if not size:
+            self.add_whole(entry)
+            return
+        known = self._partial.get(entry, (size, 0))[1]
+        if bits & ~known:
+            self.add_bits(entry, size, bits)
+            if not known:
+                self._changed.discard(entry)
+
     def add_cumulative(self, entry: Entry, index: int = -1, size: int = 0) -> bool:
         """Acknowledge everything up to an entry and it too, or up to a message of a batch.
 

@@ -100,13 +100,11 @@ class ReceiveQueue(Part):
         self._notify()
 
     def before(self, transition: Transition, /) -> None:
-        """Drop what has arrived and was not taken, if it comes again."""
+        """Ask for nothing while another C++ object takes the place of this one."""
         self.is_replaced = self._asks_inner and transition.replaces
-        if transition.brings_back:
-            self._arrived.clear()
 
     def after(self, transition: Transition, /) -> None:
-        """Drop what has arrived meanwhile."""
+        """Drop what has arrived and was not taken, if it comes again."""
         if transition.brings_back:
             self._arrived.clear()
 

@@ -70,7 +70,9 @@ def open_consumer(
     (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
-    consumer.found(ConsumerFoundation(consumer, subscribe, named, context.senders.ask))
+    consumer.found(
+        ConsumerFoundation(consumer, subscribe, named, context.senders.ask, left_out=subscription.acks.leave_out)
+    )
     consumer.listen(heard)
     subscription.acks.attach(consumer.inner)
     looks_ahead = subscription.queued and not listener
@@ -138,7 +140,10 @@ class _Listener:
         """Hear one message, on a thread of the C++ client."""
         subscription = self._subscription
         inner = inner_message_of(message)
-        if subscription.acks.closed or (subscription.redelivery.screens and not subscription.redelivery.screen(inner)):
+        foundation = subscription.order.foundation
+        if subscription.acks.closed or (foundation is not None and foundation.leaves_out(inner)):
+            return
+        if subscription.redelivery.screens and not subscription.redelivery.screen(inner):
             return
         topic = official.topic()
         known = self.consumers.get(topic)

@@ -200,7 +200,7 @@ class ScreenedSource(_Keeping):
         self._screen = screen
         self._lock = threading.RLock()
         self._waiting = 0
-        self._barred = 0
+        self._is_barred = False
 
     def __next__(self) -> Any:
         if (seen := self._seen()) is not None:
@@ -237,23 +237,23 @@ class ScreenedSource(_Keeping):
     def look_ahead(self) -> None:
         """Look at what waits, up to the first that passes: nobody may be receiving."""
         with self._lock, contextlib.suppress(Timeout):
-            while not (self._waiting or self._ready or self._barred):
+            while not (self._waiting or self._ready or self._is_barred):
                 self._unseen.append(self._wait(0))
                 self._look()
 
     def before(self, _: Transition, /) -> None:
         """Look at nothing ahead while the cursor moves."""
         with self._lock:  # until nobody looks ahead
-            self._barred += 1
+            self._is_barred = True
 
     def after(self, transition: Transition, /) -> None:
         """Drop what is kept: it is delivered again, or is not what was sought."""
         super().after(transition)
-        self._barred -= 1
+        self._is_barred = False
 
     def abandon(self, _: Transition, /) -> None:
         """Go on as before: the cursor did not move."""
-        self._barred -= 1
+        self._is_barred = False
 
     def _seen(self) -> Any:
         """Give the next message for the application among those that came; None if there is none."""

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
-_HEAD_SECONDS, _MOST_AHEAD = 1.0, 1000
-"""How long the entry that was sought may take to come, and how many messages of other partitions may come before it; on
-a Shared subscription another consumer may get it."""
+_HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
+"""How long the entry that was sought may take to come, and how many messages of other partitions may come before it. On
+a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
 _FIRST_MILLIS = 10_000
 """How long the first message may take, all chunks of it."""
 
@@ -61,11 +61,14 @@ class _Foundation:
     ) -> None:
         self._handle, self._open_official, self._named, self._ask = handle, open_official, named, ask
 
-    def retire(self) -> bool:
+    def retire(self) -> None:
         """Close the C++ object, so that another one can take its place."""
         with contextlib.suppress(pulsar.PulsarException):  # it is not used any more, whatever it says
             self._handle.inner.close()
-        return True
+
+    def leaves_out(self, _: Any, /) -> bool:
+        """Leave nothing out."""
+        return False
 
     def have_queue(self) -> None:
         """Have the next C++ object keep a message ahead."""
@@ -76,20 +79,27 @@ class _Foundation:
 
 
 class ConsumerFoundation(_Foundation):
-    """The C++ consumer under a consumer: the subscription's cursor says where another one begins."""
+    """The C++ consumer under a consumer: the subscription's cursor says where another one begins.
 
-    _head: Any = None
+    Args:
+        arguments: as above.
+        left_out: is called with the C++ id of a message before the one that was sought, in the same entry, and which
+            message of its batch is the last of these: nobody else acknowledges them.
+    """
 
-    def retire(self) -> bool:
-        """Close the C++ consumer, unless nobody but itself could leave out what is before the message that is sought.
+    _head: _Head | None = None
+    """What the last seek leaves out, until it has come."""
+    _is_retired = False
+    """Whether what the C++ consumer gives comes again: it is being closed, and is not yet replaced."""
 
-        Returns:
-            Whether it is closed.
-        """
-        if self._head is not None and (self._named["message_listener"] or self._named["receiver_queue_size"] == 0):
-            self._head = None
-            return False
-        return super().retire()
+    def __init__(self, *arguments: Any, left_out: Callable[[Any, int], None]) -> None:
+        super().__init__(*arguments)
+        self._left_out = left_out
+
+    def retire(self) -> None:
+        """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
+        self._is_retired = True
+        super().retire()
 
     def move(self, target: Any) -> None:
         """Move the cursor, which knows entries; what is before the message in its entry is left out later.
@@ -123,11 +133,14 @@ class ConsumerFoundation(_Foundation):
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
+        self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._have_broker_forget()
         inner = self._handle.stand_on(self._open())
-        ahead = [] if self._head is None else self._head.read(inner)
-        self._head = None
+        ahead: list[Any] = []
+        if self._head is not None and not self._named["message_listener"] and self._named["receiver_queue_size"]:
+            ahead = self._head.read(inner, self._left_out)
+            self._head = None
         return inner, iter(ahead)
 
     def _have_broker_forget(self) -> None:
@@ -144,6 +157,24 @@ class ConsumerFoundation(_Foundation):
             finally:
                 for one in opened:
                     inner_of(one).close()
+
+    def leaves_out(self, inner: Any, /) -> bool:
+        """Whether a C++ message is before the one that was sought, in the same entry; then it is acknowledged.
+
+        This is for those who have each message by itself: a listener, and who receives without a queue.
+        """
+        if self._is_retired:
+            return True
+        head = self._head
+        if head is None:
+            return False
+        inner_id = inner.message_id()
+        if head.has(inner_id):
+            self._left_out(inner_id, head.last)
+            return True
+        if inner_id.ledger_id() == head.entry[0]:  # not of another partition
+            self._head = None
+        return False
 
 
 class ReaderFoundation(_Foundation):
@@ -182,7 +213,7 @@ class ReaderFoundation(_Foundation):
         inner = inner_of(probe)
         try:
             self._ask(partial(inner.seek_async, millis))
-            first = PendingReceives(inner.read_next_async, lambda _: False)
+            first = PendingReceives(inner.read_next_async, lambda _: False, lambda _: False)
             found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
         except Timeout:
             found = None
@@ -211,7 +242,7 @@ class _Head:
     """
 
     def __init__(self, entry: tuple[int, int], last: int) -> None:
-        self._entry, self._last = entry, last
+        self.entry, self.last = entry, last
 
     @classmethod
     def of(cls, target: Any, inclusive: bool) -> _Head | None:
@@ -229,8 +260,18 @@ class _Head:
             return None
         return cls((data.ledger_id, data.entry_id), last)
 
-    def read(self, inner: Any) -> list[Any]:
-        """Receive the messages from a C++ consumer, and give others that came before the last of them."""
+    def has(self, inner_id: Any) -> bool:
+        """Whether the message of a C++ id is one of them."""
+        entry = (inner_id.ledger_id(), inner_id.entry_id())
+        return bool(entry == self.entry and inner_id.batch_index() <= self.last)
+
+    def read(self, inner: Any, left_out: Callable[[Any, int], None]) -> list[Any]:
+        """Receive the messages from a C++ consumer, and give others that came before the last of them.
+
+        Args:
+            inner: the C++ consumer.
+            left_out: see `ConsumerFoundation`.
+        """
         ahead: list[Any] = []
         deadline = time.monotonic() + _HEAD_SECONDS
         while time.monotonic() < deadline and len(ahead) < _MOST_AHEAD:
@@ -239,11 +280,12 @@ class _Head:
             except Timeout:
                 continue
             inner_id = message.message_id()
-            index, entry = inner_id.batch_index(), (inner_id.ledger_id(), inner_id.entry_id())
-            if entry == self._entry and index < self._last:
-                continue
-            if entry != self._entry or index != self._last:
+            if self.has(inner_id):
+                left_out(inner_id, self.last)
+                if inner_id.batch_index() < self.last:
+                    continue
+            else:
                 ahead.append(message)
-            if entry[0] == self._entry[0]:  # not of another partition
+            if inner_id.ledger_id() == self.entry[0]:  # not of another partition
                 break
         return ahead

@@ -221,12 +221,17 @@ class Receiving:
     def _wait_of(self, inner: Any) -> Any:
         """Give the receive with a timeout of a C++ object, or what stands in for it where there is no such receive."""
         wait, receive_async = self._receives_of(inner)
-        return wait if self._queued else PendingReceives(receive_async, self._get_queue)
+        return wait if self._queued else PendingReceives(receive_async, self._get_queue, self._leaves_out)
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ object, and the asynchronous one."""
         return inner.receive, inner.receive_async
+
+    def _leaves_out(self, inner: Any) -> bool:
+        """Whether a C++ message is before what was sought, in the same entry."""
+        foundation = self._order.foundation
+        return foundation is not None and foundation.leaves_out(inner)
 
     def _get_queue(self, inner_id: Any) -> bool:
         """Have a receiver queue for one message from now on, and a batch come again, whose first message has this id.

@@ -65,13 +65,13 @@ class Part:
     """What keeps messages, or something about them, of one consumer or reader."""
 
     def before(self, transition: Transition, /) -> None:
-        """Get ready for a transition; what this raises keeps it from happening."""
+        """Get ready for a transition; what this raises keeps it from happening, and has it abandoned here as well."""
 
     def after(self, transition: Transition, /) -> None:
         """Drop what is from before the transition: it has happened."""
 
     def abandon(self, transition: Transition, /) -> None:
-        """Go on as before: the transition has failed."""
+        """Go on as before: the transition has failed, perhaps before this had got ready."""
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Go on with another C++ object, which is in the place of the one before.
@@ -85,8 +85,12 @@ class Part:
 class Foundation(Protocol):
     """The C++ object that a consumer or a reader stands on."""
 
-    def retire(self) -> bool:
-        """Close it, so that another one can take its place; False if none can, and it stays as it is."""
+    def retire(self) -> None:
+        """Close it, so that another one can take its place."""
+        ...
+
+    def leaves_out(self, inner: Any, /) -> bool:
+        """Whether a C++ message is in the entry that was sought, and before what was sought."""
         ...
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
@@ -178,8 +182,8 @@ class ReceiveOrder:
             ready: list[Part] = []
             try:
                 for part in self._parts:
+                    ready.append(part)  # first: what this one does may be interrupted as it ends
                     part.before(transition)
-                    ready.append(part)
                 self.begin_epoch()
                 yield
             except BaseException:
@@ -214,7 +218,7 @@ class ReceiveOrder:
         if transition.replaces:
             self._is_retired = True  # first: a Ctrl-C in between has it replaced all the same
             try:
-                self._is_retired = self.foundation.retire()
+                self.foundation.retire()
             except BaseException:
                 self.foundation.retire()  # whoever uses it now finds out that it is closed
                 raise

@@ -6,7 +6,9 @@ and the next receive takes its answer.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,7 @@ class PendingReceives(Part):
     Args:
         receive_async: the C++ consumer's or reader's asynchronous receive.
         meet_batch: is given the id of the first message of a batch, and has all of it come again; False if it cannot.
+        leaves_out: whether a C++ message is not to be handed out.
 
     Raises:
         pulsar.Timeout: from a call, when nothing came in time; what was asked for stays asked for.
@@ -40,11 +43,15 @@ class PendingReceives(Part):
     """
 
     def __init__(
-        self, receive_async: Callable[[Callable[[Any, Any], None]], None], meet_batch: Callable[[Any], bool]
+        self,
+        receive_async: Callable[[Callable[[Any, Any], None]], None],
+        meet_batch: Callable[[Any], bool],
+        leaves_out: Callable[[Any], bool],
     ) -> None:
         self._receive_async = receive_async
-        self._meet_batch = meet_batch
+        self._meet_batch, self._leaves_out = meet_batch, leaves_out
         self._answers: deque[Any] = deque()
+        self._before: list[Any] = []
         self._failures: deque[Any] = deque()
         self._waiters: set[int] = set()
         self._asked = 0
@@ -52,6 +59,22 @@ class PendingReceives(Part):
 
     def __call__(self, timeout_millis: int) -> Any:
         """Wait up to `timeout_millis` for a C++ message."""
+        deadline = time.monotonic() + timeout_millis / 1000
+        while True:
+            self._wait_until(deadline)
+            with contextlib.suppress(IndexError):  # that another thread has taken or dropped it
+                first = self._answers[0]
+                inner_id = first.message_id()
+                if decode(inner_id.serialize()).batch_size > 1 and self._meet_batch(inner_id):
+                    raise_result(pulsar.Result.AlreadyClosed)
+                if self._leaves_out(first):
+                    self._drop(first)
+                    continue
+                for message in iter(self._answers.popleft, None):  # no call behind it, where a Ctrl-C would lose it
+                    return message
+
+    def _wait_until(self, deadline: float) -> None:
+        """Wait for an answer up to a time of `time.monotonic()`."""
         waiter = threading.get_ident()
         try:
             with self._changed:
@@ -61,26 +84,28 @@ class PendingReceives(Part):
                     self._receive_async(self._answer)
                     self._asked += 1
                 if not (self._answers or self._failures):
-                    self._changed.wait(timeout_millis / 1000)
+                    self._changed.wait(max(deadline - time.monotonic(), 0))
         finally:
             self._waiters.discard(waiter)
         if self._failures:
             raise_result(self._failures.popleft())
         if not self._answers:
             raise Timeout("Pulsar error: TimeOut")
-        inner_id = self._answers[0].message_id()
-        if decode(inner_id.serialize()).batch_size > 1 and self._meet_batch(inner_id):
-            raise_result(pulsar.Result.AlreadyClosed)
-        # No call from here on: Python looks for signals at calls, and the message must not be lost to one.
-        message = self._answers[0]
-        del self._answers[0]
-        return message
 
     def before(self, transition: Transition, /) -> None:
+        """Find out which answers come again if it happens; what is answered meanwhile may have come again already."""
+        self._before = list(self._answers) if transition.brings_back else []
+
+    def after(self, _: Transition, /) -> None:
         """Drop the answers that nobody has taken, if they come again."""
-        if transition.brings_back:
-            with self._changed:
-                self._answers.clear()
+        self._drop(*self._before)
+        self._before = []
+
+    def _drop(self, *answers: Any) -> None:
+        """Drop some answers, unless somebody has taken them."""
+        for one in answers:
+            with contextlib.suppress(ValueError):
+                self._answers.remove(one)
 
     def _answer(self, result: Any, message: Any) -> None:
         keep_thread_state()

@@ -91,7 +91,9 @@ class Prefetch(Part):
         self._fetcher = 0
         self._lock = threading.RLock()
         self._barred = 0
-        """How many want that nothing is fetched."""
+        """How many fetch, each of which keeps the others from it, or want that nothing is fetched for good."""
+        self._is_moving = False
+        """Whether the cursor moves, and nothing is fetched meanwhile."""
         self._singly = _MOST
         """How many are still to come one by one."""
         self._fast = False
@@ -173,13 +175,13 @@ class Prefetch(Part):
         with self._lock:
             self._barred += 1  # first: the handler of a signal may receive, or close the consumer, from here on
             try:
-                if self._barred == 1 and not length_hint(self._kept):
+                if self._barred == 1 and not self._is_moving and not length_hint(self._kept):
                     self._fetcher = threading.get_ident()
                     _exhaust(self._timeouts)
                     # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
                     for kept in map(iter, map(_batch_receive, (self._inner,))):
                         self._kept = kept
-                    if self._barred > 1:
+                    if self._barred > 1 or self._is_moving:
                         _exhaust(self._kept)
                     self._left = length_hint(self._kept)
             finally:
@@ -191,18 +193,18 @@ class Prefetch(Part):
         if transition is Transition.CLOSE:
             self.end()
         else:
-            self._bar(1)
+            with self._lock:  # until what is being fetched is here
+                self._is_moving = True
 
     def after(self, transition: Transition, /) -> None:
         """Drop what is ahead: it is delivered again, or is not what was sought."""
         if transition is not Transition.CLOSE:
             _exhaust(self._kept)
-            self._bar(-1)
+            self._is_moving = False
 
-    def abandon(self, transition: Transition, /) -> None:
+    def abandon(self, _: Transition, /) -> None:
         """Keep what is ahead: the cursor did not move."""
-        if transition is not Transition.CLOSE:
-            self._bar(-1)
+        self._is_moving = False
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Fetch from another C++ consumer; what was ahead comes again."""
@@ -214,7 +216,8 @@ class Prefetch(Part):
 
     def end(self) -> None:
         """Drop what is ahead, and fetch nothing any more."""
-        self._bar(1)
+        with self._lock:  # as above
+            self._barred += 1
         _exhaust(self._kept)
 
     def batch(self, batch: list[Any]) -> None:
@@ -234,10 +237,6 @@ class Prefetch(Part):
             left = deadline - time.monotonic()
             if ahead < _FEWEST:
                 time.sleep(max(min(left, _PAUSE_SECONDS), 0))
-
-    def _bar(self, more: int) -> None:
-        with self._lock:  # until what is being fetched is here
-            self._barred += more
 
 
 def _exhaust(shared: Iterator[Any]) -> None:

@@ -60,6 +60,11 @@ class NativeSource(Part):
             self.wait, self.each = wait, chain(ahead, self.each)
 
     def before(self, transition: Transition, /) -> None:
-        """Have what stands in for a receive with a timeout drop what it has."""
+        """Have what stands in for a receive with a timeout look at what it has."""
         if isinstance(self.wait, Part):
             self.wait.before(transition)
+
+    def after(self, transition: Transition, /) -> None:
+        """Have it drop that."""
+        if isinstance(self.wait, Part):
+            self.wait.after(transition)

@@ -143,10 +143,9 @@ class Ground:
     def __init__(self, broker: Broker, consumer: Any) -> None:
         self._broker, self._consumer = broker, consumer
 
-    def retire(self) -> bool:
+    def retire(self) -> None:
         self._broker.step("retire")
         self._consumer.inner.is_open = False
-        return True
 
     def move(self, target: int) -> None:
         self._consumer.inner.seek(target)
@@ -169,8 +168,8 @@ class Noting(Part):
         self.ended: Counter[Transition] = Counter()
 
     def before(self, transition: Transition, /) -> None:
-        self._broker.step(self._prefix + "before")
         self.begun[transition] += 1
+        self._broker.step(self._prefix + "before")
 
     def after(self, transition: Transition, /) -> None:
         self.ended[transition] += 1

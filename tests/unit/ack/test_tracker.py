@@ -294,3 +294,19 @@ def test_batches_that_others_finish_are_not_kept_for_ever():
             tracker.settle(everything=True)
             leave(tracker)
     assert len(tracker.partly()) <= 10_000
+
+
+def test_what_a_seek_leaves_out_leaves_with_the_rest_of_its_batch():
+    """It is not sent by itself, goes with what is acknowledged of its batch, and a whole entry leaves at once."""
+    tracker = AckTracker(keeps_indexes=True)
+    tracker.leave_out((1, 0), 3, 0b001)
+    tracker.leave_out((1, 0), 3, 0b001)
+    assert not tracker.leave()
+    tracker.add_bits((1, 0), 3, 0b010)
+    tracker.leave_out((1, 0), 3, 0b001)
+    assert tracker.leave() == Leaving(indexes=(((1, 0), 3, 0b011),))
+    tracker.left()
+    tracker.add_bits((1, 0), 3, 0b100)
+    tracker.leave_out((1, 1), 2, 0b11)
+    tracker.leave_out((1, 2), 0, 0)
+    assert tracker.leave() == Leaving(whole=((1, 0), (1, 1), (1, 2)))

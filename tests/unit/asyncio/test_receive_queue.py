@@ -185,10 +185,14 @@ def test_an_error_is_raised_once_in_its_place():
 
 @pytest.mark.parametrize("transition", Transition)
 def test_what_came_is_dropped_if_it_comes_again(transition):
-    """A seek, a redelivery and a cursor reset drop what arrived; what ends the consumer, and may fail, does not."""
+    """A seek, a redelivery and a cursor reset drop what arrived, once they have happened; what ends it does not."""
     messages = ReceiveQueue(Source(), attrgetter("receive_async"))
     messages.put([1])
     messages.before(transition)
+    messages.abandon(transition)
+    assert messages.has_ready
+    messages.before(transition)
+    messages.after(transition)
     assert messages.has_ready is not transition.brings_back
 
 

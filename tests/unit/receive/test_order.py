@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from itertools import combinations, islice, permutations
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pulsar_ext.receive.filter import ScreenedSource
 from pulsar_ext.receive.many import Interrupted
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
+from pulsar_ext.receive.prefetch import Prefetch
 
 MINE, OTHERS = 1, 2
 
@@ -40,14 +43,11 @@ class Heard(Part):
 class Ground:
     """A C++ object that can be replaced, unless opening fails."""
 
-    stays = False
-
     def __init__(self, heard):
         self.heard, self.failures = heard, 0
 
     def retire(self):
         self.heard.append("retire")
-        return not self.stays
 
     def open_anew(self):
         if self.failures:
@@ -182,18 +182,6 @@ def test_what_moves_no_cursor_keeps_its_object(transition):
         assert "retire" not in heard
 
 
-def test_what_cannot_be_replaced_now_is_kept():
-    """An object that says that nobody could take its place stays."""
-    order, heard = parts()
-    ground = Ground(heard)
-    ground.stays = True
-    order.foundation = ground
-    with order.passing(Transition.SEEK):
-        pass
-    assert "retire" in heard
-    assert "open" not in heard
-
-
 def test_what_fails_is_abandoned_by_all():
     """If the cursor does not move, each part that got ready goes on as before."""
     order, heard = parts()
@@ -203,11 +191,38 @@ def test_what_fails_is_abandoned_by_all():
 
 
 def test_a_part_that_refuses_keeps_it_from_happening():
-    """Those that got ready before it go on as before, and nothing moves."""
+    """It and those that got ready before it go on as before, and nothing moves."""
     order, heard = parts(refused_by="b")
     with pytest.raises(ZeroDivisionError), order.passing(Transition.SEEK):
         heard.append("moved")
-    assert heard == [("a", "before"), ("a", "abandon")]
+    assert heard == [("a", "before"), ("a", "abandon"), ("b", "abandon")]
+
+
+@pytest.mark.parametrize("transition", [one for one in Transition if one is not Transition.CLOSE])
+def test_nothing_stays_barred_by_what_was_interrupted_as_it_got_ready(transition):
+    """A Ctrl-C at the end of a part's getting ready: fetching, looking ahead and waiting for batches go on."""
+
+    def interrupted(part):
+        class Cut(part):
+            def before(self, transition):
+                super().before(transition)
+                raise KeyboardInterrupt
+
+        return Cut
+
+    source = SimpleNamespace(each=iter(()), wait=lambda _: None)
+    parts = (
+        interrupted(Prefetch)(None, None, source),
+        interrupted(ScreenedSource)(source, bool),
+        interrupted(Interrupted)(),
+    )
+    for part in parts:
+        bars = {name: value for name, value in vars(part).items() if "barred" in name or "moving" in name}
+        order = ReceiveOrder()
+        order.take_part(part)
+        with pytest.raises(KeyboardInterrupt), order.passing(transition):
+            pass
+        assert bars.items() <= vars(part).items()
 
 
 @pytest.mark.parametrize("first", Transition)
