@@ -300,24 +300,29 @@ class Consumer(ReceivingMany, ConsumerDoor):
     def redeliver_unacknowledged_messages(self) -> None:
         """Have the broker deliver every unacknowledged message again."""
         if self._splits or self._order.foundation is None:
-            with self._order.passing(Transition.REDELIVERY):
+            with self._order.passing(Transition.REDELIVERY, self._refuse_closed):
                 self.inner.redeliver_unacknowledged_messages()
         else:
+            self._refuse_closed()
             self._order.replace()  # another C++ consumer keeps no half of a message from before
 
     def unsubscribe(self) -> None:
         """Delete the subscription; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-            self.inner.unsubscribe()
-            self._closed = True
+            try:
+                self.inner.unsubscribe()
+            except pulsar.PulsarException:
+                self._context.senders.refuse_ended()
+                raise
             self.release()
 
     def release(self) -> None:
-        """Be kept no longer, and hand out nothing: it is closed, or its client is."""
+        """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
         super().release()
         self._inbox = self._interrupted = closed("Consumer")
-        self._prefetch = None
+        self._prefetch = self._recorder = None
+        self._acks.refuse()
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""

@@ -94,6 +94,14 @@ class OpenSenders:
             pulsar.AlreadyClosed: the client was closed or shut down meanwhile.
         """
         self._known[one] = None
+        self.refuse_ended()
+
+    def refuse_ended(self) -> None:
+        """Refuse what is done behind the client's end.
+
+        Raises:
+            pulsar.AlreadyClosed: it is closed or shut down, or that has begun.
+        """
         if self._ended:
             raise_result(pulsar.Result.AlreadyClosed)
 

@@ -12,8 +12,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-import pulsar
-
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext.receive.order import Transition
 
@@ -125,7 +123,7 @@ class Acknowledger(AckIntake):
             try:
                 if self.closed:
                     self.inbox.clear()
-                    raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
+                self.refuse_closed()
                 connected = self.is_connected
                 self._absorb(passing=self._grouping.passes and connected)
                 self._filled = True
@@ -192,7 +190,6 @@ class Acknowledger(AckIntake):
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
-        refuse_interrupting("A seek, a redelivery or a close", self.lock)
         self._monitor.close()
         with self.lock:
             self._absorb()
@@ -208,8 +205,7 @@ class Acknowledger(AckIntake):
                     self._topics,
                     pending,
                 )
-            self.closed = True
-            self.limit = 0
+            self.refuse()
 
     def tick(self, now: float) -> float | None:
         """Look after the group and the connection.

@@ -51,7 +51,7 @@ class Receiving:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close()` was called."""
+        """Whether it was closed, or its client was."""
         return self._closed
 
     @property
@@ -122,7 +122,7 @@ class Receiving:
         """
         self._context.callbacks.refuse("seek")
         target = seek_target(self._context.resolver, self._topics, messageid)
-        with self._order.passing(Transition.SEEK):
+        with self._order.passing(Transition.SEEK, self._refuse_closed):
             foundation = self._order.foundation
             (self.inner.seek if foundation is None else foundation.move)(target)
 
@@ -133,7 +133,6 @@ class Receiving:
         self._context.callbacks.refuse("close")
         with self._order.passing(Transition.CLOSE):
             if not self._closed:  # by another thread meanwhile
-                self._closed = True
                 self.release()
                 self.inner.close()
         consumers = consumers_of(self._client)
@@ -151,8 +150,14 @@ class Receiving:
             _listening.add(self)
 
     def release(self) -> None:
-        """Be kept no longer: it is closed, or its client is."""
+        """Be kept no longer, and refuse every use: it is closed, or its client is.
+
+        An unsubscription that fails behind that has the C++ consumer take itself for open, and a receive wait for ever.
+        """
+        self._closed = True
         _listening.discard(self)
+        self._source = closed(type(self).__name__)
+        self._order.begin_epoch()
 
     def bar(self) -> None:
         """Let nobody enter the C++ object any more: the program ends."""

@@ -201,11 +201,15 @@ class World:
         self.order = ReceiveOrder(numbers=True)
         self.order.number_if(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
-        nothing = SimpleNamespace(screens=False, messages=[], inbox=None)
+        nothing = SimpleNamespace(screens=False, messages=[], inbox=None, refuse=lambda: None)
         nothing.inbox = nothing
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
-            opener=client, calls_back=False, callbacks=SimpleNamespace(refuse=lambda _: None), resolver=None
+            opener=client,
+            calls_back=False,
+            callbacks=SimpleNamespace(refuse=lambda _: None),
+            resolver=None,
+            senders=SimpleNamespace(refuse_ended=lambda: None),
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(
