@@ -25,6 +25,7 @@ from .reconnect import ConnectionWatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.receive.order import ReceiveOrder
 
@@ -48,6 +49,7 @@ class Acknowledger(AckIntake):
     Args:
         context: of the consumer's client.
         order: of the consumer's messages.
+        gate: what the C++ consumer is asked through.
         topics: what was subscribed to.
         subscription: its name.
         grouping: how acknowledgements are grouped.
@@ -59,6 +61,7 @@ class Acknowledger(AckIntake):
         self,
         context: ClientContext,
         order: ReceiveOrder,
+        gate: SeekGate,
         topics: Any,
         subscription: str,
         *,
@@ -68,7 +71,7 @@ class Acknowledger(AckIntake):
     ) -> None:
         collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         super().__init__(collector, grouping)
-        self._context, self._order, self._topics = context, order, topics
+        self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._filled = False
@@ -161,7 +164,7 @@ class Acknowledger(AckIntake):
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now."""
-        return self.inner is not None and bool(self.inner.is_connected())
+        return self.inner is not None and bool(self._gate.ask(self.inner.is_connected))
 
     @property
     def was_connected(self) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
-from pulsar_ext._native.answer import Answer, on_a_thread
 from pulsar_ext._native.handles import inner_reader_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
@@ -21,6 +20,8 @@ from .pending import PendingReceives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pulsar_ext._native.seek_gate import SeekGate
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
@@ -75,9 +76,18 @@ class _Foundation:
 
 
 class ConsumerFoundation(_Foundation):
-    """The C++ consumer under a consumer: the subscription's cursor says where another one begins."""
+    """The C++ consumer under a consumer: the subscription's cursor says where another one begins.
+
+    Args:
+        *args: as `_Foundation`.
+        gate: what a seek begins through.
+    """
 
     _head: Any = None
+
+    def __init__(self, *args: Any, gate: SeekGate) -> None:
+        super().__init__(*args)
+        self._gate = gate
 
     def retire(self) -> bool:
         """Close the C++ consumer, unless nobody but itself could leave out what is before the message that is sought.
@@ -99,22 +109,8 @@ class ConsumerFoundation(_Foundation):
         Raises:
             pulsar.PulsarException: it has not moved, or not on every topic or partition.
         """
-        try:
-            self._ask(self._seeking(self._handle.inner, target))
-        except RuntimeError as error:  # each partition answers, and the C++ client takes one answer only
-            raise pulsar.UnknownError(
-                "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved "
-                "others. Seek again."
-            ) from error
+        self._ask(self._gate.seeking(self._handle.inner, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
-
-    @staticmethod
-    def _seeking(inner: Any, target: Any) -> Callable[[Answer], object]:
-        """Give what begins a seek: on a thread, which a close may leave behind, only where there is no other way."""
-        answer = Answer()
-        inner.get_last_message_id_async(answer)
-        is_of_several = answer.result == pulsar.Result.OperationNotSupported  # said at once, before it returns
-        return on_a_thread(inner.seek, target) if is_of_several else partial(inner.seek_async, target)
 
     def move_before(self, _: Any) -> None:
         """Do nothing: what was not acknowledged comes again."""

@@ -209,11 +209,11 @@ class World:
             calls_back=False,
             callbacks=SimpleNamespace(refuse=lambda _: None),
             resolver=None,
-            senders=SimpleNamespace(refuse_ended=lambda: None),
+            senders=SimpleNamespace(carry_out=lambda call: call()),
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(
-            context, self.order, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
+            context, self.order, nothing, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
         )
         self.consumer: Any = Consumer.assemble(_official(Queue(self.broker)), subscription)
         self.order.take_part(self._noting[1])
