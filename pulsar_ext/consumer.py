@@ -329,12 +329,6 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         last.origin = Origin.NUMBERS
         return last
 
-    def stop_fetching(self) -> None:
-        """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
-        if (prefetch := self._prefetch) is not None:
-            self._prefetch = None
-            prefetch.end()
-
     def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)
         self._inbox = self._interrupted = refusal

@@ -94,6 +94,10 @@ class OpenSenders:
             pulsar.AlreadyClosed: the client was closed or shut down meanwhile.
         """
         self._known[one] = None
+        self.refuse_ended()
+
+    def refuse_ended(self) -> None:
+        """Refuse what is done behind the client's end, once that has begun, with `AlreadyClosed`."""
         if self._ended:
             raise_result(pulsar.Result.AlreadyClosed)
 
@@ -106,8 +110,7 @@ class OpenSenders:
         try:
             call()
         except pulsar.PulsarException:
-            if self._ended:
-                raise_result(pulsar.Result.AlreadyClosed)
+            self.refuse_ended()
             raise
 
     def end(self) -> list[Ending]:
