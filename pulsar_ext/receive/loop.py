@@ -11,6 +11,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+import pulsar
+
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
@@ -127,17 +129,27 @@ class Receiving:
             (self.inner.seek if foundation is None else foundation.move)(target)
 
     def close(self) -> None:
-        """Close, after sending pending acknowledgements; closing again does nothing."""
+        """Close, after sending pending acknowledgements; closing again does nothing.
+
+        Raises:
+            pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
+        """
         if self._closed:
             return
         self._context.callbacks.refuse("close")
+        refused = None
         with self._order.passing(Transition.CLOSE):
             if not self._closed:  # by another thread meanwhile
                 self.release()
-                self.inner.close()
+                try:
+                    self.inner.close()
+                except pulsar.PulsarException as error:
+                    refused = error
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
+        if refused is not None:
+            raise refused
 
     def renew(self) -> None:
         """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it."""

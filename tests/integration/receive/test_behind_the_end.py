@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 from acked import send_plain
 
 import pulsar_ext as pulsar
+from pulsar_ext.testing import FaultProxy
 
 _WAIT_SECONDS = 20
 _OPERATIONS = {
@@ -80,6 +83,22 @@ def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic,
     flushing.join(_WAIT_SECONDS)
     assert not flushing.is_alive()
     assert flushed == ["AlreadyClosed"]
+
+
+def test_a_consumer_is_closed_though_its_close_raised(client_factory, broker, topic):
+    """A close that the broker does not answer raises; the consumer is closed, and its client keeps it no longer."""
+    with FaultProxy.to(broker.service_url) as proxy:
+        client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=1)
+        consumer = client.subscribe(topic, "s")
+        proxy.pause()
+        assert _said(consumer.close) == "Timeout"
+        assert _said(consumer.receive) == "AlreadyClosed"
+        consumer.close()
+        kept = weakref.ref(consumer)
+        del consumer
+        gc.collect()
+        assert kept() is None
+        proxy.resume()
 
 
 def _said(operation, *arguments):
