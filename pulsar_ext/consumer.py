@@ -18,6 +18,7 @@ from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from ._native.seek_gate import GatedConsumer
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
 from .chunks.resolver import as_message_id
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
+    from ._native.seek_gate import SeekGate
     from ._runtime.condition import OwnedLock
     from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
@@ -48,7 +50,7 @@ class Subscription:
 
     Args:
         context: of the client that it belongs to.
-        order, acks: of its messages.
+        order, acks, gate: of its messages, and what its C++ consumer is asked through.
         redelivery: what it wants to be redelivered.
         message_class, topics: what its messages become, and what was subscribed to.
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
@@ -58,6 +60,7 @@ class Subscription:
 
     context: ClientContext
     order: ReceiveOrder
+    gate: SeekGate
     acks: Acknowledger
     redelivery: Redelivery
     message_class: type[Message]
@@ -67,7 +70,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(ReceivingMany, ConsumerDoor):
+class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (
@@ -92,7 +95,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
 
     def __init__(self) -> None:
         super().__init__()
-        self._client = self._context = self._source = self._order = self.inner  # never opened: refuses
+        self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
         self._inbox = self._acks = self._redelivery = self._interrupted = self.inner
         self._prefetch = self._recorder = self._screen = None
         self._closed = self._splits = self._queued = False
@@ -103,10 +106,10 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Make a consumer of an official one, which is not used afterwards."""
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
-        self._context, self._message_class = subscription.context, subscription.message_class
+        self._context, self._gate = subscription.context, subscription.gate
         self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
-        self._redelivery = subscription.redelivery
+        self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
         self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
         self._interrupted = Interrupted()
@@ -303,7 +306,7 @@ class Consumer(ReceivingMany, ConsumerDoor):
         # The broker counts redeliveries, for dead letters, until the last consumer leaves.
         keeps = self._splits and (self._redelivery.dead_letters or not self._acks.collector.may_have_chunks)
         if keeps or self._order.foundation is None:
-            with self._order.passing(Transition.REDELIVERY):
+            with self._order.passing(Transition.REDELIVERY, self._refuse_closed):
                 self.inner.redeliver_unacknowledged_messages()
         else:
             self._order.replace()  # another C++ consumer keeps no half of a message from before
@@ -312,15 +315,15 @@ class Consumer(ReceivingMany, ConsumerDoor):
         """Delete the subscription; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-            self.inner.unsubscribe()
-            self._closed = True
+            self._context.senders.carry_out(self.inner.unsubscribe)
             self.release()
 
     def release(self) -> None:
-        """Be kept no longer, and hand out nothing: it is closed, or its client is."""
+        """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
         super().release()
         self._inbox = self._interrupted = closed("Consumer")
-        self._prefetch = None
+        self._prefetch = self._recorder = None
+        self._acks.refuse()
 
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
@@ -328,12 +331,6 @@ class Consumer(ReceivingMany, ConsumerDoor):
         last = from_inner(self.inner.get_last_message_id())
         last.origin = Origin.NUMBERS
         return last
-
-    def stop_fetching(self) -> None:
-        """Let nobody wait for the C++ consumer's answer: its client closes, and it may never give one."""
-        if (prefetch := self._prefetch) is not None:
-            self._prefetch = None
-            prefetch.end()
 
     def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pulsar
 
 from .results import raise_result
 from .thread_state import keep_thread_state
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["Answer", "on_a_thread"]
+__all__ = ["Answer"]
 
 
 _COMING_SECONDS = 1.0
@@ -84,22 +81,3 @@ class Answer:
         if self._given is not None and self._given[0] == pulsar.Result.Ok and self._given[1] is not None:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
-
-
-def on_a_thread(call: Callable[..., Any], *arguments: Any) -> Callable[[Answer], None]:
-    """Have a blocking call made on a thread of its own, whose value, or whose error, is the answer.
-
-    Where the C++ client calls back with one of its own locks held, as for a seek on several topics, it needs Python's
-    lock too: whoever has that and asks whether there is a connection would wait for ever.
-    """
-
-    def begin(answer: Answer) -> None:
-        def run() -> None:
-            try:
-                answer(pulsar.Result.Ok, call(*arguments))
-            except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
-                answer(error)
-
-        threading.Thread(target=run, name="pulsar_ext-asking", daemon=True).start()
-
-    return begin

@@ -94,8 +94,24 @@ class OpenSenders:
             pulsar.AlreadyClosed: the client was closed or shut down meanwhile.
         """
         self._known[one] = None
+        self.refuse_ended()
+
+    def refuse_ended(self) -> None:
+        """Refuse what is done behind the client's end, once that has begun, with `AlreadyClosed`."""
         if self._ended:
             raise_result(pulsar.Result.AlreadyClosed)
+
+    def carry_out(self, call: Callable[[], object]) -> None:
+        """Make a call of the C++ client, which says anything where its end meets it.
+
+        Raises:
+            pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
+        """
+        try:
+            call()
+        except pulsar.PulsarException:
+            self.refuse_ended()
+            raise
 
     def end(self) -> list[Ending]:
         """Give all of them; from now on none is added, and nothing is opened."""

@@ -43,9 +43,11 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         AckNotConfirmed: they do not show all of it in time.
         InvalidUse: the timeout is not an int of 0 or more.
         AdminError: the admin API refused.
+        pulsar.AlreadyClosed: the consumer or its client is closed, before or meanwhile.
     """
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
         raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
+    acks.refuse_closed()
     sent = acks.flush(parts=confirm)
     if not confirm:
         return
@@ -53,6 +55,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     check = _Check(context, acks)
     wait, again = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS
     while not check.done(sent=sent):
+        acks.refuse_closed()
         now = time.monotonic()
         if now >= deadline:
             raise check.error(timeout_ms)

@@ -28,6 +28,7 @@ from .reconnect import ConnectionWatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.receive.order import ReceiveOrder
 
@@ -51,6 +52,7 @@ class Acknowledger(AckIntake):
     Args:
         context: of the consumer's client.
         order: of the consumer's messages.
+        gate: what the C++ consumer is asked through.
         topics: what was subscribed to.
         subscription: its name.
         grouping: how acknowledgements are grouped.
@@ -62,6 +64,7 @@ class Acknowledger(AckIntake):
         self,
         context: ClientContext,
         order: ReceiveOrder,
+        gate: SeekGate,
         topics: Any,
         subscription: str,
         *,
@@ -71,7 +74,7 @@ class Acknowledger(AckIntake):
     ) -> None:
         collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         super().__init__(collector, grouping)
-        self._context, self._order, self._topics = context, order, topics
+        self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._filled = False
@@ -79,8 +82,7 @@ class Acknowledger(AckIntake):
         self._watch = ConnectionWatch()
         self._arrival = ArrivalProof()
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
-        self._left = self._settled = 0.0
-        self._splits = splits
+        self._left, self._settled, self._splits = 0.0, 0.0, splits
         self._is_moving = False
         """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
 
@@ -156,7 +158,7 @@ class Acknowledger(AckIntake):
             try:
                 if self.closed:
                     self.inbox.clear()
-                    raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the client of this consumer was closed.")
+                self.refuse_closed()
                 lets = self._lets_leave
                 self._absorb(passing=self._grouping.passes and lets)
                 self._filled = True
@@ -198,7 +200,7 @@ class Acknowledger(AckIntake):
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection now."""
-        return self.inner is not None and bool(self.inner.is_connected())
+        return self.inner is not None and bool(self._gate.ask(self.inner.is_connected))
 
     @property
     def was_connected(self) -> bool:
@@ -219,7 +221,6 @@ class Acknowledger(AckIntake):
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
-        refuse_interrupting("A seek, a redelivery or a close", self.lock)
         self._monitor.close()
         with self.lock:
             self._absorb()
@@ -235,8 +236,7 @@ class Acknowledger(AckIntake):
                     self._topics,
                     pending,
                 )
-            self.closed = True
-            self.limit = 0
+            self.refuse()
 
     def tick(self, now: float) -> float | None:
         """Look after the group and the connection.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native.fork import closed_error
 from pulsar_ext._runtime.condition import OwnedLock
 from pulsar_ext.receive.order import Part
 
@@ -33,6 +34,20 @@ class AckIntake(Part, ABC):
         self.scheduled = False
         self.closed = False
         self.lock = OwnedLock()
+
+    def refuse(self) -> None:
+        """Take nothing any more: every acknowledgement raises `AlreadyClosed`."""
+        self.closed = True
+        self.limit = 0
+
+    def refuse_closed(self) -> None:
+        """Refuse what is done behind the end.
+
+        Raises:
+            pulsar.AlreadyClosed: the consumer or its client is closed.
+        """
+        if self.closed:
+            raise closed_error("Consumer")
 
     @abstractmethod
     def schedule(self) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "TableView"]
 
+_BATCH_SECONDS = 0.5
+"""How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
+
 
 class TableView(TableViewDoor):
     """A `pulsar.TableView`; made by `Client.create_table_view()`."""
@@ -296,9 +299,12 @@ class Client(ClientTools, ClientDoor):
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
     def _stop_fetching(self) -> None:
-        for one in self._received_by():
-            if isinstance(one, Consumer):
-                one.stop_fetching()
+        consumers = [one for one in self._received_by() if isinstance(one, Consumer)]
+        for one in consumers:
+            one.stop_fetching()
+        deadline = time.monotonic() + _BATCH_SECONDS
+        for one in consumers:
+            one.end_batches(deadline)
 
     def _end(self) -> None:
         self._closed = True

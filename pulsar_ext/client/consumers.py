@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.messages import inner_message_of
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
@@ -71,7 +72,14 @@ def open_consumer(
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
     consumer.found(
-        ConsumerFoundation(consumer, subscribe, named, context.senders.ask, left_out=subscription.acks.leave_out)
+        ConsumerFoundation(
+            consumer,
+            subscribe,
+            named,
+            context.senders.ask,
+            gate=subscription.gate,
+            left_out=subscription.acks.leave_out,
+        )
     )
     consumer.listen(heard)
     subscription.acks.attach(consumer.inner)
@@ -93,9 +101,11 @@ def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGroup
     topic, queued = named["topic"], named["receiver_queue_size"] != 0
     splits = named["consumer_type"] in _SPLITTING
     order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
+    gate = SeekGate()
     acks = Acknowledger(
         context,
         order,
+        gate,
         topic,
         named["subscription_name"],
         grouping=grouping,
@@ -112,6 +122,7 @@ def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGroup
     return Subscription(
         context=context,
         order=order,
+        gate=gate,
         acks=acks,
         redelivery=redelivery,
         message_class=message_class(named["schema"], several_topics=not isinstance(topic, str)),

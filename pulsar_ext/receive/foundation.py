@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
-from pulsar_ext._native.answer import Answer, on_a_thread
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
@@ -22,6 +21,8 @@ from .pending import PendingReceives
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pulsar_ext._native.seek_gate import SeekGate
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
@@ -83,6 +84,7 @@ class ConsumerFoundation(_Foundation):
 
     Args:
         arguments: as above.
+        gate: what a seek begins through.
         left_out: is called with the C++ id of a message before the one that was sought, in the same entry, and which
             message of its batch is the last of these: nobody else acknowledges them.
     """
@@ -92,9 +94,9 @@ class ConsumerFoundation(_Foundation):
     _is_retired = False
     """Whether what the C++ consumer gives comes again: it is being closed, and is not yet replaced."""
 
-    def __init__(self, *arguments: Any, left_out: Callable[[Any, int], None]) -> None:
+    def __init__(self, *arguments: Any, gate: SeekGate, left_out: Callable[[Any, int], None]) -> None:
         super().__init__(*arguments)
-        self._left_out = left_out
+        self._gate, self._left_out = gate, left_out
 
     def retire(self) -> None:
         """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
@@ -110,22 +112,8 @@ class ConsumerFoundation(_Foundation):
         Raises:
             pulsar.PulsarException: it has not moved, or not on every topic or partition.
         """
-        try:
-            self._ask(self._seeking(self._handle.inner, target))
-        except RuntimeError as error:  # each partition answers, and the C++ client takes one answer only
-            raise pulsar.UnknownError(
-                "Pulsar error: UnknownError: the seek failed on several topics or partitions, and may have moved "
-                "others. Seek again."
-            ) from error
+        self._ask(self._gate.seeking(self._handle.inner, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
-
-    @staticmethod
-    def _seeking(inner: Any, target: Any) -> Callable[[Answer], object]:
-        """Give what begins a seek: on a thread, which a close may leave behind, only where there is no other way."""
-        answer = Answer()
-        inner.get_last_message_id_async(answer)
-        is_of_several = answer.result == pulsar.Result.OperationNotSupported  # said at once, before it returns
-        return on_a_thread(inner.seek, target) if is_of_several else partial(inner.seek_async, target)
 
     def move_before(self, _: Any) -> None:
         """Do nothing: what was not acknowledged comes again."""

@@ -11,6 +11,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+import pulsar
+
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
@@ -51,7 +53,7 @@ class Receiving:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close()` was called."""
+        """Whether it was closed, or its client was."""
         return self._closed
 
     @property
@@ -122,23 +124,32 @@ class Receiving:
         """
         self._context.callbacks.refuse("seek")
         target = seek_target(self._context.resolver, self._topics, messageid)
-        with self._order.passing(Transition.SEEK):
+        with self._order.passing(Transition.SEEK, self._refuse_closed):
             foundation = self._order.foundation
             (self.inner.seek if foundation is None else foundation.move)(target)
 
     def close(self) -> None:
-        """Close, after sending pending acknowledgements; closing again does nothing."""
+        """Close, after sending pending acknowledgements; closing again does nothing.
+
+        Raises:
+            pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
+        """
         if self._closed:
             return
         self._context.callbacks.refuse("close")
+        refused = None
         with self._order.passing(Transition.CLOSE):
             if not self._closed:  # by another thread meanwhile
-                self._closed = True
                 self.release()
-                self.inner.close()
+                try:
+                    self.inner.close()
+                except pulsar.PulsarException as error:
+                    refused = error
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
+        if refused is not None:
+            raise refused
 
     def renew(self) -> None:
         """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it."""
@@ -151,8 +162,14 @@ class Receiving:
             _listening.add(self)
 
     def release(self) -> None:
-        """Be kept no longer: it is closed, or its client is."""
+        """Be kept no longer, and refuse every use: it is closed, or its client is.
+
+        An unsubscription that fails behind that has the C++ consumer take itself for open, and a receive wait for ever.
+        """
+        self._closed = True
         _listening.discard(self)
+        self._source = closed(type(self).__name__)
+        self._order.begin_epoch()
 
     def bar(self) -> None:
         """Let nobody enter the C++ object any more: the program ends."""

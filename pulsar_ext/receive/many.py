@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "ReceivingMany", "check_max_messages"]
 
-_BATCH_SECONDS, _LOOK_SECONDS = 2.0, 0.005
-"""How long an unsubscription waits for those who wait for a batch: by default they do for 100 ms."""
+_LOOK_SECONDS = 0.005
+_LEAVING = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
+"""How many seconds those who wait for a batch are waited for: by default they do for 100 ms. An unsubscription forgets
+who is left then; a close answers whoever surely waits."""
 
 
 class Interrupted(Part):
@@ -42,30 +44,46 @@ class Interrupted(Part):
         """Of `batch_receive()`, as C++ messages, by thread."""
         self.ahead: Iterator[Any] = iter(())
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
-        self.is_barred = False
+        self._bars = 0
+
+    @property
+    def is_barred(self) -> bool:
         """Whether no thread may begin to wait for a batch."""
+        return self._bars > 0
+
+    def bar(self) -> None:
+        """Let no thread begin to wait for a batch any more."""
+        self._bars += 1
 
     def before(self, transition: Transition, /) -> None:
-        """Let threads that wait for a batch come back: the C++ consumer of several topics would forget them."""
-        if transition is Transition.UNSUBSCRIPTION:
-            self.is_barred = True
-            deadline = time.monotonic() + _BATCH_SECONDS
-            while self._has_others() and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)
+        """Let threads that wait for a batch come back: the C++ consumer may forget them."""
+        if transition not in _LEAVING:
+            return
+        self.bar()
+        try:
+            self.await_others(time.monotonic() + _LEAVING[transition])
+        except BaseException:
+            self._bars -= 1
+            raise
 
-    def after(self, _: Transition, /) -> None:
+    def after(self, transition: Transition, /) -> None:
         """Drop it: it comes again, or nothing is handed out any more."""
-        self.is_barred = False
+        self.abandon(transition)
         self.many.clear()
         self.batches.clear()
 
-    def abandon(self, _: Transition, /) -> None:
+    def abandon(self, transition: Transition, /) -> None:
         """Let threads wait again."""
-        self.is_barred = False
+        self._bars -= transition in _LEAVING
 
-    def _has_others(self) -> bool:
+    def await_others(self, deadline: float) -> bool:
+        """Wait for other threads that wait for a batch, until `deadline`; tell whether all of them have come back."""
         thread = get_ident()
-        return any(one != thread and not batch for one, batch in list(self.batches.items()))
+        while any(one != thread and not batch for one, batch in list(self.batches.items())):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
         """Keep what is ahead for those who receive batches."""
@@ -142,12 +160,33 @@ class ReceivingMany(Receiving):
             pass
         return messages
 
+    def stop_fetching(self) -> None:
+        """Let nobody begin to wait for the C++ consumer's answer: its client ends, and it may never give one."""
+        interrupted = self._interrupted  # first: behind this it is refused only if it is closed
+        if not self._closed:
+            interrupted.bar()
+        if (prefetch := self._prefetch) is not None:
+            self._prefetch = None
+            prefetch.end()
+
+    def end_batches(self, deadline: float) -> None:
+        """Wait for those who wait for a batch; whoever still does at `deadline` is answered by a close."""
+        interrupted = self._interrupted  # first: behind this it is refused only if it is closed
+        if not (self._closed or interrupted.await_others(deadline)):
+            self.inner.close_async(None)
+            interrupted.await_others(time.monotonic() + _LEAVING[Transition.CLOSE])
+
     def _receive_batch(self, thread: int) -> list[Any]:
         """Receive several C++ messages, and keep them for the thread's next call."""
         batches, tried = self._interrupted.batches, None
         while True:
             try:
                 batch: list[Any] = batches.setdefault(thread, [])
+                if not batch and self._interrupted.is_barred:  # asked behind that: who bars waits for who is noted
+                    batches.pop(thread, None)
+                    self._order.wait_for_transition()
+                    self._context.senders.refuse_ended()
+                    continue
                 if self._prefetch is not None:
                     self._order.claim(thread)
                     self._prefetch.batch(batch)
@@ -155,10 +194,6 @@ class ReceivingMany(Receiving):
                 if not batch:
                     batch += self._interrupted.ahead
                 if not batch:
-                    if self._interrupted.is_barred:
-                        del batches[thread]
-                        self._order.wait_for_transition()
-                        continue
                     for batch in iter(self.inner.batch_receive, None):
                         batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
                         break

@@ -229,6 +229,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
                     "stand_on",
                     "start_listener",
                     "stop_fetching",
+                    "end_batches",
                     "take_part",
                 ),
             ),

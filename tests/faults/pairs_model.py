@@ -201,15 +201,19 @@ class World:
         self.order.number_if(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
-        nothing.leave_now = lambda: None
+        nothing.leave_now = nothing.refuse = lambda: None
         nothing.inbox = nothing.collector = nothing
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
-            opener=client, calls_back=False, callbacks=SimpleNamespace(refuse=lambda _: None), resolver=None
+            opener=client,
+            calls_back=False,
+            callbacks=SimpleNamespace(refuse=lambda _: None),
+            resolver=None,
+            senders=SimpleNamespace(carry_out=lambda call: call()),
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(
-            context, self.order, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
+            context, self.order, nothing, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
         )
         self.consumer: Any = Consumer.assemble(_official(Queue(self.broker)), subscription)
         self.order.take_part(self._noting[1])

@@ -11,6 +11,7 @@ import _pulsar
 import pytest
 
 import pulsar_ext.ack
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
@@ -68,6 +69,7 @@ def opened(grouped):
     acks = Acknowledger(
         context,
         ReceiveOrder(numbers=True),
+        SeekGate(),
         TOPIC,
         "s",
         grouping=AckGrouping.of(100 if grouped else None, None, splits=False),

@@ -1,0 +1,84 @@
+"""Keeping the beginning of a seek apart from what would wait for it with Python's lock held.
+
+A C++ consumer of several topics or partitions begins a seek of each with its list of them locked. It copies the
+callback there, and may call it, for which it needs Python's lock. Whoever asks it whether it is connected has Python's
+lock, and waits for that list: both would wait for ever. Its blocking seek needs no callback, but takes one answer only:
+where two topics fail, the second answer ends the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from operator import call
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .answer import Answer
+
+__all__ = ["GatedConsumer", "SeekGate"]
+
+
+class SeekGate:
+    """What one consumer asks its C++ consumer with Python's lock held, and how it begins a seek: one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def ask(self, question: Callable[[], Any]) -> Any:
+        """Ask the C++ consumer something, with Python's lock held."""
+        done: list[Any] = []
+        try:
+            # Nothing but C from the lock on: the handler of a signal may seek, and would wait for who it interrupts.
+            done.extend(map(call, (self._lock.acquire, question, self._lock.release)))
+        finally:
+            if len(done) == 1:  # the question raised
+                self._lock.release()
+        return done[1]
+
+    def seeking(self, inner: Any, target: Any) -> Callable[[Answer], None]:
+        """Give what begins a seek, and has its first answer: a failure of one topic, or the success of all.
+
+        It is done on a thread of its own, where no signal's handler can interrupt the callback.
+
+        Args:
+            inner: the C++ consumer.
+            target: a C++ id, or a publish time in milliseconds.
+        """
+
+        def begin(answer: Answer) -> None:
+            def run() -> None:
+                try:
+                    with self._lock:
+                        inner.seek_async(target, answer)
+                except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+                    answer(error)
+
+            thread = threading.Thread(target=run, name="pulsar_ext-seek", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is ending and starts no threads any more
+                run()
+
+        return begin
+
+
+class GatedConsumer:
+    """What a consumer is asked with Python's lock held; it stands before the official class."""
+
+    inner: Any
+    _gate: SeekGate
+
+    def is_connected(self) -> bool:
+        """Tell whether it is connected to the broker, on every topic and partition."""
+        connected: bool = self._gate.ask(self.inner.is_connected)
+        return connected
+
+    def pause_message_listener(self) -> None:
+        """Have the listener wait, until `resume_message_listener()`."""
+        self._gate.ask(self.inner.pause_message_listener)
+
+    def resume_message_listener(self) -> None:
+        """Have the listener go on."""
+        self._gate.ask(self.inner.resume_message_listener)

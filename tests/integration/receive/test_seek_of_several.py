@@ -1,0 +1,86 @@
+"""A seek of a consumer of several topics that fails on more than one of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pulsar_ext as pulsar
+from pulsar_ext.testing import FaultProxy
+
+
+def test_a_seek_that_fails_on_several_topics_raises_once(program, broker):
+    """Connections are lost while seeks to ends, and to times, are on their way: an error, and no end of the process."""
+    done = program(
+        """
+        from pulsar_ext.testing import FaultProxy
+        with FaultProxy.to(service_url) as proxy:
+            client = connect(proxy.service_url)
+            topics = [f"{topic}-{letter}" for letter in "abc"]
+            consumer = client.subscribe(topics, "s", initial_position=EARLIEST)
+            for target in (pulsar.MessageId.earliest, 1, pulsar.MessageId.latest):
+                while not consumer.is_connected():
+                    time.sleep(0.05)
+                proxy.pause()
+                raised = []
+                def seek():
+                    try:
+                        consumer.seek(target)
+                    except pulsar.PulsarException as error:
+                        raised.append(error)
+                thread = threading.Thread(target=seek)
+                thread.start()
+                time.sleep(0.5)
+                proxy.cut()
+                proxy.resume()
+                thread.join()
+                assert len(raised) == 1
+                time.sleep(0.5)  # in which the second answer comes
+            with connect() as other:
+                other.create_producer(topics[1]).send(b"x")
+            while True:
+                try:
+                    consumer.seek(pulsar.MessageId.earliest)
+                    break
+                except pulsar.PulsarException:
+                    time.sleep(0.1)
+            assert consumer.receive(10000).data() == b"x"
+            client.close()
+        print("went on")
+        """
+    )
+    assert done.stdout.splitlines()[-1:] == ["went on"], done.stderr[-2000:]
+
+
+def test_seeks_of_several_topics_stand_beside_whoever_asks_for_the_connection(client_factory, broker, topic):
+    """Seeks that succeed and fail, and threads that ask all the time whether there is a connection: all of them end."""
+    with FaultProxy.to(broker.service_url) as proxy:
+        client = client_factory(broker, service_url=proxy.service_url)
+        consumer = client.subscribe([f"{topic}-{number}" for number in range(8)], "s")
+        stop = threading.Event()
+
+        def ask():
+            while not stop.is_set():
+                consumer.is_connected()
+
+        def cut():
+            while not stop.is_set():
+                proxy.cut()
+                time.sleep(0.3)
+
+        def seek():
+            deadline = time.monotonic() + 4
+            while time.monotonic() < deadline:
+                try:
+                    consumer.seek(pulsar.MessageId.earliest)
+                except pulsar.PulsarException:
+                    time.sleep(0.01)
+
+        threads = [threading.Thread(target=one, daemon=True) for one in (ask, ask, cut, seek)]
+        for thread in threads:
+            thread.start()
+        threads[-1].join(60)
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
