@@ -44,37 +44,32 @@ class Interrupted(Part):
         """Of `batch_receive()`, as C++ messages, by thread."""
         self.ahead: Iterator[Any] = iter(())
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
-        self._bars = 0
+        self._is_leaving = self._has_ended = False
 
     @property
     def is_barred(self) -> bool:
         """Whether no thread may begin to wait for a batch."""
-        return self._bars > 0
+        return self._is_leaving or self._has_ended
 
     def bar(self) -> None:
         """Let no thread begin to wait for a batch any more."""
-        self._bars += 1
+        self._has_ended = True
 
     def before(self, transition: Transition, /) -> None:
         """Let threads that wait for a batch come back: the C++ consumer may forget them."""
-        if transition not in _LEAVING:
-            return
-        self.bar()
-        try:
+        if transition in _LEAVING:
+            self._is_leaving = True
             self.await_others(time.monotonic() + _LEAVING[transition])
-        except BaseException:
-            self._bars -= 1
-            raise
 
-    def after(self, transition: Transition, /) -> None:
+    def after(self, _: Transition, /) -> None:
         """Drop it: it comes again, or nothing is handed out any more."""
-        self.abandon(transition)
+        self._is_leaving = False
         self.many.clear()
         self.batches.clear()
 
-    def abandon(self, transition: Transition, /) -> None:
+    def abandon(self, _: Transition, /) -> None:
         """Let threads wait again."""
-        self._bars -= transition in _LEAVING
+        self._is_leaving = False
 
     def await_others(self, deadline: float) -> bool:
         """Wait for other threads that wait for a batch, until `deadline`; tell whether all of them have come back."""
