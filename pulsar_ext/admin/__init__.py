@@ -138,14 +138,15 @@ class _Operations:
         deadline_seconds: float = 60.0,
         max_attempts: int = 4,
     ) -> None:
+        parsed = AdminUrl.parse(url)
         context = tls_context(
             tls_trust_certs_file_path,
             tls_certificate_file_path,
             tls_private_key_file_path,
+            is_needed=parsed.base.startswith("https:"),
             allow_insecure_connection=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
         )
-        parsed = AdminUrl.parse(url)
         self._transport = self._transport_class(context)
         self._http = HttpSession(
             self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)

@@ -152,21 +152,36 @@ def _check(end: float) -> None:
         raise httpx2.ReadTimeout("the answer was not complete in time")
 
 
+_WITHOUT_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For URLs without TLS: a child that is forked while another thread makes a context may wait for OpenSSL for ever."""
+
+
 def tls_context(
     trust_certs_file_path: str | None,
     certificate_file_path: str | None,
     private_key_file_path: str | None,
     *,
+    is_needed: bool,
     allow_insecure_connection: bool,
     validate_hostname: bool,
 ) -> ssl.SSLContext:
     """Build the TLS settings once, so that a wrong file is found when the admin object is made.
+
+    Args:
+        trust_certs_file_path: whom to trust; None for the system's certificates.
+        certificate_file_path: the client's own.
+        private_key_file_path: its key.
+        is_needed: whether the URL begins with https.
+        allow_insecure_connection: whether any certificate is taken.
+        validate_hostname: whether the certificate has to name the host.
 
     Raises:
         InvalidUse: a file is missing or unreadable, or only one of certificate and key is given.
     """
     if private_key_file_path and not certificate_file_path:
         raise InvalidUse("tls_private_key_file_path is given without tls_certificate_file_path")
+    if not (is_needed or trust_certs_file_path or certificate_file_path):
+        return _WITHOUT_TLS
     try:
         context = ssl.create_default_context(cafile=trust_certs_file_path)
         if certificate_file_path:

@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import ssl
 from urllib.parse import unquote
 
 import pytest
@@ -54,6 +55,19 @@ def test_no_admin_url_from_nonsense(service_url):
     """An invalid service URL is refused, and nothing is guessed from it."""
     with pytest.raises(InvalidUse):
         derive_admin_url(service_url, {})
+
+
+def test_only_a_url_with_tls_has_a_tls_context_made(monkeypatch):
+    """A child that is forked while one is made can wait for OpenSSL's locks for ever; so none is without need."""
+    made = []
+    monkeypatch.setattr(
+        "ssl.create_default_context", lambda **_: made.append(1) or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
+    PulsarAdmin("http://h:1")
+    assert not made
+    PulsarAdmin("https://h:1")
+    PulsarAdmin("http://h:1", tls_trust_certs_file_path="certificates")
+    assert len(made) == 2
 
 
 def test_credentials_leave_the_url():
