@@ -110,9 +110,12 @@ class ConsumerFoundation(_Foundation):
             target: a C++ id, or a publish time in milliseconds.
 
         Raises:
-            pulsar.PulsarException: it has not moved, or not on every topic or partition.
+            pulsar.PulsarException: it has not moved, or not on every topic or partition, or not for good.
         """
-        self._ask(self._gate.seeking(self._handle.inner, target))
+        for _ in range(
+            2
+        ):  # the broker stores the first one with what was acknowledged before, and a crash revives that
+            self._ask(self._gate.seeking(self._handle.inner, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
     def move_before(self, _: Any) -> None:
