@@ -223,8 +223,9 @@ class Client(ClientTools, ClientDoor):
                     finish_together(self.context.senders.end(), deadline)
                 self.context.close_schedulers()
                 self._stop_fetching()
-                # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek.
-                with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError):
+                # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
+                # loses its connection just now.
+                with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
                     self.inner.close()  # not asynchronous: no callback may be on its way when the program ends
             except Exception:  # after anything else, such as a Ctrl-C, closing again goes on with it
                 self._end()

@@ -62,7 +62,7 @@ class PendingReceives(Part):
         deadline = time.monotonic() + timeout_millis / 1000
         while True:
             self._wait_until(deadline)
-            with contextlib.suppress(IndexError):  # that another thread has taken or dropped it
+            try:
                 first = self._answers[0]
                 inner_id = first.message_id()
                 if decode(inner_id.serialize()).batch_size > 1 and self._meet_batch(inner_id):
@@ -70,8 +70,11 @@ class PendingReceives(Part):
                 if self._leaves_out(first):
                     self._drop(first)
                     continue
-                for message in iter(self._answers.popleft, None):  # no call behind it, where a Ctrl-C would lose it
+                # No call behind this one, not even the end of a `with`: a Ctrl-C would lose the message.
+                for message in iter(self._answers.popleft, None):
                     return message
+            except IndexError:  # another thread has taken or dropped it
+                continue
 
     def _wait_until(self, deadline: float) -> None:
         """Wait for an answer up to a time of `time.monotonic()`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from typing import TYPE_CHECKING
 
 import pulsar as official
+
+from pulsar_ext.testing import FaultProxy
 
 from ._env import label
 from ._scenario import Counts, Scenario
@@ -18,26 +19,24 @@ if TYPE_CHECKING:
 
 __all__ = ["SCENARIO"]
 
-_RESTARTS, _CHUNKS = 10, 200
-_STEP_SECONDS = 0.002
-"""How much later each consumer closes than the one before: some of them in the midst of a message."""
-_RECEIVE_MILLIS = 5_000
+_CONSUMERS, _CHUNKS = 4, 100
+_RECEIVE_MILLIS = 10_000
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
-    """Ten times: subscribe, send a message of 200 chunks, and close; then subscribe again, and receive."""
-    sent = [f"message {number}" for number in range(_RESTARTS)]
+    """Four times: a consumer is lost that has the beginning of a message of 100 chunks; then another one receives."""
+    sent = [f"message {number}" for number in range(_CONSUMERS)]
     received: list[str] = []
     topics = [env.topic() for _ in sent]
-    with contextlib.closing(env.client(pulsar)) as sending:
-        for number, (topic, text) in enumerate(zip(topics, sent, strict=True)):
-            client = env.client(pulsar)
-            client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
-            sending.create_producer(topic, chunking_enabled=True).send(env.chunked(text, _CHUNKS))
-            time.sleep(number * _STEP_SECONDS)
-            client.close()
-    with contextlib.closing(env.client(pulsar)) as restarted:
-        consumers = [restarted.subscribe(topic, "s", pulsar.ConsumerType.Shared) for topic in topics]
+    with contextlib.closing(env.client(pulsar)) as client, FaultProxy.to(env.service_url) as proxy:
+        for topic, text in zip(topics, sent, strict=True):
+            with contextlib.closing(env.client(pulsar, proxy.service_url)) as lost:
+                lost.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+                proxy.pause()  # the connection takes so much, and the broker delivers no more
+                client.create_producer(topic, chunking_enabled=True).send(env.chunked(text, _CHUNKS))
+                proxy.cut()
+                proxy.resume()
+        consumers = [client.subscribe(topic, "s", pulsar.ConsumerType.Shared) for topic in topics]
         for consumer in consumers:
             with contextlib.suppress(official.Timeout):
                 received.append(label(consumer.receive(_RECEIVE_MILLIS)))
