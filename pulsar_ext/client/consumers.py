@@ -78,6 +78,7 @@ def open_consumer(
             named,
             context.senders.ask,
             gate=subscription.gate,
+            partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,
         )
     )

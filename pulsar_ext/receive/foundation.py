@@ -85,6 +85,7 @@ class ConsumerFoundation(_Foundation):
     Args:
         arguments: as above.
         gate: what a seek begins through.
+        partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
         left_out: is called with the C++ id of a message before the one that was sought, in the same entry, and which
             message of its batch is the last of these: nobody else acknowledges them.
     """
@@ -94,9 +95,15 @@ class ConsumerFoundation(_Foundation):
     _is_retired = False
     """Whether what the C++ consumer gives comes again: it is being closed, and is not yet replaced."""
 
-    def __init__(self, *arguments: Any, gate: SeekGate, left_out: Callable[[Any, int], None]) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        gate: SeekGate,
+        partitions_of: Callable[[str], list[str]],
+        left_out: Callable[[Any, int], None],
+    ) -> None:
         super().__init__(*arguments)
-        self._gate, self._left_out = gate, left_out
+        self._gate, self._partitions_of, self._left_out = gate, partitions_of, left_out
 
     def retire(self) -> None:
         """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
@@ -138,16 +145,24 @@ class ConsumerFoundation(_Foundation):
         """Have the broker forget which consumer of a Shared subscription gets the rest of which chunked message.
 
         It remembers that beyond the consumer's end, and sends what is left to nobody, or waits for ever until that one
-        takes more. A consumer of another type has the broker begin anew, if no other consumer is there.
+        takes more. A consumer of another type has the broker begin anew, if no other consumer is there. It is not done
+        for a pattern, whose topics are not known here.
         """
+        topics = self._named["topic"]
+        for one in [topics] if isinstance(topics, str) else topics if isinstance(topics, list) else ():
+            with contextlib.suppress(pulsar.PulsarException, InvalidUse):  # it is tried: others may be there
+                for topic in self._partitions_of(one):
+                    self._have_it_forget_on(topic)
+
+    def _have_it_forget_on(self, topic: str) -> None:
+        # Without a queue: where the broker reads for it, what the next consumer gets begins again in its midst.
+        changed = {"topic": topic, "receiver_queue_size": 0, "message_listener": None}
         opened: list[Any] = []
-        changed = {"consumer_type": pulsar.ConsumerType.Exclusive, "receiver_queue_size": 1, "message_listener": None}
-        with contextlib.suppress(pulsar.PulsarException):
-            try:
-                opened += map(call, (partial(self._open, **changed),))  # so that a Ctrl-C leaves it to be closed
-            finally:
-                for one in opened:
-                    inner_of(one).close()
+        try:  # so that a Ctrl-C leaves it to be closed
+            opened += map(call, (partial(self._open, consumer_type=pulsar.ConsumerType.Exclusive, **changed),))
+        finally:
+            for one in opened:
+                inner_of(one).close()
 
     def leaves_out(self, inner: Any, /) -> bool:
         """Whether a C++ message is before the one that was sought, in the same entry; then it is acknowledged.

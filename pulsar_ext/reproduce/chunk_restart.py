@@ -30,12 +30,14 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     topics = [env.topic() for _ in sent]
     with contextlib.closing(env.client(pulsar)) as client, FaultProxy.to(env.service_url) as proxy:
         for topic, text in zip(topics, sent, strict=True):
-            with contextlib.closing(env.client(pulsar, proxy.service_url)) as lost:
-                lost.subscribe(topic, "s", pulsar.ConsumerType.Shared)
-                proxy.pause()  # the connection takes so much, and the broker delivers no more
-                client.create_producer(topic, chunking_enabled=True).send(env.chunked(text, _CHUNKS))
-                proxy.cut()
-                proxy.resume()
+            lost = env.client(pulsar, proxy.service_url)
+            lost.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+            proxy.pause()  # the connection takes so much, and the broker delivers no more
+            client.create_producer(topic, chunking_enabled=True).send(env.chunked(text, _CHUNKS))
+            proxy.cut()
+            proxy.resume()
+            with contextlib.suppress(official.NotConnected):  # of the official client, now and then
+                lost.close()
         consumers = [client.subscribe(topic, "s", pulsar.ConsumerType.Shared) for topic in topics]
         for consumer in consumers:
             with contextlib.suppress(official.Timeout):
