@@ -99,16 +99,20 @@ class StrandedWatch(Part):
         try:
             after = dict(self._statistics())
         except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
-            return None
+            return self._later
         before, self._before = self._before, after
         stranded = [topic for topic, one in after.items() if topic in before and strands(before[topic], one)]
         if stranded:
             self._bring_back(stranded, after)
         elif all(map(is_idle, after.values())):
             self._attempts = 0
-            return _SLOW_SECONDS if self._acks.collector.has_chunks else None
+            return self._later
         self._looks += 1
         return _LOOK_SECONDS[self._looks] if self._looks < len(_LOOK_SECONDS) else _SLOW_SECONDS
+
+    @property
+    def _later(self) -> float | None:
+        return _SLOW_SECONDS if self._acks.collector.has_chunks else None
 
     def _bring_back(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
         stranded = [topic for topic in stranded if not self._finish(topic)]
