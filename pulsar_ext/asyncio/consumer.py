@@ -211,16 +211,15 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
                 task.add_done_callback(lambda _: slots.release())
 
     async def _handle(self, handler: Callable[[Message], Awaitable[object]], message: Message) -> None:
+        settle = self.negative_acknowledge
         try:
             await handler(message)
+            settle = self.acknowledge
         except Exception:  # noqa: BLE001  # whatever it is, the message has to be delivered again
             _log.exception("A handler raised; its message %r is delivered again", message.message_id())
-            await self.negative_acknowledge(message)
-        except BaseException:
-            await self.negative_acknowledge(message)
-            raise
-        else:
-            await self.acknowledge(message)
+        finally:
+            with contextlib.suppress(pulsar.AlreadyClosed):  # it is delivered again
+                await settle(message)
 
 
 def _settle(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:
