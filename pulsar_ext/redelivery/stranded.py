@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pulsar_ext.chunks.leftovers import leftovers
-from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
@@ -166,19 +166,25 @@ class StrandedWatch(Part):
     def _statistics(self) -> Iterator[tuple[str, SubscriptionStats]]:
         """Give those of the subscription on each of its topics and partitions."""
         admin = self._context.admin_api().within(_DEADLINE_SECONDS)
-        for topic in self._partitions():
-            if TopicName.parse(topic).is_persistent:
-                known = admin.stats(topic, precise_backlog=True).subscriptions.get(self._subscription)
-                if known is not None:
+        for name in self._names():
+            try:
+                found = {name: admin.stats(name, precise_backlog=True)}
+            except AdminNotAllowed:  # it has partitions
+                parts = admin.partitioned_stats(name).partitions
+                found = {part: admin.stats(part, precise_backlog=True) for part in parts}
+            for topic, stats in found.items():
+                if (known := stats.subscriptions.get(self._subscription)) is not None:
                     yield topic, known
 
-    def _partitions(self) -> Iterator[str]:
-        """Give the names of the topics and partitions; of a pattern those of which anything was acknowledged."""
-        if isinstance(self._topics, str | list | tuple):
-            for topic in [self._topics] if isinstance(self._topics, str) else self._topics:
-                yield from self._context.opener.get_topic_partitions(topic)
+    def _names(self) -> list[str]:
+        """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""
+        if isinstance(self._topics, str):
+            names = [self._topics]
+        elif isinstance(self._topics, list):
+            names = self._topics
         else:
-            yield from [one.topic for one in self._acks.collector.by_topic]
+            names = [one.topic for one in self._acks.collector.by_topic]
+        return [name for name in names if TopicName.parse(name).is_persistent]
 
 
 def is_idle(stats: SubscriptionStats) -> bool:

@@ -112,16 +112,17 @@ def test_what_a_redelivery_halved_comes_whole(client_factory, broker, client, to
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_chunks_without_their_beginning_leave_the_backlog(client, broker, admin, topic, partitions):
     """Of a message whose first chunk alone is acknowledged the others are too, and of no other message a chunk is."""
+    part = topic
     if partitions:
         admin.create_partitioned_topic(topic, partitions)
-        topic += "-partition-1"
-    ids = [_producing(client)(topic).send(payload(index)) for index in range(3)]
+        part += "-partition-1"
+    ids = [_producing(client)(part).send(payload(index)) for index in range(3)]
     plain = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
-    exclusive = plain.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    exclusive = plain.subscribe(part, "s", initial_position=pulsar.InitialPosition.Earliest)
     first = ids[1].first_chunk_message_id()
     exclusive.acknowledge(official.MessageId(-1, first.ledger_id(), first.entry_id(), -1))
-    assert eventually(lambda: admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 8)
+    assert eventually(lambda: admin.stats(part, precise_backlog=True).subscriptions["s"].backlog_entries == 8)
     plain.close()
     consumer = client.subscribe(topic, "s", SHARED)
     assert {index_of(message) for message in drain(consumer.receive, 2)} == {0, 2}
-    assert eventually(lambda: admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 6)
+    assert eventually(lambda: admin.stats(part, precise_backlog=True).subscriptions["s"].backlog_entries == 6)
