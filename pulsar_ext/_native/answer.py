@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from .results import raise_result
 from .thread_state import keep_thread_state
 
-__all__ = ["Answer"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Answer", "on_a_thread"]
 
 
 _COMING_SECONDS = 1.0
@@ -81,3 +84,18 @@ class Answer:
         if self._given is not None and self._given[0] == pulsar.Result.Ok and self._given[1] is not None:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
+
+
+def on_a_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[[Answer], None]:
+    """Have a call that is blocking only made on a thread, which stays where the C++ client never answers."""
+
+    def begin(answer: Answer) -> None:
+        def run() -> None:
+            try:
+                answer(pulsar.Result.Ok, call(*arguments, **named))
+            except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+                answer(error)
+
+        threading.Thread(target=run, name="pulsar_ext-asking", daemon=True).start()
+
+    return begin

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native.answer import on_a_thread
 from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
@@ -198,7 +199,7 @@ class Client(ClientTools, ClientDoor):
         """Create a table view; the arguments are the official ones."""
         self.context.callbacks.refuse("create_table_view")
         self.context.calls_back = True
-        view = TableView(super().create_table_view(*args, **kwargs))
+        view = TableView(self.context.senders.ask(on_a_thread(super().create_table_view, *args, **kwargs)))
         refuse_after_fork(view)
         return view
 

@@ -34,10 +34,10 @@ def test_a_seek_ends_with_what_seeks(client_factory, broker, topic, kind, end):
         assert isinstance(raised[0], pulsar.AlreadyClosed)
 
 
-@pytest.mark.parametrize("kind", ["consumer", "reader"])
+@pytest.mark.parametrize("kind", ["consumer", "reader", "view"])
 @pytest.mark.parametrize("end", ["close", "shutdown"])
 def test_an_opening_ends_with_its_client(client_factory, broker, topic, kind, end):
-    """Consumers and readers that are opened in a loop while their client ends: AlreadyClosed, and no hang."""
+    """Whatever is opened in a loop while its client ends: an error, and no hang."""
     for _ in range(_ROUNDS):
         client = client_factory(broker)
         thread, raised = _in_a_loop(lambda client=client: _open(client, topic, kind, random.random()))
@@ -49,6 +49,8 @@ def test_an_opening_ends_with_its_client(client_factory, broker, topic, kind, en
 
 
 def _open(client, topic, kind, number):
+    if kind == "view":
+        return client.create_table_view(topic)
     if kind == "reader":
         return client.create_reader(topic, pulsar.MessageId.earliest)
     return client.subscribe(topic, f"s{number}", initial_position=pulsar.InitialPosition.Earliest)
