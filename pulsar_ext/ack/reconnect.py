@@ -50,7 +50,7 @@ class ConnectionWatch:
     @property
     def is_settled(self) -> bool:
         """Whether what leaves now surely arrives."""
-        return not (self.is_down or self._again)
+        return not (self.is_down or self._is_new or self._again)
 
     def may_have_changed(self, now: float) -> bool:
         """Whether the connection may have been lost since the last look."""
@@ -66,7 +66,7 @@ class ConnectionWatch:
 
     def renew(self) -> None:
         """Ask for no chunks after a disconnection before: another C++ consumer has half of nothing."""
-        self._chunks, self._is_new = [], self.is_down
+        self._chunks, self._is_new, self.is_down = [], self._is_new or self.is_down, False
 
     def look(self, now: float, *, connected: bool) -> ConnectionNews:
         """Look at the connection."""
@@ -84,10 +84,9 @@ class ConnectionWatch:
         if not connected:
             self.is_down = True
             return news
-        if self.is_down:
-            self.is_down = False
-            self._chunks = [] if self._is_new else [now + seconds for seconds in _CHUNKS_SECONDS]
-            self._is_new = False
+        if self.is_down or self._is_new:
+            self._chunks = [now + seconds for seconds in _CHUNKS_SECONDS] if self.is_down else []
+            self.is_down = self._is_new = False
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
             return news._replace(sends_again=True, settles=self._again[-1])
         if slept and not self._again:  # a machine this busy may have hidden a short disconnection

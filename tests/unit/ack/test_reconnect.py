@@ -38,6 +38,28 @@ def test_another_consumer_has_half_of_nothing():
     assert _look_until(watch, 40.0, 1.2) == ([], [])
 
 
+def test_another_consumer_that_is_disconnected_at_once_has_half_of_something():
+    """What is lost before anybody has looked at another C++ consumer is a reconnection all the same."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    _look_until(watch, 1.2, 1.0, connected=False)
+    watch.renew()
+    _look_until(watch, 1.3, 1.2, connected=False)
+    asked, again = _look_until(watch, 40.0, 1.3)
+    assert len(asked) == 1
+    assert len(again) == 3
+
+
+def test_what_left_before_another_consumer_leaves_again():
+    """A disconnection before another C++ consumer took the place has what left sent again, once it is connected."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    _look_until(watch, 1.2, 1.0, connected=False)
+    watch.renew()
+    assert not watch.is_settled
+    assert watch.look(1.2, connected=True).sends_again
+
+
 def test_a_connection_that_was_never_lost_asks_for_nothing():
     """Looks at a connection that stays ask for nothing."""
     assert _look_until(ConnectionWatch(), 40.0, 0.0) == ([], [])
