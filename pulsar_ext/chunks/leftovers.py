@@ -6,12 +6,14 @@ Shared subscription, and keeps them in its backlog.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.position import Ledgers
 
-from .search import resolve_beginning
+from .queries import run_search
+from .search import asking, find_beginning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +47,10 @@ def leftovers(admin: PulsarAdmin, topic: str, subscription: str) -> list[Positio
     """
     stats = admin.internal_stats(topic)
     cursor = stats.cursors[subscription]
+    answer = cache(asking(admin, topic))  # the chunks of one message have the same beginning
     found = []
     for position in islice(unacknowledged(stats, subscription), _MOST_ENTRIES):
-        first = resolve_beginning(admin, topic, position)
+        first = run_search(find_beginning(position), answer)
         if first is None or cursor.acknowledges(first):
             found.append(position)
     return found

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .queries import Search
 
-__all__ = ["Chunks", "find_beginning", "find_chunks", "resolve_beginning", "resolve_chunks"]
+__all__ = ["Chunks", "asking", "find_beginning", "find_chunks", "resolve_chunks"]
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
@@ -165,15 +165,12 @@ def resolve_chunks(admin: PulsarAdmin, topic: str, position: Position) -> Chunks
         MessageIdNotFound, IncompleteChunkedMessage, MessageIdUnresolved: as `find_chunks`.
         AdminError: the admin API refused or did not answer.
     """
-    return run_search(find_chunks(position), _asking(admin, topic))
+    return run_search(find_chunks(position), asking(admin, topic))
 
 
-def resolve_beginning(admin: PulsarAdmin, topic: str, position: Position) -> Position | None:
-    """Run `find_beginning` over the admin REST API; as `resolve_chunks`."""
-    return run_search(find_beginning(position), _asking(admin, topic))
+def asking(admin: PulsarAdmin, topic: str) -> Callable[[AskEntry | AskLedgers], object]:
+    """Give what answers the queries of a search over the admin REST API."""
 
-
-def _asking(admin: PulsarAdmin, topic: str) -> Callable[[AskEntry | AskLedgers], object]:
     def answer(query: AskEntry | AskLedgers) -> object:
         if isinstance(query, AskLedgers):
             return admin.internal_stats(topic).ledger_sizes()
