@@ -31,6 +31,8 @@ _HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
 a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
 _FIRST_MILLIS = 10_000
 """How long the first message may take, all chunks of it."""
+_BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
+"""How long the broker may take until it knows that a consumer is gone whose connection was lost."""
 
 
 class Standing(Protocol):
@@ -134,7 +136,7 @@ class ConsumerFoundation(_Foundation):
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._have_broker_forget()
-        inner = self._handle.stand_on(self._open())
+        inner = self._handle.stand_on(self._open_when_free())
         ahead: list[Any] = []
         if self._head is not None and not self._named["message_listener"] and self._named["receiver_queue_size"]:
             ahead = self._head.read(inner, self._left_out)
@@ -163,6 +165,17 @@ class ConsumerFoundation(_Foundation):
         finally:
             for one in opened:
                 inner_of(one).close()
+
+    def _open_when_free(self) -> Any:
+        """Open a consumer; the one before, or that of another type, may be there yet if a connection was lost."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                return self._open()
+            except pulsar.ConsumerBusy:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_BUSY_LOOK_SECONDS)
 
     def leaves_out(self, inner: Any, /) -> bool:
         """Whether a C++ message is before the one that was sought, in the same entry; then it is acknowledged.

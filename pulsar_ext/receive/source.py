@@ -48,7 +48,7 @@ class NativeSource(Part):
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Receive from another C++ object, and before it what is ahead."""
-        native = self.wait = self._wait_of(inner)
+        native = self.wait = self._native = self._wait_of(inner)
         self.each = polling(native)
         if length_hint(ahead):
 
@@ -61,10 +61,14 @@ class NativeSource(Part):
 
     def before(self, transition: Transition, /) -> None:
         """Have what stands in for a receive with a timeout look at what it has."""
-        if isinstance(self.wait, Part):
-            self.wait.before(transition)
+        if isinstance(self._native, Part):
+            self._native.before(transition)
 
     def after(self, transition: Transition, /) -> None:
         """Have it drop that."""
-        if isinstance(self.wait, Part):
-            self.wait.after(transition)
+        if isinstance(self._native, Part):
+            self._native.after(transition)
+
+    def is_owed(self) -> bool:
+        """Whether it owes an answer to what stands in for a receive with a timeout."""
+        return isinstance(self._native, Part) and self._native.is_owed()

@@ -3,6 +3,11 @@
 A chunked message is redelivered on a Shared or Key_Shared subscription only if every chunk of it is asked for. The C++
 client asks for the last one, so here every negative acknowledgement waits until it is due and is then handed over entry
 by entry, and chunked messages that nobody acknowledges in time are handed over the same way.
+
+On an Exclusive or Failover subscription everything comes again. The broker moves its cursor back for that, and if it
+reads entries at that moment, the end of that read moves the cursor forward once more: what is in between comes to
+nobody before the next consumer does. So another C++ consumer takes the place of the old one instead, for which the
+broker waits until it has read. That one has no half of a chunked message either, whose first chunk it would refuse.
 """
 
 from __future__ import annotations
@@ -76,7 +81,7 @@ class Redelivery(Part):
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
         self._resolver, self._splits = resolver, splits
-        self._delay = max(delay_ms - _OFFICIAL_DELAY_MILLIS, 0) / 1000
+        self._delay = (max(delay_ms, _OFFICIAL_DELAY_MILLIS) - (_OFFICIAL_DELAY_MILLIS if splits else 0)) / 1000
         self._timeout = timeout_ms / 1000
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
         self._unacked: Delayed[MessageId] = Delayed()
@@ -176,6 +181,7 @@ class Redelivery(Part):
         """
         if self._closed:
             return None
+        self._order.renew()  # the last C++ consumer may not have been opened
         self._scheduled = False  # before it is emptied: what comes later schedules anew
         letters = self.dead_letters
         for since, refused in _drained(self._refused):
@@ -184,8 +190,9 @@ class Redelivery(Part):
             else:
                 message_id = self._id_of(refused)
                 self._add(message_id, self._entries_or_later(message_id), since)
+        asks = self._splits or self._acks.is_connected
         with self._lock:
-            inner = self._inner
+            inner = self._inner if asks else None
             late = [] if inner is None else self._unacked.due(now)
             due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
         due += [self._entries_or_later(message_id) for message_id in late]
@@ -197,14 +204,12 @@ class Redelivery(Part):
         if self._screened is not None and letters is not None:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
-        return min(max(min(waits), 0.01), _TICK_SECONDS) if waits else None
+        return min(max(min(waits), 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS) if waits else None
 
     def _ask(self, inner: Any, entries: list[Any]) -> None:
-        """Ask for entries; on an Exclusive or Failover subscription everything comes again."""
-        if not self._splits and (
-            self._acks.collector.has_chunks or any(has_first_chunk(entry.serialize()) for entry in entries)
-        ):
-            self._order.replace()  # the C++ consumer may have half of a message, whose first chunk it would refuse
+        """Ask for entries; on an Exclusive or Failover subscription for everything."""
+        if not self._splits:
+            self._order.replace()
             return
         for entry in entries:
             inner.negative_acknowledge(entry)
