@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
 from acks_common import SUBSCRIPTION, TYPES, label_of, producer_options, quiet
+from pairs_operations import KILL
 
 import pulsar_ext
 from pulsar_ext import MessageId, PulsarAdmin
@@ -113,8 +114,9 @@ class Rig:
 
     def connect(self, service_url: str | None = None) -> Any:
         """Open a client of the broker."""
+        seconds = 60 if KILL in self.case.operations else 15  # for as long as a broker may take to start
         return pulsar_ext.Client(
-            service_url or self._urls[0], admin=self._urls[1], logger=quiet(), operation_timeout_seconds=15
+            service_url or self._urls[0], admin=self._urls[1], logger=quiet(), operation_timeout_seconds=seconds
         )
 
     def close(self) -> None:

@@ -26,6 +26,8 @@ _CALL_SECONDS: Final = 45.0
 _KILLED_SECONDS: Final = 240.0
 """A killed broker is started again for several runs."""
 _COME_SECONDS: Final = 20.0
+_COME_AGAIN_SECONDS: Final = 90.0
+"""The longer a broker was away, the longer the C++ client waits before it tries again."""
 _TAIL: Final = 5
 
 
@@ -42,7 +44,7 @@ class _Run:
     def __init__(self, case: Case, urls: tuple[str, str], kill: Callable[[], None], ready: Callable[[], None]) -> None:
         self.case, self.rig, self._kill, self._ready = case, Rig(case, urls), kill, ready
         self.succeeded: set[str] = set()
-        self._call_seconds = _CALL_SECONDS
+        self._call_seconds, self._come_seconds = _CALL_SECONDS, _COME_SECONDS
 
     def run(self) -> list[str]:
         """Carry it out; give what is wrong."""
@@ -74,7 +76,7 @@ class _Run:
     def _operate(self) -> bool:
         """Carry out both; tell whether one hangs."""
         if KILL in self.case.operations:
-            self._call_seconds = _KILLED_SECONDS
+            self._call_seconds, self._come_seconds = _KILLED_SECONDS, _COME_AGAIN_SECONDS
         delays = [self.rig.dice.random() * _DELAY_SECONDS for _ in range(2)]
         threads = [
             threading.Thread(target=self._do, args=(name, delay), daemon=True, name=name)
@@ -115,15 +117,15 @@ class _Run:
         """The consumer goes on: everything comes, and is acknowledged, or comes to another one."""
         rig, told = self.rig, self.rig.told
         rig.send(_TAIL)
-        if not rig.wait(lambda: len(self._missing()) <= told.skipped, _COME_SECONDS):
+        if not rig.wait(lambda: len(self._missing()) <= told.skipped, self._come_seconds):
             rig.problems.append(f"did not come: {sorted(self._missing())} of {rig.sent}; {self._backlog()}")
-        if not rig.wait(lambda: not self._not_again(), _COME_SECONDS):
+        if not rig.wait(lambda: not self._not_again(), self._come_seconds):
             rig.problems.append(f"did not come behind the seek: {sorted(self._not_again())} of {rig.sent}")
         rig.problems += silent_schedulers(rig.client)
         if rig.dice.random() < 0.5:
             while (message := rig.take_held()) is not None:
                 rig.acknowledge(rig.consumer, message)
-            if not rig.wait(lambda: not self._backlog(), _COME_SECONDS):
+            if not rig.wait(lambda: not self._backlog(), self._come_seconds):
                 rig.problems.append(f"everything was acknowledged, and there is {self._backlog()}")
             rig.stop()
             rig.consumer.flush_acks(confirm=True)
@@ -158,7 +160,9 @@ class _Run:
         client = rig.connect()
         try:
             consumer = self._subscribe(client)
-            rig.drain(consumer, _COME_SECONDS, lambda: len(self._missing()) <= told.skipped and not self._backlog())
+            rig.drain(
+                consumer, self._come_seconds, lambda: len(self._missing()) <= told.skipped and not self._backlog()
+            )
             missing = self._missing()
             if len(missing) > told.skipped:
                 rig.problems.append(f"not acknowledged, and never came to another consumer: {sorted(missing)}")
