@@ -15,7 +15,11 @@ from .thread_state import keep_thread_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Answer", "on_a_thread"]
+__all__ = ["ANSWER_SECONDS", "Answer", "answered_within", "on_a_thread"]
+
+ANSWER_SECONDS = 1.0
+"""How long a close waits for what the C++ client owes; where the broker does not answer, that may take long."""
+_LOOK_SECONDS = 0.002
 
 
 _COMING_SECONDS = 1.0
@@ -28,23 +32,30 @@ class Answer:
     One thread waits for it. A signal's handler may give the answer while it interrupts that wait.
     """
 
-    __slots__ = ("__weakref__", "_given", "_unknown", "_unwanted")
+    __slots__ = ("__weakref__", "_given", "_unknown", "_unwanted", "is_owed")
 
     def __init__(self) -> None:
         self._unknown = threading.Lock()
         self._unknown.acquire()
         self._given: tuple[Any, Any] | None = None
         self._unwanted = False
+        self.is_owed = True
+        """Whether the C++ client has not answered."""
 
     def __call__(self, result: Any, value: Any = None) -> None:
         """Take the answer."""
         keep_thread_state()
+        self.give_up(result, value)
+        self.is_owed = False
+        if self._unwanted and result == pulsar.Result.Ok:  # what comes with another result has no producer in it
+            value.close_async(None)
+
+    def give_up(self, result: Any, value: Any = None) -> None:
+        """Have this be the answer, if there is none yet: nobody waits for that of the C++ client any more."""
         if self._given is None:
             self._given = result, value
         with contextlib.suppress(RuntimeError):  # it was released; where a Ctrl-C kept it from that, it is now
             self._unknown.release()
-        if self._unwanted and result == pulsar.Result.Ok:  # what comes with another result has no producer in it
-            value.close_async(None)
 
     @property
     def result(self) -> Any:
@@ -84,6 +95,16 @@ class Answer:
         if self._given is not None and self._given[0] == pulsar.Result.Ok and self._given[1] is not None:
             with contextlib.suppress(pulsar.PulsarException):
                 self._given[1].close()
+
+
+def answered_within(seconds: float, is_owed: Callable[[], bool]) -> bool:
+    """Wait until the C++ client owes nothing any more; False if it still does after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while is_owed():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def on_a_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[[Answer], None]:

@@ -75,16 +75,28 @@ class OpenSenders:
         Raises:
             pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
         """
-        answer = self.answer_to(begin)
-        if self._ended:
-            answer(pulsar.Result.AlreadyClosed)
+        answer = self._note()
+        try:
+            self.refuse_ended()  # noted before: whoever ends it sees an answer that is owed, or this sees the end
+            begin(answer)
+        except Exception:
+            answer.is_owed = False
+            raise
         return answer.value()
 
     def answer_to(self, begin: Callable[[Answer], object]) -> Answer:
-        """Begin an asynchronous call of the C++ client."""
+        """Begin an asynchronous call of the C++ client, though it is being ended."""
+        answer = self._note()
+        begin(answer)
+        return answer
+
+    def are_owed(self) -> bool:
+        """Whether the C++ client has not answered everything."""
+        return any(answer.is_owed for asked in self._asked.keyrefs() if (answer := asked()) is not None)
+
+    def _note(self) -> Answer:
         answer = Answer()
         self._asked[answer] = None  # as long as anybody has it: the C++ client, or who waits
-        begin(answer)
         return answer
 
     def add(self, one: Ending) -> None:
@@ -118,7 +130,7 @@ class OpenSenders:
         self._ended = True
         for asked in self._asked.keyrefs():
             if (answer := asked()) is not None:
-                answer(pulsar.Result.AlreadyClosed)
+                answer.give_up(pulsar.Result.AlreadyClosed)
         return list(self)
 
     def __iter__(self) -> Iterator[Ending]:

@@ -7,11 +7,14 @@ serves a connection in order: once it has answered a request, everything that wa
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext._native.answer import Answer
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext._native.answer import Answer
 
 __all__ = ["ArrivalProof"]
 
@@ -24,9 +27,14 @@ _UNSUPPORTED: Final = (pulsar.Result.OperationNotSupported, pulsar.Result.Unsupp
 
 
 class ArrivalProof:
-    """Asks the broker of one consumer, once a second at most. Times are `time.monotonic()`, in seconds."""
+    """Asks the broker of one consumer, once a second at most. Times are `time.monotonic()`, in seconds.
 
-    def __init__(self) -> None:
+    Args:
+        begin: begins an asynchronous call of the C++ client, and gives what takes its answer.
+    """
+
+    def __init__(self, begin: Callable[[Callable[[Answer], object]], Answer]) -> None:
+        self._begin = begin
         self._answer: Answer | None = None
         self._asked = self._proven = -math.inf
         self._can_ask = True
@@ -52,6 +60,5 @@ class ArrivalProof:
                 self._proven = self._asked - _GROUPED_SECONDS
             self._can_ask = result not in _UNSUPPORTED
         elif self._answer is None and self._can_ask and now - self._asked >= _ASK_SECONDS:
-            self._asked, self._answer = now, Answer()
-            inner.get_last_message_id_async(self._answer)
+            self._asked, self._answer = now, self._begin(inner.get_last_message_id_async)
         return max(self._proven, now - _NOTICED_SECONDS)

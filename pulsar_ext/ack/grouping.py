@@ -80,7 +80,7 @@ class Acknowledger(AckIntake):
         self._filled = False
         self.inner: Any = None
         self._watch = ConnectionWatch()
-        self._arrival = ArrivalProof()
+        self._arrival = ArrivalProof(context.senders.answer_to)
         self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left, self._settled, self._splits = 0.0, 0.0, splits
         self._is_moving = False

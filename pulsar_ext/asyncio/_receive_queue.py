@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,8 +35,6 @@ __all__ = ["ReceiveQueue"]
 _OK = pulsar.Result.Ok
 _YIELD_EVERY = 64
 """How many messages may be taken in a row before the loop gets to run something else."""
-_ANSWER_SECONDS = 1.0
-_LOOK_SECONDS = 0.002
 
 
 class ReceiveQueue(Part):
@@ -134,16 +131,9 @@ class ReceiveQueue(Part):
         """Whether a message has arrived that is not reserved for a caller."""
         return len(self._arrived) > self._reserved
 
-    @property
-    def has_requests(self) -> bool:
+    def is_owed(self) -> bool:
         """Whether a message was asked for that has not arrived."""
         return self._requested > 0
-
-    def wait_until_answered(self) -> None:
-        """Wait, on a thread, until every request has its answer, but not for a C++ client that gives none."""
-        deadline = time.monotonic() + _ANSWER_SECONDS
-        while self.has_requests and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
 
     def _pop(self) -> Any:
         if not self._arrived:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self
@@ -113,16 +112,6 @@ class AsyncReceiving:
             raise_for(pulsar.Result.AlreadyClosed)
         await self._executor.run(self.blocking.close)
         self.end_receives()
-
-    async def close_before_client(self) -> None:
-        """Close, if messages were asked for, and wait until the C++ client has answered that none will come.
-
-        An answer that a C++ client has not given when it is closed itself keeps its threads and descriptors for good.
-        """
-        if self._queue.has_requests and not self.blocking.is_closed:
-            with contextlib.suppress(pulsar.PulsarException):  # its client's close goes on with it
-                await self._executor.run(self.blocking.close)
-            await self._executor.run(self._queue.wait_until_answered)
 
     def end_receives(self) -> None:
         """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""

@@ -186,7 +186,6 @@ class Client(AsyncClientDoor):
         if self._executor.closed:
             return
         await asyncio.gather(*(producer.finish_queued() for producer in self._producers))
-        await asyncio.gather(*(receiving.close_before_client() for receiving in list(self._receiving)))
         await self._executor.run(self.blocking.close)
         self._refuse_calls()
 

@@ -53,6 +53,6 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
         queue = self._queue
         if queue.has_ready or await self._executor.run(self.blocking.has_message_available):
             return True
-        if queue.has_requests:  # what a cancelled read asked for may have left the C++ queue and not have arrived yet
+        if queue.is_owed():  # what a cancelled read asked for may have left the C++ queue and not have arrived yet
             await asyncio.sleep(_ARRIVING_SECONDS)
         return queue.has_ready

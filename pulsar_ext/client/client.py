@@ -29,6 +29,7 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
 
 from .admin_access import admin_at, derive_admin
+from .closing import ClientClose
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader
@@ -227,7 +228,7 @@ class Client(ClientTools, ClientDoor):
                 # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
                 # loses its connection just now.
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
-                    self.inner.close()  # not asynchronous: no callback may be on its way when the program ends
+                    self._close_inner(self.inner.close)  # no callback may be on its way when the program ends
             except Exception:  # after anything else, such as a Ctrl-C, closing again goes on with it
                 self._end()
                 raise
@@ -238,12 +239,13 @@ class Client(ClientTools, ClientDoor):
 
         Every send that waits raises `AlreadyClosed`, and every callback that has not been called is called with it.
         """
+        close = self.inner.close_async  # refused in a child process, before anything changes
         self._closed = True
         senders = self.context.senders.end()
         for sender in senders:
             sender.forget()
         self._stop_fetching()
-        fail_together(senders, self.inner.close_async)
+        fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
     def after_fork(self, refusal: Any) -> None:
@@ -307,6 +309,10 @@ class Client(ClientTools, ClientDoor):
         deadline = time.monotonic() + _BATCH_SECONDS
         for one in consumers:
             one.end_batches(deadline)
+
+    def _close_inner(self, close: Callable[[], object]) -> None:
+        seconds = self.context.operation_timeout_seconds
+        ClientClose(self.inner, self.context.senders, self._received_by(), seconds).close(close)
 
     def _end(self) -> None:
         self._closed = True

@@ -12,6 +12,8 @@ import weakref
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Protocol
 
+from .closing import close_late_ones
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -66,6 +68,7 @@ def _close_all() -> None:
                 client.close()
         for one in used:
             one.bar()
+    close_late_ones()
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
         time.sleep(_LEAVING_SECONDS)

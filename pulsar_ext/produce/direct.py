@@ -144,6 +144,8 @@ class DirectSender(HandleSender):
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
+            if self.closed:  # behind its close it would stay, and its client with it
+                _unflushed.discard(self)
         thread = get_ident()
         self._inside.append(thread)
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
@@ -148,8 +149,14 @@ class Receiving:
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
+        answered_within(ANSWER_SECONDS, self._order.is_owed)  # what a client owes as it is closed, it keeps for good
         if refused is not None:
             raise refused
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the C++ client has not answered everything that it was asked for here."""
+        return self._order.is_owed()
 
     def renew(self) -> None:
         """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it."""
@@ -160,6 +167,8 @@ class Receiving:
         self._hear = hear
         if hear is not None:
             _listening.add(self)
+            if self._closed:  # by its client's end meanwhile
+                _listening.discard(self)
 
     def release(self) -> None:
         """Be kept no longer, and refuse every use: it is closed, or its client is.

@@ -81,6 +81,10 @@ class Part:
             ahead: its first messages, for whoever hands out the next one; what takes one takes it from all.
         """
 
+    def is_owed(self) -> bool:
+        """Whether the C++ client has not answered everything that this asked it for."""
+        return False
+
 
 class Foundation(Protocol):
     """The C++ object that a consumer or a reader stands on."""
@@ -156,6 +160,10 @@ class ReceiveOrder:
     def locks(self) -> tuple[OwnedLock, ...]:
         """What makes each method, and each replacement, one step: a signal's handler asks whether it interrupts one."""
         return self._lock, self._moving
+
+    def is_owed(self) -> bool:
+        """Whether the C++ client owes a part an answer."""
+        return any(part.is_owed() for part in self._parts)
 
     def take_part(self, part: Part) -> None:
         """Have a part hear of every transition from now on."""

@@ -104,6 +104,10 @@ class PendingReceives(Part):
         self._drop(*self._before)
         self._before = []
 
+    def is_owed(self) -> bool:
+        """Whether a request has no answer yet."""
+        return self._asked > 0
+
     def _drop(self, *answers: Any) -> None:
         """Drop some answers, unless somebody has taken them."""
         for one in answers:

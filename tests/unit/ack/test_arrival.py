@@ -5,6 +5,7 @@ from __future__ import annotations
 import pulsar
 import pytest
 
+from pulsar_ext._runtime.ending import OpenSenders
 from pulsar_ext.ack.arrival import ArrivalProof
 
 
@@ -26,7 +27,7 @@ def inner():
 
 def test_an_answer_proves_what_left_before_the_request(inner):
     """Nothing is concluded until it is there, and then only for what the C++ client has surely sent before it."""
-    proof = ArrivalProof()
+    proof = ArrivalProof(OpenSenders().answer_to)
     assert proof.look(inner, 100.0) < 99.0
     assert proof.look(inner, 101.5) < 99.0
     inner.answers[0](pulsar.Result.Ok)
@@ -35,7 +36,7 @@ def test_an_answer_proves_what_left_before_the_request(inner):
 
 def test_at_most_one_request_is_on_its_way(inner):
     """Another one follows a second later, and only behind the answer to the last one."""
-    proof = ArrivalProof()
+    proof = ArrivalProof(OpenSenders().answer_to)
     for now in (100.0, 100.2, 103.0):
         proof.look(inner, now)
     assert len(inner.answers) == 1
@@ -47,7 +48,7 @@ def test_at_most_one_request_is_on_its_way(inner):
 
 def test_an_answer_behind_a_lost_connection_proves_nothing(inner):
     """What was asked on the connection before may be answered on the next one."""
-    proof = ArrivalProof()
+    proof = ArrivalProof(OpenSenders().answer_to)
     proof.look(inner, 100.0)
     proof.doubt()
     inner.answers[0](pulsar.Result.Ok)
@@ -56,7 +57,7 @@ def test_an_answer_behind_a_lost_connection_proves_nothing(inner):
 
 def test_who_cannot_be_asked_is_not_asked_again(inner):
     """What left on a dead connection is kept until the C++ client has noticed that."""
-    proof = ArrivalProof()
+    proof = ArrivalProof(OpenSenders().answer_to)
     proof.look(inner, 100.0)
     inner.answers[0](pulsar.Result.OperationNotSupported)
     for now in (101.0, 103.0, 200.0):

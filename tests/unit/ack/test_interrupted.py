@@ -12,6 +12,7 @@ import pytest
 
 import pulsar_ext.ack
 from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext._runtime.ending import OpenSenders
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
@@ -65,7 +66,8 @@ def messages_of(size):
 
 def opened(grouped):
     """Acknowledgements of a consumer that is no more than what it sends."""
-    context = SimpleNamespace(scheduler=SimpleNamespace(watch=lambda _: None, keep=lambda _: None))
+    scheduler = SimpleNamespace(watch=lambda _: None, keep=lambda _: None)
+    context = SimpleNamespace(scheduler=scheduler, senders=OpenSenders())
     acks = Acknowledger(
         context,
         ReceiveOrder(numbers=True),

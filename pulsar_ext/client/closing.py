@@ -1,0 +1,93 @@
+"""Closing a C++ client behind its answers: it never frees what it was asked for and has not given when it is closed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
+from pulsar_ext._native.fork import refuse_after_fork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext._runtime.ending import OpenSenders
+    from pulsar_ext.consumer import Consumer
+    from pulsar_ext.reader import Reader
+
+__all__ = ["ClientClose", "close_late_ones"]
+
+_late_ones: set[ClientClose] = set()
+
+
+class ClientClose:
+    """Closes a C++ client, in the background where it owes answers for longer than a close may take.
+
+    A producer, consumer or reader that it is opening as it is closed would stay for good, and whoever waits for a
+    message, or is asked for the last one; and with them the threads, the memory and the descriptors of the client.
+
+    Args:
+        inner: the C++ client.
+        senders: of the client, which were ended.
+        receiving: its consumers and readers that are open.
+        seconds: how long it may take in the background.
+    """
+
+    def __init__(self, inner: Any, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float) -> None:
+        self.inner = inner
+        self._senders, self._receiving, self._seconds = senders, receiving, seconds
+        self._closing = threading.Lock()
+
+    def close(self, close: Callable[[], object]) -> None:
+        """Close it.
+
+        Args:
+            close: does that, if nothing, or nothing any more, is owed.
+
+        Raises:
+            pulsar.PulsarException: that failed.
+        """
+        if self._is_owed():
+            for one in self._receiving:  # those who wait for a message are answered by that
+                with contextlib.suppress(pulsar.PulsarException):
+                    self._senders.answer_to(one.inner.close_async)
+        if answered_within(ANSWER_SECONDS, self._is_owed) or not self._close_later():
+            close()
+
+    def close_now(self) -> None:
+        """Close it whatever it owes; whoever comes second waits for the first."""
+        with self._closing, contextlib.suppress(pulsar.PulsarException):
+            self.inner.close()
+        _late_ones.discard(self)
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse to close in this child process; the lock may have been held at the fork."""
+        self.inner, self._closing = refusal, threading.Lock()
+
+    def _close_later(self) -> bool:
+        """Have it closed in the background; False if no thread can be started any more."""
+
+        def run() -> None:
+            answered_within(self._seconds, self._is_owed)
+            self.close_now()
+
+        refuse_after_fork(self, "Client")
+        try:
+            threading.Thread(target=run, name="pulsar_ext-closing", daemon=True).start()
+        except RuntimeError:
+            return False
+        _late_ones.add(self)
+        return True
+
+    def _is_owed(self) -> bool:
+        """Whether the C++ client has not answered everything."""
+        return self._senders.are_owed() or any(one.is_owed for one in self._receiving)
+
+
+def close_late_ones() -> None:
+    """Close what waits in the background: the program ends."""
+    for one in list(_late_ones):
+        one.close_now()
