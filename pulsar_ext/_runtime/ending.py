@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 import weakref
@@ -21,6 +22,8 @@ __all__ = ["Ending", "OpenSenders", "fail_together", "finish_together"]
 _CLOSED = (pulsar.Result.Ok, pulsar.Result.AlreadyClosed)
 _GRACE_SECONDS = 1.0
 """How long the answers to closes, and then what they report, are waited for behind the deadline."""
+_BEHIND_SECONDS = 0.1
+"""How long the C++ client's own thread may take behind an answer that something failed: a connection ends there."""
 _AT_ONCE_SECONDS = 0.5
 """How long a shutdown waits for brokers, and for callbacks, which may wait for the thread that shuts down."""
 
@@ -68,6 +71,7 @@ class OpenSenders:
         self._known: weakref.WeakKeyDictionary[Ending, None] = weakref.WeakKeyDictionary()
         self._asked: weakref.WeakKeyDictionary[Answer, None] = weakref.WeakKeyDictionary()
         self._ended = False
+        self._failed = -math.inf
 
     def ask(self, begin: Callable[[Answer], object]) -> Any:
         """Begin an asynchronous call of the C++ client, which may never answer once it ends, and wait for its value.
@@ -82,7 +86,11 @@ class OpenSenders:
         except Exception:
             answer.is_owed = False
             raise
-        return answer.value()
+        try:
+            return answer.value()
+        except pulsar.PulsarException:
+            self._failed = time.monotonic()
+            raise
 
     def answer_to(self, begin: Callable[[Answer], object]) -> Answer:
         """Begin an asynchronous call of the C++ client, though it is being ended."""
@@ -91,7 +99,9 @@ class OpenSenders:
         return answer
 
     def are_owed(self) -> bool:
-        """Whether the C++ client has not answered everything."""
+        """Whether the C++ client has not answered everything, or is about to drop what belongs to an answer."""
+        if time.monotonic() < self._failed + _BEHIND_SECONDS:
+            return True
         return any(answer.is_owed for asked in self._asked.keyrefs() if (answer := asked()) is not None)
 
     def _note(self) -> Answer:

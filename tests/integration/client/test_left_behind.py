@@ -85,6 +85,28 @@ thread.join()
         assert _left(proxy.service_url, pulsar_topic, program) == 0
 
 
+def test_who_cannot_connect_as_the_broker_is_silent(pulsar_broker, pulsar_topic):
+    """Sixty clients are closed as soon as a first connection to a silent broker has failed: nothing is left of them."""
+    program = """
+before = count()
+def session():
+    client = connect(seconds=3)
+    try:
+        client.create_reader(topic, pulsar.MessageId.earliest)
+    except pulsar.ConnectError:
+        client.close()
+
+threads = [threading.Thread(target=session) for _ in range(60)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+        proxy.pause()
+        assert _left(proxy.service_url, pulsar_topic, program) == 0
+
+
 @pytest.mark.parametrize("closes", ["client.close()", "consumer.close(); client.close()"])
 def test_who_waits_for_a_message_as_the_client_is_closed(pulsar_broker, pulsar_topic, closes):
     """Consumers without a queue, for whom a message was asked for, are closed, or their clients: nothing is left."""
