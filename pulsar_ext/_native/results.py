@@ -14,13 +14,24 @@ import pulsar.tableview
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["POLL_MILLIS", "AlreadyClosed", "InnerConsumer", "Timeout", "polling", "raise_result"]
+__all__ = ["POLL_MILLIS", "UNREACHABLE", "AlreadyClosed", "InnerConsumer", "Timeout", "polling", "raise_result"]
 
 
 InnerConsumer = _pulsar.Consumer
 Timeout = _pulsar.Timeout
 AlreadyClosed = _pulsar.AlreadyClosed
 
+UNREACHABLE = (
+    pulsar.ConnectError,
+    pulsar.Timeout,
+    pulsar.NotConnected,
+    pulsar.ServiceUnitNotReady,
+    pulsar.LookupError,
+    pulsar.TooManyLookupRequestException,
+    pulsar.BrokerMetadataError,
+    pulsar.UnknownError,  # which a lost connection is
+)
+"""What an opening says while no broker has the topic; a C++ consumer that is open tries again for ever."""
 POLL_MILLIS = 100
 """How long one native wait lasts: the longest that a Ctrl-C has to wait."""
 

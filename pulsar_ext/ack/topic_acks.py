@@ -13,13 +13,15 @@ import pulsar
 from pulsar_ext.ids.topic_name import TopicName
 
 from .in_flight import SentAcks
+from .leaving import Leaving
 from .native_sender import NativeSender
 from .tracker import AckTracker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .leaving import Entry, Leaving, Singles
+    from .leaving import Entry, Singles
+    from .unacked import Unacked
 
 __all__ = ["AcksByTopic", "TopicAcks", "logging_refusals"]
 
@@ -37,10 +39,13 @@ class TopicAcks:
         partition: its index, -1 if none.
         named: whether the C++ consumer needs the topic with each id.
         tracker: what has not left.
+        unacked: what was received and has not left, of all topics; None if nobody waits for it.
     """
 
-    def __init__(self, topic: str, partition: int, *, named: bool, tracker: AckTracker) -> None:
-        self.topic, self.tracker = topic, tracker
+    def __init__(
+        self, topic: str, partition: int, *, named: bool, tracker: AckTracker, unacked: Unacked | None = None
+    ) -> None:
+        self.topic, self.tracker, self._unacked = topic, tracker, unacked
         self.has_cursor = TopicName.parse(topic).is_persistent
         """Whether the broker keeps what was acknowledged, so that it can be asked; not on a non-persistent topic."""
         self.sender = NativeSender(topic if named else None, partition)
@@ -62,6 +67,8 @@ class TopicAcks:
     def note_passed(self, singles: Singles, now: float) -> None:
         """Keep what was given to the C++ consumer, message by message, for a while."""
         self.sent.add(singles, now, {})
+        if self._unacked is not None:
+            self._unacked.acknowledge(self.topic, Leaving(whole=tuple(singles.entries)))
         if not self.has_cursor:
             return
         self._passed.append(singles)
@@ -103,6 +110,8 @@ class TopicAcks:
         self.sent.add(leaving, now, live)
         self.sender.send(inner, leaving, live)
         self.live = {}  # all that waits has left
+        if self._unacked is not None:
+            self._unacked.acknowledge(self.topic, leaving)
         if not self.has_cursor:
             self.firsts.clear()
             return
@@ -176,6 +185,8 @@ class AcksByTopic:
         self._several = not isinstance(topics, str)
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._known: dict[str | int, TopicAcks] = {}
+        self.unacked: Unacked | None = None
+        """What was received and is waited for; it is set before anything is acknowledged."""
 
     def __iter__(self) -> Iterator[TopicAcks]:
         return iter(self._known.values())
@@ -196,7 +207,7 @@ class AcksByTopic:
             topic = str(name if partition < 0 or name.is_partition else name.partition(partition))
         runs = self._runs and TopicName.parse(topic).is_persistent  # else there is no cursor to begin one at
         tracker = AckTracker(runs=runs, keeps_indexes=self._keeps_indexes)
-        acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker)
+        acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker, unacked=self.unacked)
         self._known[topic if self._several else partition] = acks
         return acks
 

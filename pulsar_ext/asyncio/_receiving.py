@@ -67,16 +67,16 @@ class AsyncReceiving:
 
     async def _receive(self, timeout_millis: int | None) -> Message:
         queue = self._queue
+        if timeout_millis is not None and not isinstance(timeout_millis, int):
+            found = type(timeout_millis).__name__
+            raise ValueError(  # what the official client raises
+                f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
+            )
         if queue.is_replaced:  # by a seek that is at work, or one that could not finish
-            await self._executor.run(self.blocking.renew)
+            await self._executor.run(self.blocking.renew, timeout_millis)
         if timeout_millis is None:
             inner = await queue.get()
         else:
-            if not isinstance(timeout_millis, int):
-                found = type(timeout_millis).__name__
-                raise ValueError(  # what the official client raises
-                    f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
-                )
             try:
                 async with asyncio.timeout(timeout_millis / 1000):
                     inner = await queue.get()

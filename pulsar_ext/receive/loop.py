@@ -8,6 +8,7 @@ the message: nothing is ever on its way when Python looks for signals.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +17,7 @@ import pulsar
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
-from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
 from pulsar_ext.chunks.resolver import seek_target
 
 from .order import Part, ReceiveOrder, Transition
@@ -34,6 +35,7 @@ __all__ = ["Receiving"]
 
 _log = logging.getLogger("pulsar_ext")
 
+_AGAIN_SECONDS = 0.1
 _listening: set[Receiving] = set()
 """Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
 
@@ -110,7 +112,7 @@ class Receiving:
                 if left < POLL_MILLIS:
                     return self._receive_soon(message, left)
             except AlreadyClosed:
-                tried = self._other_than(tried)
+                tried = self._other_than(tried, timeout_millis)
 
     def seek(self, messageid: Any) -> None:
         """Move to a message, or to a publish time in milliseconds.
@@ -158,9 +160,25 @@ class Receiving:
         """Whether the C++ client has not answered everything that it was asked for here."""
         return self._order.is_owed()
 
-    def renew(self) -> None:
-        """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it."""
-        self._order.renew()
+    def renew(self, timeout_millis: int | None = None) -> None:
+        """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it.
+
+        Args:
+            timeout_millis: how long to try while the broker cannot be reached; None tries for ever, as a C++ consumer.
+
+        Raises:
+            pulsar.Timeout: it could not be reached in time.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        deadline = math.inf if timeout_millis is None else time.monotonic() + timeout_millis / 1000
+        while True:
+            try:
+                return self._order.renew()
+            except UNREACHABLE as error:
+                self._refuse_closed()
+                if time.monotonic() >= deadline:
+                    raise Timeout("Pulsar error: TimeOut") from error
+                time.sleep(_AGAIN_SECONDS)
 
     def listen(self, hear: Any) -> None:
         """Keep what the listener calls, and with a listener be kept, until it is closed."""
@@ -211,7 +229,7 @@ class Receiving:
                 for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
                     return message
             except AlreadyClosed:
-                tried = self._other_than(tried)
+                tried = self._other_than(tried, timeout_millis)
 
     def stand_on(self, official: Any) -> Any:
         """Go on with the C++ object of another official one; gives it.
@@ -225,16 +243,18 @@ class Receiving:
             raise closed_error(type(self).__name__)
         return self.inner
 
-    def _other_than(self, tried: Any) -> Any:
+    def _other_than(self, tried: Any, timeout_millis: int | None = None) -> Any:
         """Give the C++ object that took the place of one that was found closed, once it is there.
 
         Args:
             tried: what was given the last time, which is closed as well.
+            timeout_millis: how long to try while the broker cannot be reached; None tries for ever.
 
         Raises:
             pulsar.AlreadyClosed: there is no other one.
+            pulsar.Timeout: the broker could not be reached in time.
         """
-        self._order.renew()
+        self.renew(timeout_millis)
         self._refuse_closed()
         if self.inner is tried:
             raise closed_error(type(self).__name__)

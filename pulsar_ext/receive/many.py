@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["Interrupted", "ReceivingMany", "check_max_messages"]
 
 _LOOK_SECONDS = 0.005
+_AWAY_MILLIS = 100
+"""How long a broker that cannot be reached is waited for until a batch is empty: as long as officially by default."""
 _LEAVING = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
 """How many seconds those who wait for a batch are waited for: by default they do for 100 ms. An unsubscription forgets
 who is left then; a close answers whoever surely waits."""
@@ -194,7 +196,10 @@ class ReceivingMany(Receiving):
                         break
                 return batch  # noqa: TRY300  # an `else` could not tell the ways apart
             except AlreadyClosed:
-                tried = self._other_than(tried)
+                try:
+                    tried = self._other_than(tried, _AWAY_MILLIS)
+                except Timeout:
+                    return batches.setdefault(thread, [])
 
     def _take(self, kept: list[Message], upto: int) -> None:
         """Take messages that are there, until a list has so many.

@@ -8,6 +8,7 @@ On an Exclusive or Failover subscription everything comes again. The broker move
 reads entries at that moment, the end of that read moves the cursor forward once more: what is in between comes to
 nobody before the next consumer does. So another C++ consumer takes the place of the old one instead, for which the
 broker waits until it has read. That one has no half of a chunked message either, whose first chunk it would refuse.
+So it is for a message that is not acknowledged in time: the C++ client would have the broker move its cursor back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of
 from pulsar_ext.message import received
@@ -44,11 +47,15 @@ __all__ = ["Redelivery", "take_over_redelivery"]
 
 _OFFICIAL_DELAY_MILLIS = 100
 """The shortest delay that the C++ client has, for what was handed over."""
+_OFFICIAL_TIMEOUT_MILLIS = 10_000
+"""The shortest timeout; the official client refuses what is below."""
 _GAP_SECONDS = 0.15
 """So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
 _SLACK_SECONDS = 0.05
 """What is due so soon goes with what is due: on an Exclusive subscription each group has everything redelivered."""
 _TICK_SECONDS = 0.1
+_OPENED_SECONDS = 1.0
+"""When it is looked whether another C++ consumer was opened."""
 _LOOK_AGAIN_SECONDS = 5.0
 """When chunks are looked for again that could not be found."""
 
@@ -63,7 +70,8 @@ class Redelivery(Part):
         acks: the consumer's acknowledgements.
         order: of its messages.
         delay_ms: how long after a negative acknowledgement.
-        timeout_ms: after how long without an acknowledgement a chunked message comes again; 0 for never.
+        timeout_ms: after how long without an acknowledgement a message comes again, of which the C++ client would not
+            bring every one: all on an Exclusive or Failover subscription, else the chunked ones; 0 for never.
         resolver: finds all entries of a message.
         splits: whether the broker redelivers single entries.
     """
@@ -84,7 +92,12 @@ class Redelivery(Part):
         self._delay = (max(delay_ms, _OFFICIAL_DELAY_MILLIS) - (_OFFICIAL_DELAY_MILLIS if splits else 0)) / 1000
         self._timeout = timeout_ms / 1000
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
-        self._unacked: Delayed[MessageId] = Delayed()
+        self._late: Delayed[MessageId] = Delayed()
+        """Chunked messages, by when they are late."""
+        self._unacked: Unacked | None = None
+        """What is waited for where everything comes again."""
+        if timeout_ms and not splits:
+            self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = threading.RLock()  # the handler of a signal may close what it interrupts
         self._refused: deque[tuple[float, Any]] = deque()
         self._scheduled = False
@@ -118,9 +131,7 @@ class Redelivery(Part):
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
         self._refused.append((time.monotonic(), inner))
-        if not self._scheduled:
-            self._scheduled = True
-            self._scheduler.watch(self)
+        self._watch()
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
@@ -135,26 +146,33 @@ class Redelivery(Part):
             if not self._acks.is_duplicate(inner):
                 letters.send(inner)
             return False
-        if self._timeout:
+        if self._unacked is not None:
+            inner_id = inner.message_id()
+            entry = inner_id.ledger_id(), inner_id.entry_id()
+            self._unacked.receive(inner.topic_name(), entry, inner_id.batch_index(), time.monotonic())
+            self._watch()
+        elif self._timeout:
             inner_id = inner.message_id()
             if has_first_chunk(inner_id.serialize()):
                 message_id = from_inner(inner_id, inner.topic_name)
                 with self._lock:
-                    self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
+                    self._late.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
                 self._scheduler.watch(self)
         return True
 
     def acknowledged(self, data: bytes) -> None:
         """Have a chunked message not come again."""
         with self._lock:
-            self._unacked.drop(data)
+            self._late.drop(data)
 
     def forget(self) -> None:
         """Have nothing redelivered: the broker does it all, or the cursor was moved."""
         self._refused.clear()
+        if self._unacked is not None:
+            self._unacked.clear()
         with self._lock:
             self._nacked.clear()
-            self._unacked.clear()
+            self._late.clear()
 
     def before(self, transition: Transition, /) -> None:
         """Have nothing redelivered that the broker redelivers anyway; ask for nothing more behind a close."""
@@ -163,9 +181,11 @@ class Redelivery(Part):
         elif transition is Transition.CLOSE:
             self.close()
 
-    def after(self, _: Transition, /) -> None:
-        """Have nothing redelivered of what came before the cursor moved."""
+    def after(self, transition: Transition, /) -> None:
+        """Have nothing redelivered of what came before the cursor moved; see that another C++ consumer gets there."""
         self.forget()
+        if transition.replaces:
+            self._scheduler.watch(self, _OPENED_SECONDS)
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -181,7 +201,11 @@ class Redelivery(Part):
         """
         if self._closed:
             return None
-        self._order.renew()  # the last C++ consumer may not have been opened
+        try:
+            self._order.renew()  # the last C++ consumer may not have been opened, and perhaps nobody receives
+        except UNREACHABLE as error:
+            _log.warning("The broker cannot be reached, and is tried again in %.0f s: %s", _OPENED_SECONDS, error)
+            return _OPENED_SECONDS
         self._scheduled = False  # before it is emptied: what comes later schedules anew
         letters = self.dead_letters
         for since, refused in _drained(self._refused):
@@ -193,18 +217,34 @@ class Redelivery(Part):
         asks = self._splits or self._acks.is_connected
         with self._lock:
             inner = self._inner if asks else None
-            late = [] if inner is None else self._unacked.due(now)
+            late = [] if inner is None else self._late.due(now)
             due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
         due += [self._entries_or_later(message_id) for message_id in late]
         if due and inner is not None:
             self._acks.leave_now()  # so that what is acknowledged does not come again
             self._ask(inner, [entry for entries in due for entry in entries])
+        elif asks and self._is_late(now):
+            self._acks.leave_now()
+            if self._is_late(now):
+                self._order.replace()
         with self._lock:
-            waits = [one for one in (self._nacked.wait(now), self._unacked.wait(now)) if one is not None]
+            waits = [one for one in (self._nacked.wait(now), self._late.wait(now)) if one is not None]
+        if self._unacked is not None and (oldest := self._unacked.oldest()) is not None:
+            waits.append(max(oldest + self._timeout - now, 0.0))
         if self._screened is not None and letters is not None:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
         return min(max(min(waits), 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS) if waits else None
+
+    def _is_late(self, now: float) -> bool:
+        """Whether a message was not acknowledged in time that has everything come again."""
+        oldest = None if self._unacked is None else self._unacked.oldest()
+        return oldest is not None and now >= oldest + self._timeout
+
+    def _watch(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._scheduler.watch(self)
 
     def _ask(self, inner: Any, entries: list[Any]) -> None:
         """Ask for entries; on an Exclusive or Failover subscription for everything."""
@@ -238,7 +278,7 @@ class Redelivery(Part):
             error,
         )
         with self._lock:
-            self._unacked.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOK_AGAIN_SECONDS)
+            self._late.add(bytes(message_id.serialize()), message_id, time.monotonic() + _LOOK_AGAIN_SECONDS)
 
     @staticmethod
     def _id_of(inner: Any) -> MessageId:
@@ -282,11 +322,13 @@ def take_over_redelivery(
         acks,
         order,
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
-        timeout_ms=timeout if splits and isinstance(timeout, int) else 0,
+        timeout_ms=timeout if isinstance(timeout, int) and (splits or timeout >= _OFFICIAL_TIMEOUT_MILLIS) else 0,
         resolver=context.resolver,
         splits=splits,
     )
     acks.collector.chunked = redelivery.acknowledged
+    if not splits and redelivery.screens:
+        named["unacked_messages_timeout_ms"] = 0
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
     if splits and policy and policy.max_redeliver_count > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 from chunked import index_of, payload
@@ -11,6 +12,7 @@ import pulsar_ext as pulsar
 
 BOTH_CLIENTS = True
 COUNT, ATTEMPTS = 1_000, 8
+TIMEOUT_MILLIS = 10_000
 """Enough to be received for longer than the delay; whether the broker reads at that moment is a matter of luck."""
 
 
@@ -40,3 +42,50 @@ def test_a_nack_amid_messages_that_come_leaves_none_out(client, topic, type_):
                     consumer.acknowledge(message)
                     missing.discard(index_of(message))
             assert not missing
+
+
+@pytest.mark.twin_on_demand
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+@pytest.mark.parametrize("settings", [{}, {"batching_enabled": True}])
+def test_one_that_is_not_acknowledged_in_time_amid_messages_that_come(client, topic, type_, settings):
+    """Where one message is not acknowledged in time while others come, that one comes again, and each of them came."""
+    producer = client.create_producer(topic, block_if_queue_full=True, **settings)
+    with contextlib.closing(
+        client.subscribe(topic, "s", type_, receiver_queue_size=5, unacked_messages_timeout_ms=TIMEOUT_MILLIS)
+    ) as consumer:
+        producer.send(payload(0, 20))
+        sent, came, ends = 1, [index_of(consumer.receive(10_000))], time.monotonic() + 2 * TIMEOUT_MILLIS / 1000
+        while time.monotonic() < ends:
+            for _ in range(5):
+                producer.send_async(payload(sent, 20), None)
+                sent += 1
+            with contextlib.suppress(pulsar.Timeout):
+                while True:
+                    message = consumer.receive(2)
+                    came.append(index_of(message))
+                    consumer.acknowledge(message)
+        producer.flush()
+        with contextlib.suppress(pulsar.Timeout):
+            while True:
+                message = consumer.receive(3_000)
+                came.append(index_of(message))
+                consumer.acknowledge(message)
+        assert came.count(0) == 2
+        assert set(came) == set(range(sent))
+
+
+def test_what_is_acknowledged_in_time_does_not_come_again(client, topic):
+    """Single, cumulative and chunked acknowledgements, on partitions too, leave nothing that is waited for."""
+    producer = client.create_producer(topic, chunking_enabled=True)
+    with contextlib.closing(
+        client.subscribe(topic, "s", pulsar.ConsumerType.Exclusive, unacked_messages_timeout_ms=TIMEOUT_MILLIS)
+    ) as consumer:
+        for index, size in enumerate([20, 11_000_000, 20, 20, 20]):
+            producer.send(payload(index, size))
+        messages = [consumer.receive(10_000) for _ in range(5)]
+        consumer.acknowledge(messages[0])
+        consumer.acknowledge(messages[1])
+        consumer.acknowledge_cumulative(messages[3])
+        consumer.acknowledge(messages[4].message_id())
+        with pytest.raises(pulsar.Timeout):
+            consumer.receive(TIMEOUT_MILLIS + 3_000)

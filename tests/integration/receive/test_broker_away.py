@@ -1,0 +1,150 @@
+"""A consumer that is replaced while the broker cannot be reached: whoever receives waits for it, as officially."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+import time
+
+import pytest
+
+import pulsar_ext as pulsar
+import pulsar_ext.asyncio
+from pulsar_ext.testing import FaultProxy
+
+AWAY_SECONDS = 9.0
+COUNT = 3
+
+
+def _receive_many(consumer):
+    while True:
+        yield from consumer.receive_many(1, 500)
+
+
+def _batches(consumer):
+    while True:
+        yield from consumer.batch_receive()
+
+
+WAYS = {
+    "receive": lambda consumer: (consumer.receive() for _ in itertools.count()),
+    "receive with a timeout": lambda consumer: (consumer.receive(30_000) for _ in itertools.count()),
+    "receive_many": _receive_many,
+    "batch_receive": _batches,
+    "for": iter,
+}
+
+
+@contextlib.contextmanager
+def gone_as_it_is_replaced(proxy, consumer):
+    """Have the broker be silent from the moment on in which the next C++ consumer is opened, for a while."""
+    foundation = consumer._order.foundation  # the only place between the two
+    open_anew = foundation.open_anew
+
+    def open_later():
+        foundation.open_anew = open_anew
+        proxy.pause()
+        threading.Timer(AWAY_SECONDS, proxy.resume).start()
+        return open_anew()
+
+    foundation.open_anew = open_later
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began > AWAY_SECONDS / 2
+
+
+@pytest.fixture
+def proxy(pulsar_broker):
+    """What stands before the broker."""
+    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def connected(pulsar_broker, proxy):
+    """A client through the proxy whose openings end soon."""
+    with contextlib.closing(
+        pulsar.Client(proxy.service_url, admin=pulsar_broker.admin_url, operation_timeout_seconds=2)
+    ) as client:
+        yield client
+
+
+def _send(client, topic):
+    producer = client.create_producer(topic)
+    for index in range(COUNT):
+        producer.send(b"%d" % index)
+    producer.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whoever_receives_waits_for_the_broker(connected, proxy, pulsar_topic, way):
+    """A seek raises that cannot open another C++ consumer; the receives behind it do not, and get what was sought."""
+    _send(connected, pulsar_topic)
+    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    for _ in range(COUNT):
+        consumer.receive(10_000)
+    with gone_as_it_is_replaced(proxy, consumer):
+        with pytest.raises(pulsar.PulsarException):
+            consumer.seek(pulsar.MessageId.earliest)
+        came = [message.data() for message in itertools.islice(WAYS[way](consumer), COUNT)]
+    assert came == [b"%d" % index for index in range(COUNT)]
+
+
+def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, pulsar_topic):
+    """While the broker is away it raises Timeout, and no other error."""
+    _send(connected, pulsar_topic)
+    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    timeouts = 0
+    with gone_as_it_is_replaced(proxy, consumer):
+        with pytest.raises(pulsar.PulsarException):
+            consumer.seek(pulsar.MessageId.earliest)
+        while True:
+            try:
+                assert consumer.receive(200).data() == b"0"
+                break
+            except pulsar.Timeout:
+                timeouts += 1
+    assert timeouts
+
+
+def test_a_listener_is_called_again(connected, proxy, pulsar_topic):
+    """Nobody receives, and another C++ consumer is opened all the same, once the broker is there."""
+    _send(connected, pulsar_topic)
+    came, all_came = [], threading.Event()
+
+    def hear(_, message):
+        came.append(message.data())
+        if len(came) == 2 * COUNT:
+            all_came.set()
+
+    consumer = connected.subscribe(
+        pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest, message_listener=hear
+    )
+    while len(came) < COUNT:
+        time.sleep(0.01)
+    with gone_as_it_is_replaced(proxy, consumer):
+        with pytest.raises(pulsar.PulsarException):
+            consumer.seek(pulsar.MessageId.earliest)
+        assert all_came.wait(60)
+    assert came == [b"%d" % index for index in range(COUNT)] * 2
+
+
+def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_topic):
+    """As the blocking one."""
+
+    async def receive_behind_a_seek():
+        async with pulsar_ext.asyncio.Client(
+            proxy.service_url, admin=pulsar_broker.admin_url, operation_timeout_seconds=2
+        ) as client:
+            producer = await client.create_producer(pulsar_topic)
+            await producer.send(b"0")
+            consumer = await client.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+            await consumer.receive()
+            with gone_as_it_is_replaced(proxy, consumer.blocking):
+                with pytest.raises(pulsar.PulsarException):
+                    await consumer.seek(pulsar.MessageId.earliest)
+                return (await consumer.receive()).data()
+
+    assert asyncio.run(receive_behind_a_seek()) == b"0"
