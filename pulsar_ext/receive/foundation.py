@@ -31,6 +31,9 @@ _HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
 a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
 _FIRST_MILLIS = 10_000
 """How long the first message may take, all chunks of it."""
+_SENT_SECONDS = 0.1
+"""How long the broker may take until it knows that it has sent everything to a consumer that was closed. If another one
+of a Failover subscription is there by then, it reads on for that one, and moves the cursor back amid this read."""
 _BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
 """How long the broker may take until it knows that a consumer is gone whose connection was lost."""
 
@@ -133,6 +136,8 @@ class ConsumerFoundation(_Foundation):
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
+        if self._named["consumer_type"] == pulsar.ConsumerType.Failover:
+            time.sleep(_SENT_SECONDS)
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._have_broker_forget()
