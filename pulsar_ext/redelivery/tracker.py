@@ -220,26 +220,22 @@ class Redelivery(Part):
             late = [] if inner is None else self._late.due(now)
             due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
         due += [self._entries_or_later(message_id) for message_id in late]
-        if due and inner is not None:
-            self._acks.leave_now()  # so that what is acknowledged does not come again
-            self._ask(inner, [entry for entries in due for entry in entries])
-        elif asks and self._is_late(now):
-            self._acks.leave_now()
-            if self._is_late(now):
-                self._order.replace()
+        if inner is not None and (due or self._until_late(now) == 0):
+            self._acks.leave_now()  # so that what is acknowledged does not come again, and is not late
+            if due or self._until_late(now) == 0:
+                self._ask(inner, [entry for entries in due for entry in entries])
         with self._lock:
-            waits = [one for one in (self._nacked.wait(now), self._late.wait(now)) if one is not None]
-        if self._unacked is not None and (oldest := self._unacked.oldest()) is not None:
-            waits.append(max(oldest + self._timeout - now, 0.0))
+            waits = [self._nacked.wait(now), self._late.wait(now), self._until_late(now)]
         if self._screened is not None and letters is not None:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
-        return min(max(min(waits), 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS) if waits else None
+        soonest = min((one for one in waits if one is not None), default=None)
+        return None if soonest is None else min(max(soonest, 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS)
 
-    def _is_late(self, now: float) -> bool:
-        """Whether a message was not acknowledged in time that has everything come again."""
+    def _until_late(self, now: float) -> float | None:
+        """Give how long until a message is late that has everything come again; None if none is waited for."""
         oldest = None if self._unacked is None else self._unacked.oldest()
-        return oldest is not None and now >= oldest + self._timeout
+        return None if oldest is None else max(oldest + self._timeout - now, 0.0)
 
     def _watch(self) -> None:
         if not self._scheduled:
