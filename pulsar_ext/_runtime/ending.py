@@ -14,6 +14,8 @@ import pulsar
 from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.results import raise_result
 
+from .condition import Flag
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -187,7 +189,7 @@ def fail_together(endings: Sequence[Ending], close_client: Callable[[Callable[[A
         endings: what sends, each of which was told to `forget`.
         close_client: begins to close the C++ client, and has a function called once that is done.
     """
-    closed = threading.Event()
+    closed = Flag()  # set wherever the last reference ends: an event's lock may be held there, by the wait for it
 
     def fail() -> None:
         def answer(_: Any) -> None:

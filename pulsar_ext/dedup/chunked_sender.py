@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.handles import build_plain, inner_producer_of
+from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.message_id import MessageId, from_inner
@@ -177,7 +178,7 @@ class ChunkedSender(DedupSender):
 
     def _send_watched(self, producer: Any, message: Any) -> tuple[Any, MessageId | None]:
         """Send a message with a C++ producer, which is closed if its connection breaks; no result if it is unknown."""
-        known = threading.Event()
+        known = Flag()
         outcome: list[Any] = []
 
         def on_outcome(result: Any, inner: Any) -> None:
