@@ -7,6 +7,7 @@ path where it would start partitions lazily. Without batching, only deduplicatio
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -28,6 +29,7 @@ from pulsar_ext.produce.dispatch import BatchDispatcher
 from pulsar_ext.produce.mixed_keys import mixed_key_check
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
+from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.router import Routing
 from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
@@ -92,12 +94,12 @@ class _SenderFactory:
         if self._deduplication:
             check_deduplication_arguments(named)
             _check_types(named)
-        elif not _makes_own_batches(named):
+        elif not _is_ours(named):
             return self._direct()
         topics = self._partitions()
         if topics is None:
             return self._on_topic(self._topic, BatchingConfig(named))
-        if named["lazy_start_partitioned_producers"] and not self._deduplication:
+        if named["lazy_start_partitioned_producers"] and named["batching_enabled"] and not self._deduplication:
             return self._direct()
         return self._partitioned(topics)
 
@@ -137,19 +139,15 @@ class _SenderFactory:
     def _direct(self) -> DirectSender:
         """Open a sender on the official path."""
         named, limit = self._named, None
-        most, blocks = named["max_pending_messages"], named["block_if_queue_full"]
+        most, across = named["max_pending_messages"], named["max_pending_messages_across_partitions"]
         changed: dict[str, Any] = {"message_router": self._router}
-        if isinstance(most, int) and isinstance(blocks, bool):
-            if named["chunking_enabled"] is True:
-                limit = PendingLimit(most, blocks=blocks)
-            elif most > 0 and blocks and (topics := self._partitions()):
-                # Who waits for room in the official queue of a partition as it is closed, waits for ever.
-                across = named["max_pending_messages_across_partitions"]
-                limit = PendingLimit(min(most * len(topics), across), blocks=True)
-        if limit is not None:
+        bounded = all(isinstance(one, int) and one > 0 for one in (most, across))
+        if bounded and named["block_if_queue_full"] is True and (topics := self._partitions()):
+            # Who waits for room in the official queue of a partition as it is closed, waits for ever.
+            limit = PendingLimit(min(most * len(topics), across))
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         handle = ProducerHandle(self._open_native(**changed))
-        waits_inside = limit is None and bool(blocks)
+        waits_inside = limit is None and bool(named["block_if_queue_full"])
         mixed_keys = mixed_key_check(named)
         return DirectSender(handle, self._context, limit=limit, waits_inside=waits_inside, mixed_keys=mixed_keys)
 
@@ -167,8 +165,30 @@ class _SenderFactory:
         if self._deduplication:
             return self._deduplicating(topic, config, changed)
         handle = ProducerHandle(self._open_native(**changed))
+        if self._named["chunking_enabled"]:
+            return self._resending(handle, config, changed)
         numbers = SequenceCounter(int(handle.last_sequence_id()))
         return BatchingSender(BatchDispatcher(handle, self._context, config), numbers, mixed_keys=mixed_keys)
+
+    def _resending(self, handle: ProducerHandle, config: BatchingConfig, changed: dict[str, Any]) -> ResendingSender:
+        """Open a sender of messages in chunks that are not lost to a connection that ends amid one."""
+        name, first = self._named["producer_name"], int(handle.last_sequence_id())
+        if name and first < 0 and self._named["initial_sequence_id"] is None:
+            # What a process of this name had half written when it was killed goes by its name and a number, too.
+            first = time.time_ns() // 1000
+
+        def open_again(name: str | None, last: int) -> pulsar.Producer:
+            return self._open_native(**changed, producer_name=name, initial_sequence_id=last)
+
+        dispatch = ResendingDispatcher(
+            handle,
+            self._context,
+            config,
+            open_again,
+            named=bool(name),
+            timeout=self._named["send_timeout_millis"] / 1000,
+        )
+        return ResendingSender(dispatch, SequenceCounter(first), mixed_keys=None)
 
     def _deduplicating(self, topic: str, config: BatchingConfig, changed: dict[str, Any]) -> DedupSender:
         """Open a sender that is effectively once, where its name's sequence ids are sure."""
@@ -233,9 +253,13 @@ class _SenderFactory:
         return parts
 
 
-def _makes_own_batches(named: dict[str, Any]) -> bool:
-    """Whether the arguments are those of a batched producer, and of types that the official client takes."""
-    return named["batching_enabled"] is True and named["chunking_enabled"] is False and not _misfits(named)
+def _is_ours(named: dict[str, Any]) -> bool:
+    """Whether the arguments are those of a producer of batches or chunks, and of types that the official client takes.
+
+    On a topic that is not persistent the official client takes no notice of `chunking_enabled`.
+    """
+    batched, chunked = named["batching_enabled"], named["chunking_enabled"]
+    return batched is not chunked and not _misfits(named)
 
 
 _TYPES = {

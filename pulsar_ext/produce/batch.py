@@ -58,6 +58,7 @@ class Batch:
 
     __slots__ = (
         "began",
+        "burden",
         "callbacks",
         "carried",
         "contents",
@@ -68,6 +69,7 @@ class Batch:
         "items",
         "keys",
         "message",
+        "options",
         "outcome",
         "refused",
         "unsent",
@@ -89,6 +91,10 @@ class Batch:
         self.flight: InFlight | None = None
         self.outcome: BulkOutcome | None = None
         """Counts what became of its messages, if they have no callbacks."""
+        self.options: dict[str, Any] = {}
+        """The official arguments of a message that may have to be built again."""
+        self.burden = 0
+        """How much room it takes beyond a place for each message."""
         self.unsent: Iterator[Any] | None = None
         """The C++ message, until it is handed over; None before it is made."""
         self.refused = False

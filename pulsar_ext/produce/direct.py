@@ -1,8 +1,6 @@
 """The sender that hands each message to the C++ producer: batches, if any, are the official client's.
 
-The official client acquires a place in its queue for every chunk while it holds the lock that frees places, so a full
-queue deadlocks it for good, and a refused message leaks the places it had. A producer of chunked messages therefore
-runs without the official queue, behind a `PendingLimit`. Mirrors Java's `ProducerImpl`.
+Mirrors Java's `ProducerImpl`.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag, refuse_interrupting
 from pulsar_ext._runtime.ending import finish_together
-from pulsar_ext.ids.message_id import MessageId, from_inner, plain_from_inner
+from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
 from .options import named_options, rows_of
 from .outcome import BulkOutcome, SentMany
@@ -73,7 +71,6 @@ class DirectSender(HandleSender):
         "_unflushed",
         "_waiting",
         "_waits_inside",
-        "_wrap",
         "closed",
     )
 
@@ -96,7 +93,6 @@ class DirectSender(HandleSender):
         self._waits_inside = waits_inside
         self._mixed_keys = mixed_keys
         self._unflushed = False
-        self._wrap = plain_from_inner if limit is None else from_inner
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -118,14 +114,12 @@ class DirectSender(HandleSender):
             if self.closed:
                 raise_result(pulsar.Result.AlreadyClosed)
             if limit is None:
-                return self._wrap(self.handle.inner.send(message))
-            weight = limit.weigh(message.length())
-            if not self._enter(limit, weight):
-                raise pulsar.ProducerQueueIsFull("Pulsar error: ProducerQueueIsFull")
+                return plain_from_inner(self.handle.inner.send(message))
+            self._enter(limit)
             try:
-                return from_inner(self.handle.inner.send(message))
+                return plain_from_inner(self.handle.inner.send(message))
             finally:
-                limit.release(weight)
+                limit.release()
         except pulsar.Interrupted:
             if self.closed:  # while it waited for room
                 raise_result(pulsar.Result.AlreadyClosed)
@@ -140,7 +134,7 @@ class DirectSender(HandleSender):
         if self._mixed_keys is not None:
             self._mixed_keys = self._mixed_keys.look(named_options(args, kwargs), self)
         message = self.handle.build(content, *args, **kwargs)
-        guarded = None if callback is None else self.context.callbacks.guarded(callback, self._wrap, self._inside)
+        guarded = None if callback is None else self.context.callbacks.guarded(callback, plain_from_inner, self._inside)
         if not self._unflushed:
             self._unflushed = True
             _unflushed.add(self)
@@ -149,43 +143,36 @@ class DirectSender(HandleSender):
         thread = get_ident()
         self._inside.append(thread)
         try:
-            if self.closed:
-                refused = pulsar.Result.AlreadyClosed
-            elif self._limit is None:
-                self.handle.inner.send_async(message, guarded)
+            if not self.closed:
+                if self._limit is None:
+                    self.handle.inner.send_async(message, guarded)
+                else:
+                    self._send_within(self._limit, message, guarded)
                 if self.closed:
                     self._fail_stranded()
                 return
-            elif self._send_within(self._limit, message, guarded):
-                return
-            else:
-                refused = pulsar.Result.ProducerQueueIsFull
         finally:
             self._inside.remove(thread)
         if callback is not None:
-            call_back(callback, refused, MessageId())
+            call_back(callback, pulsar.Result.AlreadyClosed, MessageId())
 
-    def _send_within(self, limit: PendingLimit, message: Any, guarded: Callable[[Any, Any], None] | None) -> bool:
-        """Send without waiting for the outcome; False if there is no room and the producer does not block."""
-        weight = limit.weigh(message.length())
+    def _send_within(self, limit: PendingLimit, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
+        """Send behind a limit, without waiting for the outcome."""
         entered = False
 
         def done(result: Any, inner: Any) -> None:
-            limit.release(weight)
+            limit.release()
             if guarded is not None:
                 guarded(result, inner)
 
         try:
-            entered = self._enter(limit, weight)
-            if entered:
-                self.handle.inner.send_async(message, done)
-                if self.closed:
-                    self._fail_stranded()
+            self._enter(limit)
+            entered = True
+            self.handle.inner.send_async(message, done)
         except BaseException:
             if entered:
-                limit.release(weight)
+                limit.release()
             raise
-        return entered
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages one by one, and with `flush` wait until all of them are persisted."""
@@ -311,12 +298,8 @@ class DirectSender(HandleSender):
         if self._limit is not None:
             self._limit.close()
 
-    def _enter(self, limit: PendingLimit, weight: int) -> bool:
-        """Take room for a message; False if there is none and the producer does not block."""
-        if limit.try_acquire(weight):
-            return True
-        if not limit.blocks:
-            return False
-        self.context.callbacks.refuse("send_async with a full queue")
-        limit.acquire(weight)
-        return True
+    def _enter(self, limit: PendingLimit) -> None:
+        """Take room for a message, waiting for it."""
+        if not limit.try_acquire():
+            self.context.callbacks.refuse("send_async with a full queue")
+            limit.acquire()

@@ -88,14 +88,15 @@ class BatchDispatcher(FlyingBatches):
             self.stay()
             batch_scheduler.watch(self, self.config.delay)
 
-    def make_room(self, callback: SendCallback | None, *, patient: bool) -> bool:
+    def make_room(self, callback: SendCallback | None, *, patient: bool, places: int = 1) -> bool:
         """Wait for room for a message if there is none; False if the message was refused. The lock is held once.
 
         Args:
             callback: of the message, which is called if it is refused.
             patient: whether to wait in any case, and not only where the producer blocks.
+            places: how much room it takes.
         """
-        while not self.pending.has_room():
+        while not self.pending.has_room(places):
             if self.pending.barred:
                 self.refuse(callback, _CLOSED)
                 return False
@@ -104,7 +105,7 @@ class BatchDispatcher(FlyingBatches):
                 self.refuse(callback, _FULL)
                 return False
             self.context.callbacks.refuse("send_async with a full queue")
-            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room())
+            self.unlocked(self.pending.wait_for, lambda: self.pending.barred or self.pending.has_room(places))
         return True
 
     def refuse(self, callback: SendCallback | None, result: Any) -> None:
@@ -146,6 +147,7 @@ class BatchDispatcher(FlyingBatches):
         self._close_group()
         self._groups.append(group)
         self.pending.accepted += batch.count
+        self.pending.burden += batch.burden
         self._push_groups()
 
     def _close_group(self) -> None:

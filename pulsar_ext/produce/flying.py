@@ -110,7 +110,7 @@ class FlyingBatches(Exclusive):
             entry: where it is persisted, if it is.
         """
         pending, count = self.pending, batch.count
-        pending.release(count)
+        pending.release(count, batch.burden)
         if batch.outcome is not None:
             last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
             batch.outcome.many(result, count, last)

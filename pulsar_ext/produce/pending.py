@@ -20,8 +20,8 @@ __all__ = ["PendingMessages"]
 class PendingMessages:
     """Counts the messages of a sender.
 
-    `accepted` belongs to who holds the sender's lock. The others change under `changed`, which outcomes take and hold
-    for a moment only; it is re-entrant, because a signal's handler may send.
+    `accepted` and `burden` belong to who holds the sender's lock. The others change under `changed`, which outcomes
+    take and hold for a moment only; it is re-entrant, because a signal's handler may send.
 
     Args:
         limit: how many may have no outcome yet; 0 for any number.
@@ -31,12 +31,14 @@ class PendingMessages:
         "_waiting",
         "accepted",
         "barred",
+        "burden",
         "changed",
         "completed",
         "failure",
         "held",
         "limit",
         "released",
+        "relieved",
     )
 
     def __init__(self, limit: int) -> None:
@@ -44,6 +46,10 @@ class PendingMessages:
         self.accepted = 0
         self.released = 0
         """How many have left room for others: their callbacks may be running."""
+        self.burden = 0
+        """How much room beyond a place each was taken, by messages of several chunks."""
+        self.relieved = 0
+        """How much of that was left to others."""
         self.completed = 0
         """How many have had their outcome, and their callbacks have returned."""
         self.failure: Any = None
@@ -56,13 +62,15 @@ class PendingMessages:
         self._waiting = 0
 
     def has_room(self, count: int = 1) -> bool:
-        """Whether so many messages may enter now."""
-        return not (self.barred or self.held) and self.accepted - self.released + count <= self.limit
+        """Whether there are so many places now; all of them are enough for whatever needs more."""
+        taken = self.accepted - self.released + self.burden - self.relieved
+        return not (self.barred or self.held) and taken + min(count, self.limit) <= self.limit
 
-    def release(self, count: int) -> None:
-        """Leave the room of so many messages to others."""
+    def release(self, count: int, burden: int = 0) -> None:
+        """Leave the room of so many messages to others, and what they took besides."""
         with self.changed:
             self.released += count
+            self.relieved += burden
             if self._waiting:
                 self.changed.notify_all()
 

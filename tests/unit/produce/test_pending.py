@@ -6,6 +6,8 @@ import warnings
 
 import pulsar
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning, mixed_key_check
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
@@ -24,6 +26,23 @@ def test_room_comes_back_with_the_outcome_and_the_flush_waits_for_the_callbacks(
     assert not pending.complete(1)
     assert pending.complete(1)
     pending.wait_for_all()
+
+
+@given(st.integers(1, 20), st.lists(st.integers(1, 30), max_size=30), st.data())
+def test_no_more_chunks_than_the_limit_are_inside_except_one_giant(limit, chunks, data):
+    """Whatever enters and leaves, the sum inside stays within the limit, or a single message exceeds it alone."""
+    pending, inside = PendingMessages(limit), []
+    for places in chunks:
+        if pending.has_room(places):
+            pending.accepted += 1
+            pending.burden += places - 1
+            inside.append(places)
+        assert sum(inside) <= limit or len(inside) == 1
+        if inside and data.draw(st.booleans()):
+            pending.release(1, inside.pop() - 1)
+    for places in inside:
+        pending.release(1, places - 1)
+    assert pending.has_room(limit)
 
 
 @pytest.mark.parametrize("flag", ["held", "barred"])
