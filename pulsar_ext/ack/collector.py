@@ -19,7 +19,7 @@ from .topic_acks import AcksByTopic, logging_refusals
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
@@ -57,6 +57,8 @@ class AckCollector:
         """Whether a chunked message was acknowledged."""
         self.chunked: Callable[[bytes], None] = lambda _: None
         """Is called with the id of each chunked message that is acknowledged."""
+        self.chunks_begin: Callable[[], None] = lambda: None
+        """Is called as the first chunked message is acknowledged."""
         self._numbering = self._single = False
 
     @property
@@ -157,7 +159,9 @@ class AckCollector:
                 continue
             if size < 0:  # chunked: only its live id knows every chunk
                 self._add_live(to, entry, taken.id_at(at))
-                self.has_chunks = True
+                if not self.has_chunks:
+                    self.has_chunks = True
+                    self.chunks_begin()
                 self.chunked(bytes(to.live[entry].serialize()))
             to.tracker.add_whole(entry)
 
@@ -213,6 +217,12 @@ class AckCollector:
                 to.tracker.add_whole(entry)
 
         return add
+
+    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry]) -> None:
+        """Add entries, and nothing else of the messages that they are parts of."""
+        to = self.by_topic.of(topic, partition)
+        for entry in entries:
+            to.tracker.add_whole(entry)
 
     def find_position(self, message_id: Any, lock: contextlib.AbstractContextManager[Any]) -> Callable[[], None]:
         """Find out up to where an id of any kind acknowledges; as `find()`."""

@@ -10,11 +10,14 @@ from pulsar_ext._runtime.condition import OwnedLock
 from pulsar_ext.receive.order import Part
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
     from .collector import AckCollector
     from .group_timer import AckGrouping
+    from .leaving import Entry
 
 __all__ = ["AckIntake"]
 
@@ -83,6 +86,12 @@ class AckIntake(Part, ABC):
         add = self.collector.find(message_id, self.lock)
         with self.lock:
             add()
+        self._added()
+
+    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry]) -> None:
+        """Acknowledge entries of a topic, or of a partition, and nothing else of what messages they are part of."""
+        with self.lock:
+            self.collector.add_entries(topic, partition, entries)
         self._added()
 
     def add_cumulative(self, message_id: Any) -> None:

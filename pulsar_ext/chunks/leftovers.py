@@ -1,30 +1,44 @@
-"""Chunks that no consumer can receive any more: the beginning of their message is gone, or acknowledged.
+"""Chunks that no consumer can receive: of messages that have lost their beginning, have no end, or were written twice.
 
-A broker that was killed, or a producer that was cut off, leaves them. The broker (4.2.4) never delivers them on a
-Shared subscription, and keeps them in its backlog.
+A broker that was killed, or a producer that was cut off or killed, leaves them. Consumers of the C++ client drop them
+and leave them unacknowledged, and a chunk that is there twice has them drop the message, though all of it is there.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import time
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.position import Ledgers, Position
 
-from .queries import run_search
-from .search import asking, find_beginning
+from .queries import entry_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from pulsar_ext.admin import InternalStats, PulsarAdmin
-    from pulsar_ext.ids.position import Position
+    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["leftovers", "unacknowledged"]
+__all__ = ["Leftovers", "find_leftovers", "leftovers_among", "unacknowledged"]
 
 _MOST_ENTRIES = 100
-"""So many entries are looked at; each takes a request, or several."""
+"""So many entries are looked at; each takes a request."""
+_PATIENCE_SECONDS = 60.0
+"""How old a message is at least that is taken for one without an end, as `expireTimeOfIncompleteChunkedMessage`."""
+_NOWHERE = Position(-1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Where the chunks are that no consumer can receive."""
+
+    useless: tuple[Position, ...]
+    """Without a beginning, or before others that are the whole message."""
+    endless: tuple[Position, ...]
+    """Of messages without an end; it may be on its way all the same, where the producer's clock is late."""
+    hides_message: bool
+    """Whether consumers drop a message for one of them, that they can receive when it is acknowledged."""
 
 
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
@@ -38,19 +52,94 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
         at = ledgers.next(end or at)
 
 
-def leftovers(admin: PulsarAdmin, topic: str, subscription: str) -> list[Position]:
-    """Find chunks that nobody can receive among the first hundred entries that a subscription has not acknowledged.
+def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str) -> Leftovers:
+    """Find those among the first hundred entries that a subscription has not acknowledged.
 
     Raises:
-        MessageIdUnresolved: the chunk before one of them is too far away.
         AdminError: the admin API refused or did not answer.
     """
-    stats = admin.internal_stats(topic)
-    cursor = stats.cursors[subscription]
-    answer = cache(asking(admin, topic))  # the chunks of one message have the same beginning
-    found = []
-    for position in islice(unacknowledged(stats, subscription), _MOST_ENTRIES):
-        first = run_search(find_beginning(position), answer)
-        if first is None or cursor.acknowledges(first):
-            found.append(position)
-    return found
+    positions = unacknowledged(admin.internal_stats(topic), subscription)
+    found = [entry_headers(admin, topic, position) for position in islice(positions, _MOST_ENTRIES)]
+    entries = [one for one in found if one is not None]
+    if not entries:
+        return Leftovers((), (), hides_message=False)
+    # What has its end behind the last entry that was looked at cannot be told from what has none.
+    seen = entries[-1].publish_time if next(positions, None) is not None else int(time.time() * 1000)
+    return leftovers_among(entries, seen - int(_PATIENCE_SECONDS * 1000))
+
+
+def leftovers_among(entries: Sequence[EntryMetadata], settled: int) -> Leftovers:
+    """Find those among entries, in order, that a subscription has not acknowledged (pure).
+
+    Args:
+        entries: the first ones, without a gap.
+        settled: messages that were published before, in milliseconds since the epoch, have their end by now.
+    """
+    messages: dict[object, list[EntryMetadata]] = {}
+    for one in entries:
+        if one.is_chunk:
+            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one)
+    useless: list[Position] = []
+    endless: list[Position] = []
+    hides_message = False
+    for chunks in messages.values():
+        *between, (behind, begun) = _dropped(chunks)
+        for dropped, _ in between:
+            hidden = _hidden(dropped)
+            hides_message |= bool(hidden)
+            useless += (one.position for one in dropped if one.position not in hidden)
+        hidden = _hidden(behind)
+        hides_message |= bool(hidden)
+        may_go_on = False
+        for one in behind:
+            may_go_on |= not one.chunk_id and one.position > max(hidden, default=_NOWHERE)
+            if may_go_on:
+                begun.append(one)  # of a message whose end is on its way, for all that is known
+            elif one.position not in hidden:
+                useless.append(one.position)
+        endless += (one.position for one in begun if one.publish_time < settled)
+    return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message=hides_message)
+
+
+def _dropped(chunks: Sequence[EntryMetadata]) -> list[tuple[list[EntryMetadata], list[EntryMetadata]]]:
+    """Tell which chunks of one name the C++ client drops, and with which it waits for more.
+
+    Returns:
+        Both lists for what is before, between and behind the messages that it delivers.
+    """
+    dropped: list[EntryMetadata] = []
+    begun: list[EntryMetadata] = []
+    parts: list[tuple[list[EntryMetadata], list[EntryMetadata]]] = []
+    for one in chunks:
+        if one.chunk_id != len(begun):
+            dropped += (*begun, one)
+            begun = []
+            continue
+        begun.append(one)
+        if len(begun) == one.num_chunks:
+            parts.append((dropped, []))
+            dropped, begun = [], []
+    return [*parts, (dropped, begun)]
+
+
+def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:
+    """Give the chunks of whole messages, one behind the other, that can be received without the rest."""
+    hidden: set[Position] = set()
+    while whole := _last_whole(dropped):
+        hidden |= whole
+        dropped = [one for one in dropped if one.position < min(whole)]
+    return hidden
+
+
+def _last_whole(chunks: Sequence[EntryMetadata]) -> set[Position]:
+    """Give the last chunks that are a whole message; empty if there are none."""
+    for end in reversed(range(len(chunks))):
+        size = chunks[end].num_chunks, chunks[end].total_chunk_size
+        wanted, whole = (size[0] or 0) - 1, set()
+        for one in reversed(chunks[: end + 1]):
+            if (one.num_chunks, one.total_chunk_size) == size and one.chunk_id == wanted:
+                whole.add(one.position)
+                wanted -= 1
+        if wanted < 0:
+            return whole
+    return set()

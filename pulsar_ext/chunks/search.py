@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .queries import Search
 
-__all__ = ["Chunks", "asking", "find_beginning", "find_chunks", "resolve_chunks"]
+__all__ = ["Chunks", "asking", "find_chunks", "resolve_chunks"]
 
 _MAX_FOREIGN_ENTRIES = 10_000
 """How many entries of other messages a search crosses before it gives up, about 20 s of requests."""
@@ -62,25 +62,6 @@ def find_chunks(position: Position) -> Search[Chunks]:
     before = yield from walk.collect(position, range(chunk - 1, -1, -1), -1)
     after = yield from walk.collect(position, range(chunk + 1, count), +1)
     return Chunks((*reversed(before), position, *after))
-
-
-def find_beginning(position: Position) -> Search[Position | None]:
-    """Find the first chunk of the message that has a chunk at `position`; None if it is gone.
-
-    Returns:
-        `position` itself if there is no entry, or none of a chunked message.
-
-    Raises:
-        MessageIdUnresolved: the chunk before is more than 10,000 entries away.
-    """
-    start: EntryMetadata | None = yield AskEntry(position)
-    if start is None or not start.chunk_id:
-        return position
-    try:
-        before = yield from _Walk(start).collect(position, range(start.chunk_id - 1, -1, -1), -1)
-    except IncompleteChunkedMessage:
-        return None
-    return before[-1]
 
 
 class _Walk:

@@ -21,6 +21,7 @@ from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
+from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
 from pulsar_ext.redelivery.stranded import StrandedWatch
 from pulsar_ext.redelivery.tracker import take_over_redelivery
 
@@ -86,15 +87,23 @@ def open_consumer(
     subscription.acks.attach(consumer.inner)
     looks_ahead = subscription.queued and not listener
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
-    if named["consumer_type"] == pulsar.ConsumerType.Shared:
-        watch = StrandedWatch(
-            context, subscription.order, named["topic"], named["subscription_name"], subscription.acks
-        )
-        subscription.order.take_part(watch)
-        watch.begin()
+    _look_after(context, subscription, named)
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
     opened += (consumer,)
+
+
+def _look_after(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
+    """Begin to look after chunks that nobody can receive, and on a Shared subscription after what nobody is given."""
+    order, acks = subscription.order, subscription.acks
+    leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
+    order.take_part(leftovers)
+    acks.collector.chunks_begin = leftovers.begin
+    leftovers.begin()
+    if named["consumer_type"] == pulsar.ConsumerType.Shared:
+        stranded = StrandedWatch(context, order, named["topic"], named["subscription_name"], acks, leftovers)
+        order.take_part(stranded)
+        stranded.begin()
 
 
 def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGrouping, *, judges: bool) -> Subscription:

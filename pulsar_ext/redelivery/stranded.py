@@ -5,8 +5,8 @@ sends to nobody, or waits for ever until that one takes more; the message then c
 before all of them have left, or the topic is unloaded. So it is, for example, when a consumer is restarted in the midst
 of one. A consumer of ours looks at the statistics after it was opened: where entries are neither acknowledged nor with
 any consumer, and nothing is delivered though all take more, it is opened anew, which has the broker begin anew; see
-`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription. Chunks whose
-message has lost its beginning are acknowledged: no consumer can receive them, and the broker delivers them to none.
+`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription. Chunks that no
+consumer can receive are acknowledged first (`leftover_watch.py`): the broker delivers them to none.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext.chunks.leftovers import leftovers
 from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
-from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
 
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.receive.order import ReceiveOrder
 
+    from .leftover_watch import LeftoverWatch
+
 __all__ = ["StrandedWatch", "is_idle", "strands"]
 
 _log = logging.getLogger("pulsar_ext")
@@ -40,7 +40,6 @@ _LOOK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
 _SLOW_SECONDS: Final = 60.0
 """The same, behind these: where a backlog is being consumed, or chunked messages come."""
 _DEADLINE_SECONDS: Final = 1.0
-_HEADERS_SECONDS: Final = 3.0
 _MOST_ATTEMPTS: Final = 3
 
 
@@ -53,12 +52,19 @@ class StrandedWatch(Part):
         topics: what was subscribed to.
         subscription: its name.
         acks: the consumer's acknowledgements.
+        leftovers: looks after what nobody can receive.
     """
 
     def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
+        self,
+        context: ClientContext,
+        order: ReceiveOrder,
+        topics: Any,
+        subscription: str,
+        acks: Acknowledger,
+        leftovers: LeftoverWatch,
     ) -> None:
-        self._context, self._order = context, order
+        self._context, self._order, self._leftovers = context, order, leftovers
         self._topics, self._subscription, self._acks = topics, subscription, acks
         self._before: dict[str, SubscriptionStats] = {}
         self._looks = self._attempts = 0
@@ -144,24 +150,9 @@ class StrandedWatch(Part):
     def _finish(self, topic: str) -> bool:
         """Acknowledge the chunks on a topic that nobody can receive; tell whether there were any."""
         try:
-            found = leftovers(self._context.admin_api().within(_HEADERS_SECONDS), topic, self._subscription)
-            for position in found:
-                message_id = MessageId(TopicName.parse(topic).partition_index, position.ledger_id, position.entry_id)
-                message_id.topic_name(topic)
-                self._acks.add_id(message_id)
+            return self._leftovers.finish(topic)
         except (PulsarExtError, pulsar.PulsarException):
             return False
-        if found:
-            _log.warning(
-                "%d chunks on %s, from %s to %s, are of messages that have lost their beginning. No consumer can "
-                "receive them: they were acknowledged on %s.",
-                len(found),
-                topic,
-                found[0],
-                found[-1],
-                self._subscription,
-            )
-        return bool(found)
 
     def _statistics(self) -> Iterator[tuple[str, SubscriptionStats]]:
         """Give those of the subscription on each of its topics and partitions."""

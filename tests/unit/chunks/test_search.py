@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.chunks.queries import AskEntry, AskLedgers, run_search
-from pulsar_ext.chunks.search import Chunks, find_beginning, find_chunks
+from pulsar_ext.chunks.search import Chunks, find_chunks
 from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
@@ -48,7 +48,7 @@ def topics(draw):
     return counts, entries
 
 
-def _run(entries, counts, position, search=find_chunks):
+def _run(entries, counts, position):
     ledgers = {}
     for at in entries:
         ledgers[at.ledger_id] = max(ledgers.get(at.ledger_id, 0), at.entry_id + 1)
@@ -59,7 +59,7 @@ def _run(entries, counts, position, search=find_chunks):
         known = entries.get(query.position)
         return known and _entry(*known, counts[known[0]])
 
-    return run_search(search(position), answer)
+    return run_search(find_chunks(position), answer)
 
 
 @given(topics(), st.data())
@@ -112,16 +112,3 @@ def test_a_search_gives_up_before_it_reads_the_whole_topic():
     with pytest.raises(MessageIdUnresolved) as caught:
         deque(map(search.send, repeat(_entry(1, 0, 1))), maxlen=0)
     assert caught.value.retriable
-
-
-@given(topics(), st.data())
-def test_the_beginning_is_found_from_any_chunk_or_known_to_be_gone(topic, data):
-    """It is the first of its message's chunks; None if it was deleted, as topics are, from their beginning on."""
-    counts, entries = topic
-    position = data.draw(st.sampled_from(sorted(entries)))
-    begins = data.draw(st.sampled_from([at for at in sorted(entries) if at <= position]))
-    left = {at: one for at, one in entries.items() if at >= begins}
-    expected = next((at for at, one in left.items() if one == (entries[position][0], 0)), None)
-    assert _run(left, counts, position, find_beginning) == expected
-    beyond = Position(max(entries).ledger_id + 9, 0)
-    assert _run(left, counts, beyond, find_beginning) == beyond

@@ -1,0 +1,79 @@
+"""What official producers leave of messages in chunks: received whole where it is there, else acknowledged."""
+
+from __future__ import annotations
+
+import time
+
+import pulsar as official
+import pytest
+from chunked import eventually, index_of, payload
+
+import pulsar_ext as pulsar
+from pulsar_ext.chunks import leftovers
+
+ROUNDS, SIZE = 10, 2_000_000
+STEP_SECONDS = 0.0015
+TYPES = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared]
+
+
+@pytest.fixture
+def cut_producer(pulsar_fault_proxy, broker):
+    """Sends a message in chunks with the official client, and cuts its connection so many seconds later."""
+    proxy = pulsar_fault_proxy(broker)
+    client = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+
+    def send(topic, index, seconds):
+        producer = client.create_producer(topic, chunking_enabled=True)
+        results = []
+        producer.send_async(payload(index, SIZE), lambda result, _: results.append(result))
+        time.sleep(seconds)
+        proxy.cut()
+        assert eventually(lambda: results == [official.Result.Ok])
+        producer.close()
+
+    yield send
+    client.close()
+
+
+def _is_empty(admin, topic):
+    return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_an_official_producer_sent_again_amid_it_is_received(cut_producer, client, admin, topic, type_):
+    """Ten connections are cut sooner and later amid a message; each of them comes, and no chunk stays."""
+    consumer = client.subscribe(topic, "s", type_)
+    for round_ in range(ROUNDS):
+        cut_producer(topic, round_, round_ * STEP_SECONDS)
+    came = set()
+
+    def all_came():
+        messages = consumer.receive_many(10, 500)
+        came.update(map(index_of, messages))
+        consumer.acknowledge_many(messages)
+        return len(came) == ROUNDS
+
+    assert eventually(all_came, 60)
+    assert eventually(lambda: _is_empty(admin, topic), 60)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, type_, monkeypatch):
+    """Five producers are killed amid a message, and one sends a whole one; then nothing of theirs stays."""
+    monkeypatch.setattr(leftovers, "_PATIENCE_SECONDS", 1.0)
+    consumer = client.subscribe(topic, "s", type_)
+    for round_ in range(5):
+        program(
+            f"""
+            import os, threading
+            producer = pulsar.Client({broker.service_url!r}).create_producer({topic!r}, chunking_enabled=True)
+            producer.send_async(b"7." * {SIZE // 2}, None)
+            threading.Timer({STEP_SECONDS * round_}, os.kill, (os.getpid(), 9)).start()
+            producer.flush()
+            """
+        )
+    client.create_producer(topic, chunking_enabled=True).send(payload(0, SIZE))
+    while index_of(message := consumer.receive(10_000)) != 0:
+        consumer.acknowledge(message)
+    consumer.acknowledge(message)
+    assert eventually(lambda: _is_empty(admin, topic), 60)
