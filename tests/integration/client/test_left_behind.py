@@ -126,16 +126,18 @@ for index in range(20):
     assert _left(pulsar_broker.service_url, pulsar_topic, program) == 0
 
 
-def test_a_message_that_is_sent_behind_the_close(pulsar_broker, pulsar_topic):
+@pytest.mark.parametrize("options", ["", "batching_enabled=True", "chunking_enabled=True"])
+def test_a_message_that_is_sent_behind_the_close(pulsar_broker, pulsar_topic, options):
     """A producer that is used once more after its close keeps its client for good no more."""
-    program = """
+    program = f"""
 def session():
     client = connect()
-    producer = client.create_producer(topic, chunking_enabled=True)
+    producer = client.create_producer(topic, {options})
     producer.send(b"x")
     client.close()
     producer.send_async(b"x", None)
 
+session()  # which begins the one thread of a process that looks after batches and chunks
 before = count()
 for _ in range(3):
     session()
