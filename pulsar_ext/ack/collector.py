@@ -19,7 +19,7 @@ from .topic_acks import AcksByTopic, logging_refusals
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
@@ -217,12 +217,6 @@ class AckCollector:
                 to.tracker.add_whole(entry)
 
         return add
-
-    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry]) -> None:
-        """Add entries, and nothing else of the messages that they are parts of."""
-        to = self.by_topic.of(topic, partition)
-        for entry in entries:
-            to.tracker.add_whole(entry)
 
     def find_position(self, message_id: Any, lock: contextlib.AbstractContextManager[Any]) -> Callable[[], None]:
         """Find out up to where an id of any kind acknowledges; as `find()`."""

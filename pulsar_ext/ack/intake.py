@@ -88,10 +88,19 @@ class AckIntake(Part, ABC):
             add()
         self._added()
 
-    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry]) -> None:
-        """Acknowledge entries of a topic, or of a partition, and nothing else of what messages they are part of."""
+    def era_of(self, topic: str, partition: int) -> int:
+        """Give a number that changes as the cursor of a topic, or of a partition, is moved."""
         with self.lock:
-            self.collector.add_entries(topic, partition, entries)
+            return self.collector.by_topic.of(topic, partition).tracker.era
+
+    def add_entries(self, topic: str, partition: int, entries: Iterable[Entry], era: int) -> None:
+        """Acknowledge entries, and nothing else of the messages that they are parts of, unless the era is another."""
+        with self.lock:
+            tracker = self.collector.by_topic.of(topic, partition).tracker
+            if tracker.era != era:
+                return
+            for entry in entries:
+                tracker.add_whole(entry)
         self._added()
 
     def add_cumulative(self, message_id: Any) -> None:

@@ -61,7 +61,7 @@ def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str) -> Leftove
     positions = unacknowledged(admin.internal_stats(topic), subscription)
     found = [entry_headers(admin, topic, position) for position in islice(positions, _MOST_ENTRIES)]
     entries = [one for one in found if one is not None]
-    if not entries:
+    if not entries or len(entries) < len(found):  # the topic is moving, or was trimmed meanwhile
         return Leftovers((), (), hides_message=False)
     # What has its end behind the last entry that was looked at cannot be told from what has none.
     seen = entries[-1].publish_time if next(positions, None) is not None else int(time.time() * 1000)

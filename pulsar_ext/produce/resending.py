@@ -161,7 +161,10 @@ class ResendingDispatcher(BatchDispatcher):
                 continue  # a signal came between: it is still to be pushed
             sent = batch.message
             data = None if sent.has_null_value() else sent.data()
-            batch.message = build_plain(data, {**batch.options, "sequence_id": batch.ids[0]})
+            options = {**batch.options, "sequence_id": batch.ids[0]}
+            if options.get("properties"):
+                options["properties"] = sent.properties()  # as they were: the application may have changed its own
+            batch.message = build_plain(data, options)
             self.handle.inner.send_async(batch.message, partial(self.on_outcome, batch))
             if batch.refused:
                 batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))

@@ -104,8 +104,8 @@ class LeftoverWatch(Part):
         Raises:
             AdminError: the admin API refused or did not answer.
         """
-        found = self._find(topic)
-        self._acknowledge(topic, found.useless)
+        era, found = self._find(topic)
+        self._acknowledge(topic, found.useless, era)
         if found.hides_message:
             self._order.replace()
         return bool(found.useless)
@@ -122,19 +122,22 @@ class LeftoverWatch(Part):
             return False
         if self.finish(topic):
             return True
-        found = self._find(topic)
+        era, found = self._find(topic)
         self._before[topic] = mark, frozenset(found.endless)
-        self._acknowledge(topic, [one for one in found.endless if one in endless])
+        self._acknowledge(topic, [one for one in found.endless if one in endless], era)
         return bool(found.endless)
 
-    def _find(self, topic: str) -> Leftovers:
-        return find_leftovers(self._context.admin_api().within(_REQUEST_SECONDS), topic, self._subscription)
+    def _find(self, topic: str) -> tuple[int, Leftovers]:
+        """Find what no consumer can receive; with the era, as a seek would have it delivered again."""
+        era = self._acks.era_of(topic, TopicName.parse(topic).partition_index)
+        admin = self._context.admin_api().within(_REQUEST_SECONDS)
+        return era, find_leftovers(admin, topic, self._subscription)
 
-    def _acknowledge(self, topic: str, positions: Sequence[Position]) -> None:
+    def _acknowledge(self, topic: str, positions: Sequence[Position], era: int) -> None:
         if not positions:
             return
         partition = TopicName.parse(topic).partition_index
-        self._acks.add_entries(topic, partition, [(one.ledger_id, one.entry_id) for one in positions])
+        self._acks.add_entries(topic, partition, [(one.ledger_id, one.entry_id) for one in positions], era)
         self._acks.flush()
         _log.warning(
             "%d chunks on %s, from %s to %s, are of messages that were cut off or written twice. No consumer can "

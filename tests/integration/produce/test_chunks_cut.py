@@ -83,6 +83,25 @@ def test_what_is_sent_again_comes_in_order(behind_proxy, broker, topic):
     assert list(dict.fromkeys(_received(broker, topic, set(range(40))))) == list(range(40))
 
 
+def test_what_is_sent_again_is_what_was_sent(behind_proxy, client, topic):
+    """Key, properties, event time and sequence id are those of the send, whatever became of the objects since."""
+    far, proxy = behind_proxy
+    consumer = client.subscribe(topic, "s")
+    producer = far.create_producer(topic, chunking_enabled=True)
+    properties = {"a": "1"}
+    producer.send_async(
+        payload(1, SIZE), None, properties, partition_key="k", event_timestamp=7, sequence_id=3, ordering_key="o"
+    )
+    properties["a"] = "2"
+    proxy.cut()
+    producer.flush()
+    message = consumer.receive(10_000)
+    assert index_of(message) == 1
+    assert (message.properties(), message.partition_key(), message.event_timestamp()) == ({"a": "1"}, "k", 7)
+    assert message.ordering_key() == "o"
+    assert producer.last_sequence_id() == 3
+
+
 def test_a_close_amid_a_lost_connection_fails_what_is_on_its_way(behind_proxy, topic):
     """With the broker out of reach, a close returns, and each message that waits for it has failed, once."""
     client, proxy = behind_proxy
