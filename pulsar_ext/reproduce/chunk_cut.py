@@ -1,0 +1,53 @@
+"""A chunked message whose producer loses its connection amid it is confirmed, and comes to nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from pulsar_ext.testing import FaultProxy
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_CUTS, _CHUNKS = 10, 50
+_STEP_SECONDS = 0.003
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Ten times: send 50 chunks, cut the connection sooner or later amid them, and wait until they are confirmed."""
+    topic, confirmed = env.topic(), []
+    with FaultProxy.to(env.service_url) as proxy:
+        client = env.client(pulsar, proxy.service_url)
+        for number in range(_CUTS):
+            producer = client.create_producer(topic, chunking_enabled=True)
+            text = f"message {number}"
+            producer.send_async(
+                env.chunked(text, _CHUNKS),
+                lambda result, _, text=text: confirmed.append(text) if result == official.Result.Ok else None,
+            )
+            time.sleep(number * _STEP_SECONDS)
+            proxy.cut()
+            with contextlib.suppress(official.PulsarException):
+                producer.flush()
+        with contextlib.suppress(official.PulsarException):
+            client.close()
+    return Counts.of(confirmed, set(env.stored(topic)))  # at least once
+
+
+SCENARIO = Scenario(
+    name="chunk-cut",
+    claim="a chunked message that is confirmed comes, also where its producer's connection was cut amid it",
+    reference="docs/producer.md#chunks",
+    run=run,
+    profile="small-chunks",
+)
