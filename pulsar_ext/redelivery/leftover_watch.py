@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -21,7 +22,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
@@ -38,6 +39,15 @@ _SOON_LOOKS: Final = 3
 """So many looks come soon behind the first chunked message, or behind the opening."""
 _LATER_SECONDS: Final = 60.0
 _REQUEST_SECONDS: Final = 3.0
+
+
+@dataclass
+class _Known:
+    """What was seen of one topic, as long as the cursor stands still."""
+
+    mark: Position
+    endless: frozenset[Position] = frozenset()
+    acknowledged: set[Position] = field(default_factory=set)
 
 
 class LeftoverWatch(Part):
@@ -57,7 +67,7 @@ class LeftoverWatch(Part):
         self._context, self._order = context, order
         self._topics, self._subscription, self._acks = topics, subscription, acks
         self._names: list[str] | None = None
-        self._before: dict[str, tuple[Position, frozenset[Position]]] = {}
+        self._known: dict[str, _Known] = {}
         self._looks = 0
         self._closed = False
 
@@ -105,27 +115,21 @@ class LeftoverWatch(Part):
             AdminError: the admin API refused or did not answer.
         """
         era, found = self._find(topic)
-        self._acknowledge(topic, found.useless, era)
-        if found.hides_message:
-            self._order.replace()
-        return bool(found.useless)
+        return self._acknowledge(topic, found, found.useless, era)
 
     def _look(self, topic: str) -> bool:
-        """Look at one cursor, and behind it if it has not moved since; tell whether there was anything."""
+        """Look at one cursor, and behind it if it has not moved since; tell whether anything was acknowledged."""
         admin = self._context.admin_api().within(_REQUEST_SECONDS)
         cursor = admin.internal_stats(topic).cursors.get(self._subscription)
         if cursor is None:
             return False
-        mark, (before, endless) = cursor.mark_delete_position, self._before.get(topic, (None, frozenset()))
-        self._before[topic] = mark, frozenset()
-        if mark != before:
+        mark, known = cursor.mark_delete_position, self._known.get(topic)
+        if known is None or known.mark != mark:
+            self._known[topic] = _Known(mark)
             return False
-        if self.finish(topic):
-            return True
         era, found = self._find(topic)
-        self._before[topic] = mark, frozenset(found.endless)
-        self._acknowledge(topic, [one for one in found.endless if one in endless], era)
-        return bool(found.endless)
+        endless, known.endless = known.endless, frozenset(found.endless)
+        return self._acknowledge(topic, found, (*found.useless, *(endless & known.endless)), era)
 
     def _find(self, topic: str) -> tuple[int, Leftovers]:
         """Find what no consumer can receive; with the era, as a seek would have it delivered again."""
@@ -133,21 +137,29 @@ class LeftoverWatch(Part):
         admin = self._context.admin_api().within(_REQUEST_SECONDS)
         return era, find_leftovers(admin, topic, self._subscription)
 
-    def _acknowledge(self, topic: str, positions: Sequence[Position], era: int) -> None:
-        if not positions:
-            return
+    def _acknowledge(self, topic: str, found: Leftovers, positions: Iterable[Position], era: int) -> bool:
+        """Acknowledge chunks, once, and have a message received that they hid; tell whether there were any."""
+        known = self._known.get(topic)
+        fresh = sorted(one for one in positions if known is None or one not in known.acknowledged)
+        if not fresh:
+            return False
         partition = TopicName.parse(topic).partition_index
-        self._acks.add_entries(topic, partition, [(one.ledger_id, one.entry_id) for one in positions], era)
+        self._acks.add_entries(topic, partition, [(one.ledger_id, one.entry_id) for one in fresh], era)
         self._acks.flush()
+        if known is not None:
+            known.acknowledged.update(fresh)
         _log.warning(
             "%d chunks on %s, from %s to %s, are of messages that were cut off or written twice. No consumer can "
             "receive them: they were acknowledged on %s.",
-            len(positions),
+            len(fresh),
             topic,
-            positions[0],
-            positions[-1],
+            fresh[0],
+            fresh[-1],
             self._subscription,
         )
+        if found.hides_message:
+            self._order.replace()
+        return True
 
     def _persistent_topics(self) -> list[str]:
         """Give the topics and partitions; of a pattern those of which anything was acknowledged."""
