@@ -47,7 +47,7 @@ __all__ = ["Outcome", "run"]
 
 _HERE: Final = Path(__file__).parent
 _RESULTS: Final = _HERE / "RESULTS-soak.md"
-_DRAIN_SECONDS: Final = 180.0
+_DRAIN_SECONDS: Final = 180.0  # chunks without an end are left alone for a minute
 _END_SECONDS: Final = 120.0
 _SAMPLE_SECONDS: Final = 10.0
 _LEVEL_MINUTES: Final = 10.0
