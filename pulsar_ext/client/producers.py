@@ -1,7 +1,7 @@
 """Creating producers: which sender fits the arguments, and how the C++ producer behind it is opened instead.
 
 A batched producer makes its batches itself, on a partitioned topic one for each partition. It is left to the official
-path where it would start partitions lazily. Without batching, only deduplication makes it ours.
+path where it would start partitions lazily. Without batching, chunks and deduplication make it ours.
 """
 
 from __future__ import annotations
