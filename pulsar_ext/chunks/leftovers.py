@@ -52,13 +52,13 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
         at = ledgers.next(end or at)
 
 
-def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str) -> Leftovers:
-    """Find those among the first hundred entries that a subscription has not acknowledged.
+def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
+    """Find those among the first hundred entries that a subscription has not acknowledged, by a topic's statistics.
 
     Raises:
         AdminError: the admin API refused or did not answer.
     """
-    positions = unacknowledged(admin.internal_stats(topic), subscription)
+    positions = unacknowledged(stats, subscription)
     found = [entry_headers(admin, topic, position) for position in islice(positions, _MOST_ENTRIES)]
     entries = [one for one in found if one is not None]
     if not entries or len(entries) < len(found):  # the topic is moving, or was trimmed meanwhile
@@ -83,43 +83,40 @@ def leftovers_among(entries: Sequence[EntryMetadata], settled: int) -> Leftovers
     endless: list[Position] = []
     hides_message = False
     for chunks in messages.values():
-        *between, (behind, begun) = _dropped(chunks)
-        for dropped, _ in between:
+        parts, begun = _dropped(chunks)
+        for dropped in parts:
             hidden = _hidden(dropped)
             hides_message |= bool(hidden)
-            useless += (one.position for one in dropped if one.position not in hidden)
-        hidden = _hidden(behind)
-        hides_message |= bool(hidden)
-        may_go_on = False
-        for one in behind:
-            may_go_on |= not one.chunk_id and one.position > max(hidden, default=_NOWHERE)
-            if may_go_on:
-                begun.append(one)  # of a message whose end is on its way, for all that is known
-            elif one.position not in hidden:
-                useless.append(one.position)
+            may_go_on = False
+            for one in dropped:
+                begins = not one.chunk_id and one.position > max(hidden, default=_NOWHERE)
+                may_go_on |= begins and dropped is parts[-1]
+                if may_go_on:
+                    begun.append(one)  # of a message whose end is on its way, for all that is known
+                elif one.position not in hidden:
+                    useless.append(one.position)
         endless += (one.position for one in begun if one.publish_time < settled)
     return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message=hides_message)
 
 
-def _dropped(chunks: Sequence[EntryMetadata]) -> list[tuple[list[EntryMetadata], list[EntryMetadata]]]:
-    """Tell which chunks of one name the C++ client drops, and with which it waits for more.
+def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:
+    """Tell which chunks of one name the C++ client drops.
 
     Returns:
-        Both lists for what is before, between and behind the messages that it delivers.
+        Those before, between and behind the messages that it delivers, and those with which it waits for more.
     """
-    dropped: list[EntryMetadata] = []
+    parts: list[list[EntryMetadata]] = [[]]
     begun: list[EntryMetadata] = []
-    parts: list[tuple[list[EntryMetadata], list[EntryMetadata]]] = []
     for one in chunks:
         if one.chunk_id != len(begun):
-            dropped += (*begun, one)
+            parts[-1] += (*begun, one)
             begun = []
             continue
         begun.append(one)
         if len(begun) == one.num_chunks:
-            parts.append((dropped, []))
-            dropped, begun = [], []
-    return [*parts, (dropped, begun)]
+            parts.append([])
+            begun = []
+    return parts, begun
 
 
 def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:

@@ -6,7 +6,6 @@ path where it would start partitions lazily. Without batching, chunks and dedupl
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
 from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.router import Routing
+from pulsar_ext.produce.sender import close_quietly
 from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
 
@@ -247,8 +247,7 @@ class _SenderFactory:
                 parts.append(self._on_topic(topics[index], config))
         except BaseException:
             for part in parts:
-                with contextlib.suppress(pulsar.PulsarException):
-                    part.handle.close()
+                close_quietly(part.handle)
             raise
         return parts
 

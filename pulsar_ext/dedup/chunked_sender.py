@@ -11,7 +11,6 @@ the others.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -27,6 +26,7 @@ from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+from pulsar_ext.produce.sender import close_quietly
 
 from .sender import DedupSender
 from .sequence_ids import Standing
@@ -188,8 +188,7 @@ class ChunkedSender(DedupSender):
         producer.send_async(message, on_outcome)
         while not known.wait(_POLL_SECONDS):
             if not producer.is_connected() or self.dispatch.forgotten:
-                with contextlib.suppress(pulsar.PulsarException):
-                    producer.close()
+                close_quietly(producer)
                 if not known.wait(_PAUSE_SECONDS):
                     return None, None
         result, inner = outcome
@@ -203,7 +202,7 @@ class ChunkedSender(DedupSender):
         name, attempt = recovery.name, 0
         while True:
             # Who takes the name over keeps what is still on an earlier connection's way from being written.
-            _close(self._patiently(partial(recovery.open_as, name)))
+            close_quietly(self._patiently(partial(recovery.open_as, name)))
             self._patiently(recovery.settle)
             if self._patiently(
                 lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id, trimmed=False)
@@ -218,13 +217,13 @@ class ChunkedSender(DedupSender):
                 message = build_plain(data, {**options, "sequence_id": sequence_id})
                 result, message_id = self._send_watched(inner_producer_of(producer), message)
             finally:
-                _close(producer)
+                close_quietly(producer)
             if result is not None:
                 return result, message_id
 
     def _reopen(self) -> None:
         """Open a C++ producer of the own name again."""
-        _close(self.handle)
+        close_quietly(self.handle)
         self.handle.replace(self._patiently(lambda: self._recovery.open_as(self._recovery.name)))
 
     def _patiently(self, ask: Callable[[], Any]) -> Any:
@@ -237,8 +236,3 @@ class ChunkedSender(DedupSender):
                 if self.closed or self.dispatch.pending.barred or time.monotonic() > deadline:
                     raise
                 time.sleep(_PAUSE_SECONDS)
-
-
-def _close(producer: pulsar.Producer) -> None:
-    with contextlib.suppress(pulsar.PulsarException):
-        producer.close()

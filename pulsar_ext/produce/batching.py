@@ -218,7 +218,7 @@ class BatchingSender(HandleSender):
             message = self.handle.build(content, **{**options, "sequence_id": upcoming})
             number = self.admit(given, callback)
             if number is not None:
-                dispatch.push_alone(message, callback, (number,))
+                dispatch.push_alone(message, callback, (number,), options)
 
     @staticmethod
     def check(sequence_id: object) -> None:

@@ -134,10 +134,27 @@ class BatchDispatcher(FlyingBatches):
         self._close_group()
         self._push_groups()
 
-    def push_alone(self, message: Any, callback: SendCallback | None, ids: Sequence[int]) -> None:
-        """Push a C++ message as an entry of its own, behind what came before it; the lock is held."""
+    def push_alone(
+        self,
+        message: Any,
+        callback: SendCallback | None,
+        ids: Sequence[int],
+        options: dict[str, Any],
+        *,
+        burden: int = 0,
+    ) -> None:
+        """Push a C++ message as an entry of its own, behind what came before it; the lock is held.
+
+        Args:
+            message: built.
+            callback: is called with its outcome.
+            ids: its sequence id.
+            options: the official arguments, by name.
+            burden: how much room it takes beyond one place.
+        """
         batch = Batch(message)
         batch.callbacks, batch.ids, batch.count = (callback,), ids, 1
+        batch.options, batch.burden = options, burden
         self.push_whole(batch)
 
     def push_whole(self, batch: Batch) -> None:

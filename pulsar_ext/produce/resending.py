@@ -10,7 +10,6 @@ a message may be on the topic twice, whole, if the answer to it was on its way.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import operator
 import threading
@@ -24,9 +23,9 @@ from pulsar_ext._native.handles import build_plain
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._runtime.scheduler import batch_scheduler
 
-from .batch import Batch
 from .batching import BatchingSender
 from .dispatch import BatchDispatcher
+from .sender import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
 
+    from .batch import Batch
     from .config import BatchingConfig
 
 __all__ = ["ResendingDispatcher", "ResendingSender"]
@@ -121,7 +121,7 @@ class ResendingDispatcher(BatchDispatcher):
     def _replace(self) -> None:
         """Close the C++ producer, and send with another one what has no outcome."""
         try:
-            _close(self.handle)
+            close_quietly(self.handle)
             official = self._patiently_opened()
         except BaseException as error:  # noqa: BLE001  # its senders must get an answer
             if not isinstance(error, pulsar.PulsarException):
@@ -133,7 +133,7 @@ class ResendingDispatcher(BatchDispatcher):
                 self.failed(batch, _CLOSED if self.closed else result)
             return
         if not self.exclusively(self._install, official):
-            _close(official)
+            close_quietly(official)
 
     def _patiently_opened(self) -> pulsar.Producer:
         """Open another producer: the broker may be starting, or loading the topic."""
@@ -191,12 +191,4 @@ class ResendingSender(BatchingSender):
             message = build_plain(data, {**options, "sequence_id": upcoming})
             number = self.admit(given, callback)
             if number is not None:
-                batch = Batch(message)
-                batch.callbacks, batch.ids, batch.count = (callback,), (number,), 1
-                batch.options, batch.burden = options, chunks - 1
-                dispatch.push_whole(batch)
-
-
-def _close(producer: pulsar.Producer) -> None:
-    with contextlib.suppress(pulsar.PulsarException):
-        producer.close()
+                dispatch.push_alone(message, callback, (number,), options, burden=chunks - 1)

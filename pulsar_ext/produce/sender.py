@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
+
+import pulsar
 
 from pulsar_ext.errors import InvalidUse
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
     from .outcome import SentMany
 
-__all__ = ["HandleSender", "Sender", "check_callback"]
+__all__ = ["HandleSender", "Sender", "check_callback", "close_quietly"]
 
 
 class Sender(Protocol):
@@ -115,6 +118,12 @@ class HandleSender:
             InvalidUse: always.
         """
         raise InvalidUse("last_sequence_id_pushed() needs a producer created with deduplication=True.")
+
+
+def close_quietly(producer: Any) -> None:
+    """Close an official producer, or a C++ one, that is given up whatever the close says."""
+    with contextlib.suppress(pulsar.PulsarException):
+        producer.close()
 
 
 def check_callback(callback: object) -> None:

@@ -19,16 +19,15 @@ import pulsar
 from pulsar_ext.chunks.leftovers import find_leftovers
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Part, Transition
+
+from .consumer_watch import ConsumerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.chunks.leftovers import Leftovers
     from pulsar_ext.ids.position import Position
-    from pulsar_ext.receive.order import ReceiveOrder
 
 __all__ = ["LeftoverWatch"]
 
@@ -50,46 +49,18 @@ class _Known:
     acknowledged: set[Position] = field(default_factory=set)
 
 
-class LeftoverWatch(Part):
-    """Looks after the chunks that nobody can receive, of one consumer.
+class LeftoverWatch(ConsumerWatch):
+    """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
 
-    Args:
-        context: of the consumer's client.
-        order: of the consumer's messages.
-        topics: what was subscribed to.
-        subscription: its name.
-        acks: the consumer's acknowledgements.
-    """
-
-    def __init__(
-        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
-    ) -> None:
-        self._context, self._order = context, order
-        self._topics, self._subscription, self._acks = topics, subscription, acks
-        self._names: list[str] | None = None
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._partitions: list[str] | None = None
         self._known: dict[str, _Known] = {}
-        self._looks = 0
-        self._closed = False
 
     def begin(self) -> None:
         """Look soon: the consumer was opened, or the first chunked message was acknowledged."""
         self._looks = 0
         self._context.inquiries.watch(self, _SOON_SECONDS)
-
-    def before(self, transition: Transition, /) -> None:
-        """Look no more behind a close."""
-        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
-            self.close()
-
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on: it is still open."""
-        if transition is Transition.UNSUBSCRIPTION:
-            self._closed = False
-            self.begin()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._closed = True
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by the cursors alone
         """Look at the cursors; the scheduler's call.
@@ -100,7 +71,7 @@ class LeftoverWatch(Part):
         if self._closed or not self._acks.collector.may_have_chunks:
             return None
         with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is moving
-            for topic in self._persistent_topics():
+            for topic in self._entry_topics():
                 if self._look(topic):
                     self._looks = 0  # there may be more behind the first hundred entries
         self._looks += 1
@@ -114,28 +85,31 @@ class LeftoverWatch(Part):
         Raises:
             AdminError: the admin API refused or did not answer.
         """
-        era, found = self._find(topic)
+        era, admin = self._era(topic), self._admin()
+        found = find_leftovers(admin, topic, self._subscription, admin.internal_stats(topic))
         return self._acknowledge(topic, found, found.useless, era)
 
     def _look(self, topic: str) -> bool:
         """Look at one cursor, and behind it if it has not moved since; tell whether anything was acknowledged."""
-        admin = self._context.admin_api().within(_REQUEST_SECONDS)
-        cursor = admin.internal_stats(topic).cursors.get(self._subscription)
+        era, admin = self._era(topic), self._admin()
+        stats = admin.internal_stats(topic)
+        cursor = stats.cursors.get(self._subscription)
         if cursor is None:
             return False
         mark, known = cursor.mark_delete_position, self._known.get(topic)
         if known is None or known.mark != mark:
             self._known[topic] = _Known(mark)
             return False
-        era, found = self._find(topic)
+        found = find_leftovers(admin, topic, self._subscription, stats)
         endless, known.endless = known.endless, frozenset(found.endless)
         return self._acknowledge(topic, found, (*found.useless, *(endless & known.endless)), era)
 
-    def _find(self, topic: str) -> tuple[int, Leftovers]:
-        """Find what no consumer can receive; with the era, as a seek would have it delivered again."""
-        era = self._acks.era_of(topic, TopicName.parse(topic).partition_index)
-        admin = self._context.admin_api().within(_REQUEST_SECONDS)
-        return era, find_leftovers(admin, topic, self._subscription)
+    def _era(self, topic: str) -> int:
+        """Give the era before a look: a seek since then would have what is found delivered again."""
+        return self._acks.era_of(topic, TopicName.parse(topic).partition_index)
+
+    def _admin(self) -> PulsarAdmin:
+        return self._context.admin_api().within(_REQUEST_SECONDS)
 
     def _acknowledge(self, topic: str, found: Leftovers, positions: Iterable[Position], era: int) -> bool:
         """Acknowledge chunks, once, and have a message received that they hid; tell whether there were any."""
@@ -161,14 +135,11 @@ class LeftoverWatch(Part):
             self._order.replace()
         return True
 
-    def _persistent_topics(self) -> list[str]:
-        """Give the topics and partitions; of a pattern those of which anything was acknowledged."""
+    def _entry_topics(self) -> list[str]:
+        """Give the topics, and of topics with partitions each of these; a pattern's are known by their partitions."""
         if not isinstance(self._topics, str | list):
-            return [one.topic for one in self._acks.collector.by_topic if TopicName.parse(one.topic).is_persistent]
-        if self._names is None:
-            topics = [self._topics] if isinstance(self._topics, str) else self._topics
+            return self._names()
+        if self._partitions is None:
             partitions_of = self._context.opener.get_topic_partitions
-            self._names = [
-                name for topic in topics if TopicName.parse(topic).is_persistent for name in partitions_of(topic)
-            ]
-        return self._names
+            self._partitions = [part for name in self._names() for part in partitions_of(name)]
+        return self._partitions

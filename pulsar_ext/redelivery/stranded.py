@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
-from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Part, Transition
+
+from .consumer_watch import ConsumerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ _DEADLINE_SECONDS: Final = 1.0
 _MOST_ATTEMPTS: Final = 3
 
 
-class StrandedWatch(Part):
+class StrandedWatch(ConsumerWatch):
     """Looks after what the broker delivers to nobody, of one consumer of a Shared subscription.
 
     Args:
@@ -64,11 +64,11 @@ class StrandedWatch(Part):
         acks: Acknowledger,
         leftovers: LeftoverWatch,
     ) -> None:
-        self._context, self._order, self._leftovers = context, order, leftovers
-        self._topics, self._subscription, self._acks = topics, subscription, acks
+        super().__init__(context, order, topics, subscription, acks)
+        self._leftovers = leftovers
         self._before: dict[str, SubscriptionStats] = {}
-        self._looks = self._attempts = 0
-        self._warned = self._closed = False
+        self._attempts = 0
+        self._warned = False
 
     def begin(self) -> None:
         """Look soon: the consumer was opened."""
@@ -78,21 +78,6 @@ class StrandedWatch(Part):
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # another C++ consumer
         """Look soon: the consumer was opened anew."""
         self.begin()
-
-    def before(self, transition: Transition, /) -> None:
-        """Look no more behind a close."""
-        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
-            self.close()
-
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on: it is still open."""
-        if transition is Transition.UNSUBSCRIPTION:
-            self._closed = False
-            self.begin()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._closed = True
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by the broker's statistics alone
         """Look at the statistics; the scheduler's call.
@@ -166,16 +151,6 @@ class StrandedWatch(Part):
             for topic, stats in found.items():
                 if (known := stats.subscriptions.get(self._subscription)) is not None:
                     yield topic, known
-
-    def _names(self) -> list[str]:
-        """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""
-        if isinstance(self._topics, str):
-            names = [self._topics]
-        elif isinstance(self._topics, list):
-            names = self._topics
-        else:
-            names = [one.topic for one in self._acks.collector.by_topic]
-        return [name for name in names if TopicName.parse(name).is_persistent]
 
 
 def is_idle(stats: SubscriptionStats) -> bool:

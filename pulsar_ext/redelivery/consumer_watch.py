@@ -1,0 +1,65 @@
+"""What looks at the broker's side of one consumer now and then, from its opening until it is closed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.receive.order import Part, Transition
+
+if TYPE_CHECKING:
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.receive.order import ReceiveOrder
+
+__all__ = ["ConsumerWatch"]
+
+
+class ConsumerWatch(Part, ABC):
+    """Looks on the thread of inquiries, and no more once the consumer is closed.
+
+    Args:
+        context: of the consumer's client.
+        order: of the consumer's messages.
+        topics: what was subscribed to.
+        subscription: its name.
+        acks: the consumer's acknowledgements.
+    """
+
+    def __init__(
+        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
+    ) -> None:
+        self._context, self._order = context, order
+        self._topics, self._subscription, self._acks = topics, subscription, acks
+        self._looks = 0
+        self._closed = False
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Look soon."""
+
+    def before(self, transition: Transition, /) -> None:
+        """Look no more behind a close."""
+        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
+            self.close()
+
+    def abandon(self, transition: Transition, /) -> None:
+        """Go on: it is still open."""
+        if transition is Transition.UNSUBSCRIPTION:
+            self._closed = False
+            self.begin()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+
+    def _names(self) -> list[str]:
+        """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""
+        if isinstance(self._topics, str):
+            names = [self._topics]
+        elif isinstance(self._topics, list):
+            names = self._topics
+        else:
+            names = [one.topic for one in self._acks.collector.by_topic]
+        return [name for name in names if TopicName.parse(name).is_persistent]
