@@ -17,7 +17,7 @@ import pulsar
 from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
@@ -315,7 +315,7 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         """Delete the subscription; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-            self._context.senders.carry_out(self.inner.unsubscribe)
+            self._ask("unsubscribe_async", NotConnected)
             self.release()
 
     def release(self) -> None:
@@ -328,7 +328,7 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
         self._context.callbacks.refuse("get_last_message_id")
-        last = from_inner(self.inner.get_last_message_id())
+        last = from_inner(self._ask("get_last_message_id_async", UNREACHABLE))
         last.origin = Origin.NUMBERS
         return last
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
+from ._native.results import UNREACHABLE
 from .message import Message
 from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
@@ -80,6 +81,13 @@ class Reader(Receiving, ReaderDoor):
         return inner.read_next, inner.read_next_async
 
     def has_message_available(self) -> bool:
-        """Tell whether there is a message to read."""
+        """Tell whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
+
+        While the broker cannot be reached it is asked again; officially the end of a connection means False.
+
+        Raises:
+            pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
+            pulsar.AlreadyClosed: the reader is closed.
+        """
         self._context.callbacks.refuse("has_message_available")
-        return bool(self.inner.has_message_available())
+        return bool(self._ask("has_message_available_async", UNREACHABLE))

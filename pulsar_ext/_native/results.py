@@ -14,17 +14,28 @@ import pulsar.tableview
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["POLL_MILLIS", "UNREACHABLE", "AlreadyClosed", "InnerConsumer", "Timeout", "polling", "raise_result"]
+__all__ = [
+    "POLL_MILLIS",
+    "UNREACHABLE",
+    "AlreadyClosed",
+    "InnerConsumer",
+    "NotConnected",
+    "Timeout",
+    "name_of",
+    "polling",
+    "raise_result",
+]
 
 
 InnerConsumer = _pulsar.Consumer
 Timeout = _pulsar.Timeout
 AlreadyClosed = _pulsar.AlreadyClosed
+NotConnected = _pulsar.NotConnected
 
 UNREACHABLE = (
     pulsar.ConnectError,
     pulsar.Timeout,
-    pulsar.NotConnected,
+    NotConnected,
     pulsar.ServiceUnitNotReady,
     pulsar.LookupError,
     pulsar.TooManyLookupRequestException,
@@ -32,6 +43,8 @@ UNREACHABLE = (
     pulsar.UnknownError,  # which a lost connection is
 )
 """What an opening says while no broker has the topic; a C++ consumer that is open tries again for ever."""
+_DISCONNECTED = 46
+"""What the C++ client says when the connection ends before the answer; the official client has no name for it."""
 POLL_MILLIS = 100
 """How long one native wait lasts: the longest that a Ctrl-C has to wait."""
 
@@ -47,5 +60,15 @@ def polling(call: Callable[[int], Any]) -> Iterator[Any]:
 
 def raise_result(result: Any) -> NoReturn:
     """Raise the official exception of a `pulsar.Result`."""
-    error = getattr(pulsar, result.name, pulsar.UnknownError)
-    raise error(f"Pulsar error: {result.name}")
+    name = name_of(result)
+    if name == "NotConnected":
+        raise NotConnected(
+            "Pulsar error: NotConnected: the connection to the broker ended, or was not there; whether it was done is "
+            "not known. Try again"
+        )
+    raise getattr(pulsar, name, pulsar.UnknownError)(f"Pulsar error: {name}")
+
+
+def name_of(result: Any) -> str:
+    """Give the official name of a `pulsar.Result`."""
+    return "NotConnected" if int(result) == _DISCONNECTED else str(result.name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
 
 from .callbacks import CallbackGuard
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
 
     import pulsar
 
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext.admin import PulsarAdmin
 
 __all__ = ["ClientContext", "MessageOpener"]
+
+_AGAIN_SECONDS = 0.1
 
 
 class MessageOpener(Protocol):
@@ -102,6 +107,30 @@ class ClientContext:
             if self._admin is None:
                 self._admin = self._make_admin()
             return self._admin
+
+    def insist(
+        self, begin: Callable[[Answer], object], again: type[Exception] | tuple[type[Exception], ...] = NotConnected
+    ) -> Any:
+        """Begin an asynchronous call of the C++ client, again while the broker cannot be reached; give its value.
+
+        The blocking calls do not tell when the connection ends before the answer: they return.
+
+        Args:
+            begin: what may be done twice.
+            again: what it says while the broker cannot be reached.
+
+        Raises:
+            pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`;
+                `AlreadyClosed`, if the client is closed or shut down meanwhile.
+        """
+        deadline = time.monotonic() + self.operation_timeout_seconds
+        while True:
+            try:
+                return self.senders.ask(begin)
+            except again:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
 
     def close_schedulers(self) -> None:
         """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""

@@ -92,6 +92,7 @@ class OpenSenders:
             return answer.value()
         except pulsar.PulsarException:
             self._failed = time.monotonic()
+            self.refuse_ended()  # the C++ client says anything where its end meets a call
             raise
 
     def answer_to(self, begin: Callable[[Answer], object]) -> Answer:
@@ -124,18 +125,6 @@ class OpenSenders:
         """Refuse what is done behind the client's end, once that has begun, with `AlreadyClosed`."""
         if self._ended:
             raise_result(pulsar.Result.AlreadyClosed)
-
-    def carry_out(self, call: Callable[[], object]) -> None:
-        """Make a call of the C++ client, which says anything where its end meets it.
-
-        Raises:
-            pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
-        """
-        try:
-            call()
-        except pulsar.PulsarException:
-            self.refuse_ended()
-            raise
 
     def end(self) -> list[Ending]:
         """Give all of them; from now on none is added, and nothing is opened."""

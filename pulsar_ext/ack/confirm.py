@@ -150,7 +150,7 @@ class _Check:
             if topic.sender.is_named:  # the C++ consumer of several topics answers no such question
                 self._context.open_reader(topic.topic, InnerMessageId.latest).close()
             else:
-                self._acks.inner.get_last_message_id()
+                self._context.senders.ask(self._acks.inner.get_last_message_id_async)
         except pulsar.PulsarException:
             return False
         return self._acks.is_connected and self._acks.was_connected and time.monotonic() - before < _SLOW_SECONDS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pulsar
 import pulsar.asyncio
 
+from pulsar_ext._native.results import name_of
 from pulsar_ext.errors import PulsarExtError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
 
 def error_of(result: Any) -> PulsarException:
     """Give the error of a `pulsar.Result`."""
-    return _error_named(result.name, None)
+    return _error_named(name_of(result), None)
 
 
 def raise_for(result: Any) -> NoReturn:

@@ -77,7 +77,7 @@ def open_consumer(
             consumer,
             subscribe,
             named,
-            context.senders.ask,
+            context.insist,
             gate=subscription.gate,
             partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,

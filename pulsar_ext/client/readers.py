@@ -52,7 +52,7 @@ def open_reader(
     opened += map(call, (partial(create, **named),))
     (official,) = opened
     reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
-    reader.found(ReaderFoundation(reader, create, named, context.senders.ask))
+    reader.found(ReaderFoundation(reader, create, named, context.insist))
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)

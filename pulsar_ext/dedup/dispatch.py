@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.results import name_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.produce.batch import Batch, seal
 from pulsar_ext.produce.dispatch import BatchDispatcher
@@ -157,7 +158,7 @@ class DedupDispatcher(BatchDispatcher):
 
         This must not wait until its senders know: what is sent until then would leave a hole before it.
         """
-        self.sequence.fail(f"a message failed with {result.name}, so that it is not known whether it is persisted")
+        self.sequence.fail(f"a message failed with {name_of(result)}, so that it is not known whether it is persisted")
 
     def settled(self, batch: Batch, inner: Any) -> None:
         """Take the id of a batch that is persisted."""

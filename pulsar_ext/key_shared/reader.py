@@ -140,10 +140,10 @@ class RangeReader(Reader):
             pulsar.Timeout: for a minute, the broker had messages to come and none came.
         """
         if self.key_hash_ranges.is_full:
-            return bool(self.inner.has_message_available())
+            return super().has_message_available()
         since, seen = time.monotonic(), self._filter.passed_by
         while not self._filter.holds:
-            if not self.inner.has_message_available():
+            if not super().has_message_available():
                 return False
             if self._filter.peek():
                 break

@@ -55,7 +55,8 @@ class _Foundation:
         handle: the consumer or reader of ours.
         open_official: the official `subscribe()` or `create_reader()`.
         named: its arguments by name.
-        ask: begins an asynchronous call of the C++ client and waits for the answer, which comes though it is closed.
+        ask: begins an asynchronous call of the C++ client, again while it is not connected, and waits for the answer,
+            which comes though it is closed.
     """
 
     def __init__(
@@ -124,9 +125,8 @@ class ConsumerFoundation(_Foundation):
         Raises:
             pulsar.PulsarException: it has not moved, or not on every topic or partition, or not for good.
         """
-        for _ in range(
-            2
-        ):  # the broker stores the first one with what was acknowledged before, and a crash revives that
+        # Twice: the broker stores the first one with what was acknowledged before, and a crash revives that.
+        for _ in range(2):
             self._ask(self._gate.seeking(self._handle.inner, target))
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 

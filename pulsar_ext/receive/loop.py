@@ -260,6 +260,24 @@ class Receiving:
             raise closed_error(type(self).__name__)
         return self.inner
 
+    def _ask(self, question: str, again: type[Exception] | tuple[type[Exception], ...]) -> Any:
+        """Ask the C++ object, and again behind another thread's seek, or while the broker cannot be reached.
+
+        Args:
+            question: the name of an asynchronous call.
+            again: what it says while the broker cannot be reached.
+
+        Raises:
+            pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        tried = None
+        while True:
+            try:
+                return self._context.insist(getattr(self.inner, question), again)
+            except AlreadyClosed:
+                tried = self._other_than(tried, self._context.operation_timeout_seconds * 1000)
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise closed_error(type(self).__name__)

@@ -5,7 +5,9 @@ The only thing here that depends on the client: `pulsar_ext` is given the URL of
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import ModuleType
 
+    from pulsar_ext.testing import FaultProxy
+
     from ._apart import Outcome
     from ._place import Place
 
-__all__ = ["END", "Env", "label", "labels", "rebuilt", "send_batch"]
+__all__ = ["END", "Env", "cut_amid", "label", "labels", "rebuilt", "send_batch"]
 
 END = "end"
 """The label of the message that is sent last, so that its receiver knows that nothing more comes."""
 
 _RECEIVE_MILLIS = 20_000
+_SILENT_SECONDS = 1.0
 
 
 class Env:
@@ -99,6 +104,23 @@ class Env:
         stats = self.admin.internal_stats(topic)
         entries = [self.admin.entry(topic, at.ledger_id, at.entry_id) for at in unacknowledged(stats, subscription)]
         return len({(entry.producer_name, entry.sequence_id) for entry in entries}), len(entries)
+
+
+@contextlib.contextmanager
+def cut_amid(proxy: FaultProxy) -> Iterator[None]:
+    """Have nothing get through for a second, and then the connections end, amid whatever the block waits for."""
+
+    def cut() -> None:
+        proxy.cut()
+        proxy.resume()
+
+    proxy.pause()
+    end = threading.Timer(_SILENT_SECONDS, cut)
+    end.start()
+    try:
+        yield
+    finally:
+        end.join()
 
 
 def label(message: Any) -> str:

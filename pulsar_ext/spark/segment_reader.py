@@ -166,7 +166,7 @@ class SegmentReader:
         """Whether the broker may have no more messages to deliver, so that entries have to be looked up."""
         if seconds < _QUIET_SECONDS:
             return False
-        return seconds > _LOOKUP_SECONDS or not self._reader.inner.has_message_available()
+        return seconds > _LOOKUP_SECONDS or not self._reader.has_message_available()
 
     def _accounted(self, block: MessageBlock) -> MessageBlock | None:
         """Take note of messages and of the entries they passed over; give those that belong to this segment."""

@@ -127,7 +127,7 @@ class Queue:
     def redeliver_unacknowledged_messages(self) -> None:
         self.seek(self._broker.cursor)
 
-    def unsubscribe(self) -> None:
+    def unsubscribe_async(self, _: object) -> None:
         self._check()
         self._broker.step("move")
         self.is_open = False
@@ -209,7 +209,7 @@ class World:
             calls_back=False,
             callbacks=SimpleNamespace(refuse=lambda _: None),
             resolver=None,
-            senders=SimpleNamespace(carry_out=lambda call: call()),
+            insist=lambda begin, _: begin(None),
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(

@@ -73,6 +73,13 @@ def connected(pulsar_broker, proxy):
         yield client
 
 
+@pytest.fixture
+def direct(pulsar_broker):
+    """A client that the proxy is not before."""
+    with contextlib.closing(pulsar.Client(pulsar_broker.service_url, admin=pulsar_broker.admin_url)) as client:
+        yield client
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_whoever_receives_waits_for_the_broker(connected, proxy, pulsar_topic, way):
     """A seek raises that cannot open another C++ consumer; the receives behind it do not, and get what was sought."""
@@ -143,3 +150,71 @@ def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_to
                 return (await consumer.receive()).data()
 
     assert asyncio.run(receive_behind_a_seek()) == b"0"
+
+
+@contextlib.contextmanager
+def cut_amid(proxy):
+    """Have the connections end while the broker owes an answer to what is asked in the block."""
+    proxy.pause()
+    cut = threading.Timer(0.5, lambda: (proxy.cut(), proxy.resume()))
+    cut.start()
+    yield
+    cut.join()
+
+
+def test_a_reader_asks_again_whether_there_is_a_message(direct, connected, proxy, pulsar_topic):
+    """The connection ends while the broker owes the answer: officially that means no, here it is asked again."""
+    reader = connected.create_reader(pulsar_topic, pulsar.MessageId.earliest)
+    for _ in range(3):
+        assert not reader.has_message_available()
+        with cut_amid(proxy):
+            send_plain(direct, pulsar_topic, 1)
+            assert reader.has_message_available()
+        assert index_of(reader.read_next(10_000)) == 0
+
+
+def test_a_consumer_asks_again_for_the_last_id(connected, proxy, pulsar_topic):
+    """The connection ends while the broker owes the answer: officially all numbers are -1, here it is asked again."""
+    sent = connected.create_producer(pulsar_topic).send(b"")
+    consumer = connected.subscribe(pulsar_topic, "s")
+    with cut_amid(proxy):
+        assert consumer.get_last_message_id() == sent
+
+
+def test_an_unsubscription_deletes_the_subscription(connected, proxy, pulsar_topic, pulsar_admin):
+    """The connection ends while the broker owes the answer: officially it returns and the subscription stays."""
+    consumer = connected.subscribe(pulsar_topic, "s")
+    with cut_amid(proxy):
+        consumer.unsubscribe()
+    assert "s" not in pulsar_admin.subscriptions(pulsar_topic)
+
+
+def test_a_seek_is_done(connected, proxy, pulsar_topic):
+    """The connection ends while the broker owes the answer: officially a seek returns that was not done."""
+    send_plain(connected, pulsar_topic, COUNT)
+    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    for _ in range(COUNT):
+        consumer.acknowledge(consumer.receive(10_000))
+    with cut_amid(proxy):
+        consumer.seek(pulsar.MessageId.earliest)
+    assert [index_of(consumer.receive(10_000)) for _ in range(COUNT)] == list(range(COUNT))
+
+
+def test_a_reader_that_another_thread_seeks_tells_whether_there_is_a_message(connected, pulsar_topic):
+    """A seek closes the C++ reader for another one, and whoever asks meanwhile gets the answer of one of them."""
+    send_plain(connected, pulsar_topic, COUNT)
+    reader = connected.create_reader(pulsar_topic, pulsar.MessageId.earliest)
+    seeks = threading.Thread(target=lambda: [reader.seek(pulsar.MessageId.earliest) for _ in range(20)])
+    seeks.start()
+    while seeks.is_alive():
+        assert reader.has_message_available()
+
+
+def test_a_seek_that_cannot_be_done_raises(connected, proxy, pulsar_topic):
+    """The broker stays away for the operation timeout: the seek says that it is not known whether it was done."""
+    consumer = connected.subscribe(pulsar_topic, "s")
+    proxy.refuse()
+    proxy.cut()
+    with pytest.raises(pulsar.NotConnected, match="not known"):
+        consumer.seek(pulsar.MessageId.earliest)
+    proxy.accept()

@@ -1,0 +1,58 @@
+"""A seek whose connection ends before the answer returns as if it had been done."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from pulsar_ext.testing import FaultProxy
+
+from ._env import END, cut_amid, labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES = 10
+_TRIES = 20
+_AGAIN_SECONDS = 0.2
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Acknowledge everything, seek back, again if that raises, and receive what has to come again."""
+    topic, direct = env.topic(), env.client(pulsar)
+    sent = [f"message {number}" for number in range(_MESSAGES)]
+    with FaultProxy.to(env.service_url) as proxy:
+        client = env.client(pulsar, proxy.service_url)
+        try:
+            producer = direct.create_producer(topic)
+            consumer = client.subscribe(topic, "s")
+            for label in sent:
+                producer.send(label.encode())
+                consumer.acknowledge(consumer.receive())
+            with cut_amid(proxy):
+                for _ in range(_TRIES):
+                    try:
+                        consumer.seek(pulsar.MessageId.earliest)
+                        break
+                    except official.PulsarException:
+                        time.sleep(_AGAIN_SECONDS)
+            producer.send(END.encode())
+            return Counts.of(sent, labels(consumer.receive))
+        finally:
+            client.close()
+            direct.close()
+
+
+SCENARIO = Scenario(
+    name="seek-cut",
+    claim="a seek that returns was done, also where the connection ends amid it",
+    reference="docs/reproduce.md#seek-cut",
+    run=run,
+)
