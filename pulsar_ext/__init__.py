@@ -14,7 +14,7 @@ from ._native import exports as _exports
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
 from .client.admin_access import AuthenticationToken
-from .client.client import Client, TableView
+from .client.client import Client
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
 from .errors import (
@@ -66,6 +66,7 @@ from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
 from .reader import Reader
 from .skip.skipper import SkipResult
+from .table_view import TableView
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AuthenticationToken",

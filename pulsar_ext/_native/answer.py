@@ -15,7 +15,7 @@ from .thread_state import keep_thread_state
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ANSWER_SECONDS", "Answer", "answered_within", "on_a_thread"]
+__all__ = ["ANSWER_SECONDS", "Answer", "answered_within"]
 
 ANSWER_SECONDS = 1.0
 """How long a close waits for what the C++ client owes; where the broker does not answer, that may take long."""
@@ -105,18 +105,3 @@ def answered_within(seconds: float, is_owed: Callable[[], bool]) -> bool:
             return False
         time.sleep(_LOOK_SECONDS)
     return True
-
-
-def on_a_thread(call: Callable[..., Any], *arguments: Any, **named: Any) -> Callable[[Answer], None]:
-    """Have a call that is blocking only made on a thread, which stays where the C++ client never answers."""
-
-    def begin(answer: Answer) -> None:
-        def run() -> None:
-            try:
-                answer(pulsar.Result.Ok, call(*arguments, **named))
-            except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
-                answer(error)
-
-        threading.Thread(target=run, name="pulsar_ext-asking", daemon=True).start()
-
-    return begin

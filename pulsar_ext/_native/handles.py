@@ -38,7 +38,6 @@ __all__ = [
     "ProducerDoor",
     "ProducerHandle",
     "ReaderDoor",
-    "TableViewDoor",
     "adopt",
     "build_plain",
     "consumers_of",
@@ -206,20 +205,6 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
         self.inner = refusal
 
 
-class TableViewDoor(pulsar.TableView):  # type: ignore[misc]
-    """`pulsar.TableView` with its C++ view in `inner`."""
-
-    __slots__ = ("inner",)
-    inner: Any
-
-    def __init__(self, official: pulsar.TableView) -> None:
-        super().__init__(official._table_view, official._topic, official._subscription, official._schema)
-
-    def after_fork(self, refusal: Any) -> None:
-        """Refuse every use in this child process."""
-        self.inner = refusal
-
-
 class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
     """`pulsar.asyncio.Producer` over one of ours."""
 
@@ -287,7 +272,6 @@ for _door, _private, _own in (
     (ConsumerDoor, "_consumer", "inner"),
     (ReaderDoor, "_reader", "inner"),
     (ClientDoor, "_client", "inner"),
-    (TableViewDoor, "_table_view", "inner"),
 ):
     setattr(_door, _private, _door.__dict__[_own])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.client.client import TableView as BlockingTableView
+    from pulsar_ext.table_view import TableView as BlockingTableView
 
     from ._executor import Executor
 

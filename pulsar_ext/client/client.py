@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext._native.answer import on_a_thread
 from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
-from pulsar_ext._native.handles import ClientDoor, TableViewDoor, consumers_of
+from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
@@ -32,7 +31,7 @@ from .admin_access import admin_at, derive_admin
 from .closing import ClientClose
 from .consumers import open_consumer
 from .producers import make_producer
-from .readers import open_reader
+from .readers import open_reader, open_table_view
 from .shutdown import close_at_exit
 from .tools import ClientTools
 
@@ -43,15 +42,12 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
+    from pulsar_ext.table_view import TableView
 
-__all__ = ["Client", "TableView"]
+__all__ = ["Client"]
 
 _BATCH_SECONDS = 0.5
 """How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
-
-
-class TableView(TableViewDoor):
-    """A `pulsar.TableView`; made by `Client.create_table_view()`."""
 
 
 class Client(ClientTools, ClientDoor):
@@ -197,11 +193,13 @@ class Client(ClientTools, ClientDoor):
 
     @shaped_like(pulsar.Client.create_table_view)
     def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
-        """Create a table view; the arguments are the official ones."""
+        """Create a table view; the arguments are the official ones.
+
+        The subscription on the broker has a name of its own, which `subscription_name` is the beginning of.
+        """
         self.context.callbacks.refuse("create_table_view")
-        self.context.calls_back = True
-        view = TableView(self.context.senders.ask(on_a_thread(super().create_table_view, *args, **kwargs)))
-        refuse_after_fork(view)
+        named = named_arguments(pulsar.Client.create_table_view, args, kwargs)
+        view: TableView = self._open(open_table_view, "create_reader", named, {})
         return view
 
     def get_topic_partitions(self, topic: str) -> list[str]:
@@ -273,7 +271,7 @@ class Client(ClientTools, ClientDoor):
             asking = AskingClient(self.inner, self.context.senders.ask)
             open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
-            return opened[1]
+            return opened[-1]
         except BaseException:
             self._close_again(opened)
             raise

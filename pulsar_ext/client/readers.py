@@ -7,21 +7,24 @@ from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
 from pulsar_ext._native.handles import reader_heard
+from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.foundation import ReaderFoundation
+from pulsar_ext.table_view import TableView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pulsar
-
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 
-__all__ = ["open_reader"]
+__all__ = ["open_reader", "open_table_view"]
 
 
 def open_reader(
@@ -57,6 +60,28 @@ def open_reader(
     if heard is not None:
         heard.reader = weakref.ref(reader)
     opened += (reader,)
+
+
+def open_table_view(
+    context: ClientContext, create: Callable[..., pulsar.Reader], named: dict[str, Any], opened: list[Any]
+) -> None:
+    """Open a table view, which reads the whole topic first.
+
+    Args:
+        context: of the client.
+        create: the official `create_reader()`.
+        named: the arguments of `create_table_view()` by name.
+        opened: where the official reader goes, then ours, and then the view.
+    """
+    topic, name, schema = named["topic"], named["subscription_name"], named["schema"]
+    reading = {"schema": schema, "subscription_role_prefix": name, "is_read_compacted": True}
+    open_reader(
+        context,
+        create,
+        named_arguments(pulsar.Client.create_reader, (topic, MessageId.earliest), reading),
+        opened,
+    )
+    opened += (TableView.assemble(opened[1], topic, name, schema),)
 
 
 class _Listener:

@@ -46,6 +46,7 @@ from . import (
     sequence_id_zero,
     skip_batched,
     skip_mid_chunk,
+    table_view_big,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ _MODULES = (
     seek_one_partition,
     seek_cut,
     reader_ends_early,
+    table_view_big,
     no_queue_batch,
     key_shared_batch_misroute,
     key_shared_uncovered_stall,

@@ -73,6 +73,8 @@ def test_only_one_package_touches_private_attributes():
         lambda: pulsar_ext.Reader().read_next(),
         lambda: pulsar_ext.Reader().has_message_available(),
         lambda: pulsar_ext.Reader().close(),
+        lambda: pulsar_ext.TableView().get("key"),
+        lambda: pulsar_ext.TableView().close(),
     ],
 )
 def test_an_object_that_was_never_opened_says_so(use):

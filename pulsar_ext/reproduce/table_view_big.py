@@ -1,0 +1,51 @@
+"""Opening a table view of some ten thousand messages overflows the stack of a C++ thread, and the process is gone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pulsar as official
+
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_MESSAGES, _KEYS = 100_000, 100
+_SECONDS = 30.0
+
+
+def view(pulsar: ModuleType, env: Env, topic: str) -> list[str]:
+    """Open a table view and give its keys."""
+    client = env.client(pulsar)
+    keys: list[str] = []
+    client.create_table_view(topic).for_each(lambda key, _: keys.append(key))
+    client.close()
+    return keys
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Send messages of a hundred keys, and open a table view in a process of its own."""
+    topic, client = env.topic(), env.client(official)
+    keys = [f"key {number}" for number in range(_KEYS)]
+    try:
+        producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+        for number in range(_MESSAGES):
+            producer.send_async(b"%d" % number, None, partition_key=keys[number % _KEYS])
+        producer.flush()
+    finally:
+        client.close()
+    outcome = env.apart(pulsar, view, topic, seconds=_SECONDS)
+    return Counts.of(keys, outcome.value or [], ended=outcome.ended)
+
+
+SCENARIO = Scenario(
+    name="table-view-big",
+    claim="a table view shows every key of its topic, however many messages there are",
+    reference="docs/reproduce.md#table-view-big",
+    run=run,
+)

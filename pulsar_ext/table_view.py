@@ -1,0 +1,176 @@
+"""Table views: the latest value of every key of a topic, in memory; mirrors Java's `TableViewImpl`.
+
+The C++ client's own reads what is on the topic by recursion: ten thousand messages that come fast overflow its stack,
+and the process is gone. Where the connection ends meanwhile, it is empty, without an error. This one has a `Reader`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pulsar
+
+from ._native.fork import never_opened, refuse_after_fork
+from ._native.results import AlreadyClosed, Timeout
+from ._runtime.condition import OwnedLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .message import Message
+    from .reader import Reader
+
+__all__ = ["TableView"]
+
+_log = logging.getLogger("pulsar_ext")
+
+_LOOK_MILLIS: Final = 1_000
+_AGAIN_SECONDS: Final = 1.0
+_SILENT_SECONDS: Final = 60.0
+
+
+class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client ships no types
+    """A `pulsar.TableView`; made by `Client.create_table_view()`.
+
+    Behind a close, and behind its client's, it shows what it has, and follows the topic no longer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(None, "", None, None)
+        self._table = self._reader = never_opened("TableView", "Client.create_table_view()")
+
+    @classmethod
+    def assemble(cls, reader: Reader, topic: str, subscription: str | None, schema: Any) -> Self:
+        """Make a view that follows a reader from now on, which is its own.
+
+        Args:
+            reader: reads the topic from its beginning.
+            topic: its name.
+            subscription: what the application calls the view.
+            schema: of the values.
+
+        Raises:
+            pulsar.Timeout: for a minute the broker had messages to come, and none came.
+            pulsar.PulsarException: the topic could not be read.
+        """
+        self = cls()
+        pulsar.TableView.__init__(self, None, topic, subscription, schema)
+        self._reader, self._table = reader, _Table(reader, topic)
+        self._table.catch_up()
+        threading.Thread(target=self._table.follow, name="pulsar-ext-table-view", daemon=True).start()
+        weakref.finalize(self, self._table.let_go).atexit = False
+        refuse_after_fork(self)
+        return self
+
+    @property
+    def inner(self) -> Any:
+        """The reader that it follows."""
+        return self._reader
+
+    def get(self, key: str) -> Any:
+        """Give the value of a key; None if there is none."""
+        data = self._table.values.get(key)
+        return None if data is None else self._schema.decode(data)
+
+    def for_each(self, callback: Callable[[str, Any], object]) -> None:
+        """Call `callback(key, value)` for every key that there is now."""
+        for key, data in list(self._table.values.items()):
+            callback(key, self._schema.decode(data))
+
+    def for_each_and_listen(self, callback: Callable[[str, Any], object]) -> None:
+        """Call `callback(key, value)` for every key that there is now, and then for every change.
+
+        Changes come on the view's own thread, and none is missed in between. The value of a key that was removed is
+        what the schema makes of no bytes. What the callback raises behind a change is logged.
+        """
+        with self._table.lock:
+            self.for_each(callback)
+            self._table.listeners.append(lambda key, data: callback(key, self._schema.decode(data)))
+
+    def close(self) -> None:
+        """Follow the topic no longer; closing again does nothing."""
+        self._table.let_go()
+        self._reader.close()
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse every use in this child process."""
+        self._table = self._reader = refusal
+
+    def __len__(self) -> int:
+        return len(self._table.values)
+
+
+class _Table:
+    """The values of a view, which one thread changes and any thread reads.
+
+    Args:
+        reader: what they come from.
+        topic: its name.
+    """
+
+    def __init__(self, reader: Reader, topic: str) -> None:
+        self.values: dict[str, bytes] = {}
+        self.listeners: list[Callable[[str, bytes], object]] = []
+        self.lock = OwnedLock()
+        """Held while a value is changed and the listeners hear of it."""
+        self._reader, self._topic = reader, topic
+        self._is_wanted = True
+
+    def catch_up(self) -> None:
+        """Read what is on the topic now."""
+        since = time.monotonic()
+        while self._reader.has_message_available():
+            try:
+                self._take(self._reader.read_next(_LOOK_MILLIS))
+            except Timeout:
+                if self._reader.is_connected() and time.monotonic() - since > _SILENT_SECONDS:
+                    raise Timeout(
+                        f"The broker says that {self._topic} has messages to read, and none came in "
+                        f"{_SILENT_SECONDS:.0f} seconds."
+                    ) from None
+            else:
+                since = time.monotonic()
+
+    def follow(self) -> None:
+        """Take what comes until nobody wants it any more, or the reader is closed."""
+        while self._is_wanted:
+            try:
+                self._take(self._reader.read_next(_LOOK_MILLIS))
+            except Timeout:
+                continue
+            except AlreadyClosed:
+                return
+            except Exception:  # noqa: BLE001  # the next message may be readable
+                _log.exception("The table view of %s could not read a message; it goes on.", self._topic)
+                time.sleep(_AGAIN_SECONDS)
+        with contextlib.suppress(pulsar.PulsarException):  # nobody wants it, whatever it says
+            self._reader.close()
+
+    def let_go(self) -> None:
+        """Want nothing more; takes no lock, for a finalizer calls it."""
+        self._is_wanted = False
+
+    def _take(self, message: Message) -> None:
+        try:
+            key = message.partition_key()
+        except UnicodeDecodeError:
+            _log.warning("The table view of %s leaves out a message whose key is no text.", self._topic)
+            return
+        if not key:
+            return
+        data = message.data()
+        with self.lock:
+            if data:
+                self.values[key] = data
+            else:
+                self.values.pop(key, None)
+            for listener in self.listeners:
+                try:
+                    listener(key, data)
+                except Exception:  # noqa: BLE001  # the application's
+                    _log.exception("A listener of the table view of %s raised; the view goes on", self._topic)

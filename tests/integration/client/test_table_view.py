@@ -1,0 +1,132 @@
+"""Table views: every key of a topic, however many messages, whatever happens to the connection, and every change."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from chunked import eventually
+
+import pulsar_ext as pulsar
+from pulsar_ext.testing import FaultProxy
+
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
+KEYS = 100
+
+
+@pytest.fixture
+def client(pulsar_client_factory, pulsar_broker):
+    """A client of the broker."""
+    return pulsar_client_factory(pulsar_broker)
+
+
+def send(client, topic, count):
+    """Send so many messages in batches, to the keys by turns; give what each key has in the end."""
+    producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
+    for number in range(count):
+        producer.send_async(b"%d" % number, None, partition_key=f"k{number % KEYS}")
+    producer.close()
+    return {f"k{number % KEYS}": b"%d" % number for number in range(count)}
+
+
+def shown(view):
+    """What a view shows."""
+    found = {}
+    view.for_each(lambda key, value: found.update({key: value}))
+    return found
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_a_view_of_many_messages_shows_every_key(client, pulsar_admin, pulsar_topic, partitions):
+    """50,000 messages in batches, with which the official client overflows a thread's stack."""
+    if partitions:
+        pulsar_admin.create_partitioned_topic(pulsar_topic, partitions)
+    expected = send(client, pulsar_topic, 50_000)
+    view = client.create_table_view(pulsar_topic)
+    assert (len(view), view.get("k7"), view.get("none")) == (KEYS, expected["k7"], None)
+    assert shown(view) == expected
+
+
+def test_a_view_is_whole_though_it_is_cut_amid_its_opening(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+    """Ten openings, each with a cut amid it: officially some are empty, without an error."""
+    expected = send(client, pulsar_topic, 20_000)
+    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+        cut_off = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url)
+        for _ in range(10):
+            cut = threading.Timer(random.uniform(0, 0.4), proxy.cut)
+            cut.start()
+            view = cut_off.create_table_view(pulsar_topic)
+            cut.join()
+            assert shown(view) == expected
+            view.close()
+
+
+def test_a_view_follows_the_topic(client, pulsar_topic):
+    """A new value, a removed key and a new key are shown, and listeners hear of each; one that raises harms nobody."""
+    schema = pulsar.schema.StringSchema()
+    producer = client.create_producer(pulsar_topic, schema=schema)
+    producer.send("1", partition_key="a")
+    producer.send("1", partition_key="b")
+    producer.send("without a key")
+    view = client.create_table_view(pulsar_topic, "mine", schema)
+    heard, raised = [], []
+
+    def fail(key, value):
+        raised.append((key, value))
+        if len(raised) > 2:
+            raise RuntimeError("a mistake in the program's listener")
+
+    view.for_each_and_listen(fail)
+    view.for_each_and_listen(lambda key, value: heard.append((key, value)))
+    assert sorted(heard) == sorted(raised) == [("a", "1"), ("b", "1")]
+    producer.send("2", partition_key="a")
+    producer.send("", partition_key="b")
+    producer.send("1", partition_key="c")
+    assert eventually(lambda: heard[2:] == raised[2:] == [("a", "2"), ("b", ""), ("c", "1")])
+    assert shown(view) == {"a": "2", "c": "1"}
+    assert "mine" in str(view)
+
+
+def test_no_change_is_missed_between_the_keys_and_the_changes(client, pulsar_topic):
+    """Listeners that come while values change hear each value from their first one on."""
+    producer = client.create_producer(pulsar_topic)
+    producer.send(b"0", partition_key="k")
+    view = client.create_table_view(pulsar_topic)
+    heard = [[] for _ in range(20)]
+    for number in range(1, 400):
+        producer.send_async(b"%d" % number, None, partition_key="k")
+        if number % 20 == 0:
+            view.for_each_and_listen(lambda _, value, into=heard[number // 20]: into.append(int(value)))
+    assert eventually(lambda: view.get("k") == b"399")
+    assert all(one == list(range(one[0], 400)) for one in heard[1:])
+
+
+def test_a_view_is_one_consumer_until_it_is_closed_or_dropped(client, pulsar_admin, pulsar_topic):
+    """Closed, again and behind its client too, it shows what it has; dropped, it is closed within a second."""
+    expected = send(client, pulsar_topic, 200)
+    view, other = client.create_table_view(pulsar_topic, "mine"), client.create_table_view(pulsar_topic)
+    assert sum(name.startswith("mine") for name in pulsar_admin.subscriptions(pulsar_topic)) == 1
+    del other
+    assert eventually(lambda: len(pulsar_admin.subscriptions(pulsar_topic)) == 1)
+    view.close()
+    view.close()
+    assert eventually(lambda: not pulsar_admin.subscriptions(pulsar_topic))
+    last = client.create_table_view(pulsar_topic)
+    client.close()
+    assert shown(view) == shown(last) == expected
+    assert eventually(lambda: not any(thread.name == "pulsar-ext-table-view" for thread in threading.enumerate()))
+
+
+def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+    """Twenty cuts while values change: the last value is shown."""
+    producer = client.create_producer(pulsar_topic)
+    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+        view = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url).create_table_view(pulsar_topic)
+        for number in range(20):
+            producer.send(b"%d" % number, partition_key="k")
+            proxy.cut()
+            time.sleep(0.02)
+        assert eventually(lambda: view.get("k") == b"19")
