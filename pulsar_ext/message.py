@@ -1,8 +1,9 @@
 """Messages as a consumer, a reader or a listener hands them out.
 
-`Message` adds nothing to the official one but its id: `message_id()` gives a `MessageId` that is hashable and ordered,
-and a `ChunkMessageId` for a chunked message. What is received is of a subclass without a constructor, and the schema
-sits in the class, one class a schema: building a message in the receive loop is one allocation and one store.
+`Message` adds little to the official one: `message_id()` gives a `MessageId` that is hashable and ordered, and a
+`ChunkMessageId` for a chunked message; `value()` raises where the official one decodes by a wrong schema. What is
+received is of a subclass without a constructor, and the schema sits in the class, one class a schema: building a
+message in the receive loop is one allocation and one store.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pulsar.schema import BytesSchema
 
 from ._native.handles import MessageDoor
 from ._native.messages import inner_message_of, wrap_batch
+from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .ids.message_id import MessageId, id_of
 
@@ -29,6 +31,14 @@ class Message(MessageDoor):
     def message_id(self) -> MessageId:
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
         return id_of(self.inner)
+
+    def value(self) -> Any:
+        """Decode the message, with the schema that it was written with.
+
+        Raises:
+            pulsar.PulsarException: it is Avro, and the broker cannot be asked for that schema now; ask again later.
+        """
+        return value_of(self._schema, self.inner)
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name

@@ -17,6 +17,7 @@ import pulsar
 
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.results import AlreadyClosed, Timeout
+from ._native.schemas import value_of
 from ._runtime.condition import OwnedLock
 
 if TYPE_CHECKING:
@@ -74,23 +75,31 @@ class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client 
 
     def get(self, key: str) -> Any:
         """Give the value of a key; None if there is none."""
-        data = self._table.values.get(key)
-        return None if data is None else self._schema.decode(data)
+        kept = self._table.values.get(key)
+        return None if kept is None else value_of(self._schema, kept)
 
     def for_each(self, callback: Callable[[str, Any], object]) -> None:
         """Call `callback(key, value)` for every key that there is now."""
-        for key, data in list(self._table.values.items()):
-            callback(key, self._schema.decode(data))
+        for key, kept in list(self._table.values.items()):
+            callback(key, value_of(self._schema, kept))
 
     def for_each_and_listen(self, callback: Callable[[str, Any], object]) -> None:
         """Call `callback(key, value)` for every key that there is now, and then for every change.
 
         Changes come on the view's own thread, and none is missed in between. The value of a key that was removed is
-        what the schema makes of no bytes. What the callback raises behind a change is logged.
+        what the schema makes of no bytes, or None. What the callback raises behind a change is logged.
         """
         with self._table.lock:
             self.for_each(callback)
-            self._table.listeners.append(lambda key, data: callback(key, self._schema.decode(data)))
+            self._table.listeners.append(lambda key, kept: callback(key, self._changed(kept)))
+
+    def _changed(self, kept: _Kept) -> Any:
+        try:
+            return value_of(self._schema, kept)
+        except Exception:
+            if kept.data():
+                raise
+            return None
 
     def close(self) -> None:
         """Follow the topic no longer; closing again does nothing."""
@@ -105,6 +114,33 @@ class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client 
         return len(self._table.values)
 
 
+class _Kept:
+    """What a view keeps of a message: what decoding it takes."""
+
+    __slots__ = ("_data", "_topic", "_version")
+
+    def __init__(self, message: Message) -> None:
+        self._data: bytes = message.data()
+        self._topic: str = message.topic_name()
+        self._version: int = message.inner.int_schema_version()
+
+    def data(self) -> bytes:
+        """Give the value's bytes."""
+        return self._data
+
+    def topic_name(self) -> str:
+        """Give the topic, or the partition, that it is on."""
+        return self._topic
+
+    def int_schema_version(self) -> int:
+        """Give the version of the schema that it was written with; -1 if there is none."""
+        return self._version
+
+    def message_id(self) -> str:
+        """Say what the value is, where it cannot be decoded."""
+        return f"of {self._topic}"
+
+
 class _Table:
     """The values of a view, which one thread changes and any thread reads.
 
@@ -114,8 +150,8 @@ class _Table:
     """
 
     def __init__(self, reader: Reader, topic: str) -> None:
-        self.values: dict[str, bytes] = {}
-        self.listeners: list[Callable[[str, bytes], object]] = []
+        self.values: dict[str, _Kept] = {}
+        self.listeners: list[Callable[[str, _Kept], object]] = []
         self.lock = OwnedLock()
         """Held while a value is changed and the listeners hear of it."""
         self._reader, self._topic = reader, topic
@@ -163,14 +199,14 @@ class _Table:
             return
         if not key:
             return
-        data = message.data()
+        kept = _Kept(message)
         with self.lock:
-            if data:
-                self.values[key] = data
+            if kept.data():
+                self.values[key] = kept
             else:
                 self.values.pop(key, None)
             for listener in self.listeners:
                 try:
-                    listener(key, data)
+                    listener(key, kept)
                 except Exception:  # noqa: BLE001  # the application's
                     _log.exception("A listener of the table view of %s raised; the view goes on", self._topic)
