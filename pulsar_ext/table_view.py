@@ -42,7 +42,7 @@ class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client 
     """
 
     def __init__(self) -> None:
-        super().__init__(None, "", None, None)
+        super().__init__(None, "", None, pulsar.schema.BytesSchema())
         self._table = self._reader = never_opened("TableView", "Client.create_table_view()")
 
     @classmethod
@@ -162,7 +162,7 @@ class _Table:
         since = time.monotonic()
         while self._reader.has_message_available():
             try:
-                self._take(self._reader.read_next(_LOOK_MILLIS))
+                self._take(self._read())
             except Timeout:
                 if self._reader.is_connected() and time.monotonic() - since > _SILENT_SECONDS:
                     raise Timeout(
@@ -176,7 +176,7 @@ class _Table:
         """Take what comes until nobody wants it any more, or the reader is closed."""
         while self._is_wanted:
             try:
-                self._take(self._reader.read_next(_LOOK_MILLIS))
+                self._take(self._read())
             except Timeout:
                 continue
             except AlreadyClosed:
@@ -190,6 +190,9 @@ class _Table:
     def let_go(self) -> None:
         """Want nothing more; takes no lock, for a finalizer calls it."""
         self._is_wanted = False
+
+    def _read(self) -> Message:
+        return self._reader.read_next(_LOOK_MILLIS)  # pyright: ignore[reportReturnType]  # it is one of ours
 
     def _take(self, message: Message) -> None:
         try:
