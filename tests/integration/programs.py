@@ -12,6 +12,7 @@ HANG_SECONDS = 120
 PREAMBLE = """
 import os, signal, sys, threading, time
 import pulsar_ext as pulsar, pulsar_ext.asyncio
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background with it ignored
 service_url, admin_url, topic = sys.argv[1:4]
 def connect(url=service_url, made=pulsar.Client, **options):
     return made(url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)

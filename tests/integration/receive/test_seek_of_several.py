@@ -9,8 +9,8 @@ import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
 
 
-def test_a_seek_that_fails_on_several_topics_raises_once(program, broker):
-    """Connections are lost while seeks to ends, and to times, are on their way: an error, and no end of the process."""
+def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker):
+    """Connections are lost while seeks to ends, and to times, are on their way: no error, and no end of the process."""
     done = program(
         """
         from pulsar_ext.testing import FaultProxy
@@ -34,7 +34,7 @@ def test_a_seek_that_fails_on_several_topics_raises_once(program, broker):
                 proxy.cut()
                 proxy.resume()
                 thread.join()
-                assert len(raised) == 1
+                assert not raised, raised
                 time.sleep(0.5)  # in which the second answer comes
             with connect() as other:
                 other.create_producer(topics[1]).send(b"x")
