@@ -53,6 +53,19 @@ Point = tuple[tuple[Any, ...], int]
 """Instructions, from one behind which Python looks to those that led there, and the how-manieth time it is passed."""
 
 
+def _watch_instructions(frame: FrameType, watch: Callable[[FrameType, str, Any], Any]) -> None:
+    """Have a function called at every instruction of a frame; from CPython 3.13 on only in this order."""
+    frame.f_trace_lines = False
+    frame.f_trace = watch
+    frame.f_trace_opcodes = True
+
+
+def _settrace(watch: Callable[[FrameType, str, Any], Any]) -> None:
+    """Begin to watch; CPython 3.12 gives no instructions unless a frame has asked for them by then."""
+    sys._getframe().f_trace_opcodes = True  # noqa: SLF001  # it is public in all but name
+    sys.settrace(watch)
+
+
 def _path(frame: FrameType) -> tuple[Any, ...]:
     """Give the instruction that a function is at, and those of its callers."""
     path = []
@@ -82,7 +95,7 @@ class _Count:
             code, at = caller.f_code, caller.f_lasti
             if at in _instructions(code) and at not in _looks(code):
                 self._passed[_path(caller)] += 1
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        _watch_instructions(frame, self.on_instruction)
         return self.on_instruction
 
     def on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
@@ -95,7 +108,7 @@ class _Count:
 def points_of(call: Callable[[], Any]) -> tuple[list[Point], Any]:
     """Make a call; give the points at which a signal can arrive, and what it returned."""
     counter = _Count()
-    sys.settrace(counter.on_call)
+    _settrace(counter.on_call)
     try:
         came = call()
     finally:
@@ -136,7 +149,7 @@ class Interruption:
     def make(self, call: Callable[[], Any]) -> None:
         """Make the call, a Python function without arguments; `came` and `error` say what became of it."""
         try:
-            sys.settrace(self._watch)
+            _settrace(self._watch)
             self.came = call()  # stored with no look for signals in between
             sys.settrace(None)
         except BaseException as error:  # noqa: BLE001  # it is looked at
@@ -146,7 +159,7 @@ class Interruption:
     def _on_call(self, frame: FrameType, _: str, __: Any) -> Any:
         if not _is_watched(frame.f_code):
             return None
-        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        _watch_instructions(frame, self._on_instruction)
         return self._on_instruction
 
     def _on_instruction(self, frame: FrameType, event: str, _: Any) -> Any:
