@@ -30,6 +30,7 @@ from .receive.many import Interrupted, ReceivingMany
 from .receive.order import ReceiveOrder, Transition
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
+from .receive.unsubscription import Unsubscription
 
 if TYPE_CHECKING:
     import re
@@ -91,12 +92,13 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         "_source",
         "_splits",
         "_topics",
+        "_unsubscription",
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
-        self._inbox = self._acks = self._redelivery = self._interrupted = self.inner
+        self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._prefetch = self._recorder = self._screen = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
@@ -112,7 +114,7 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
         self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
-        self._interrupted = Interrupted()
+        self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         order.take_part(self._interrupted)
         native = self._source = NativeSource(self.inner, self._wait_of)
         order.take_part(native)
@@ -315,7 +317,8 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         """Delete the subscription; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-            self._ask("unsubscribe_async", NotConnected)
+            if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
+                self._ask(self._unsubscription.of, NotConnected)
             self.release()
 
     def release(self) -> None:
@@ -328,7 +331,7 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
     def get_last_message_id(self) -> MessageId:
         """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
         self._context.callbacks.refuse("get_last_message_id")
-        last = from_inner(self._ask("get_last_message_id_async", UNREACHABLE))
+        last = from_inner(self._ask(lambda inner: inner.get_last_message_id_async, UNREACHABLE))
         last.origin = Origin.NUMBERS
         return last
 

@@ -90,4 +90,4 @@ class Reader(Receiving, ReaderDoor):
             pulsar.AlreadyClosed: the reader is closed.
         """
         self._context.callbacks.refuse("has_message_available")
-        return bool(self._ask("has_message_available_async", UNREACHABLE))
+        return bool(self._ask(lambda inner: inner.has_message_available_async, UNREACHABLE))

@@ -24,6 +24,9 @@ from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext._runtime.condition import OwnedLock
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
@@ -143,11 +146,13 @@ class Receiving:
         refused = None
         with self._order.passing(Transition.CLOSE):
             if not self._closed:  # by another thread meanwhile
-                self.release()
                 try:
-                    self.inner.close()
-                except pulsar.PulsarException as error:
-                    refused = error
+                    self.release()
+                finally:  # also behind a Ctrl-C: closing again does nothing
+                    try:
+                        self.inner.close()
+                    except pulsar.PulsarException as error:
+                        refused = error
         consumers = consumers_of(self._client)
         if self in consumers:
             consumers.remove(self)
@@ -260,11 +265,15 @@ class Receiving:
             raise closed_error(type(self).__name__)
         return self.inner
 
-    def _ask(self, question: str, again: type[Exception] | tuple[type[Exception], ...]) -> Any:
+    def _ask(
+        self,
+        question: Callable[[Any], Callable[[Answer], object]],
+        again: type[Exception] | tuple[type[Exception], ...],
+    ) -> Any:
         """Ask the C++ object, and again behind another thread's seek, or while the broker cannot be reached.
 
         Args:
-            question: the name of an asynchronous call.
+            question: gives the asynchronous call of the C++ object.
             again: what it says while the broker cannot be reached.
 
         Raises:
@@ -274,7 +283,7 @@ class Receiving:
         tried = None
         while True:
             try:
-                return self._context.insist(getattr(self.inner, question), again)
+                return self._context.insist(question(self.inner), again)
             except AlreadyClosed:
                 tried = self._other_than(tried, self._context.operation_timeout_seconds * 1000)
 

@@ -62,7 +62,7 @@ def _watch_instructions(frame: FrameType, watch: Callable[[FrameType, str, Any],
 
 def _settrace(watch: Callable[[FrameType, str, Any], Any]) -> None:
     """Begin to watch; CPython 3.12 gives no instructions unless a frame has asked for them by then."""
-    sys._getframe().f_trace_opcodes = True  # noqa: SLF001  # it is public in all but name
+    sys._getframe().f_trace_opcodes = True  # public in all but name
     sys.settrace(watch)
 
 

@@ -210,6 +210,7 @@ class World:
             callbacks=SimpleNamespace(refuse=lambda _: None),
             resolver=None,
             insist=lambda begin, _: begin(None),
+            operation_timeout_seconds=0,
         )
         self.order.take_part(self._noting[0])
         subscription: Any = Subscription(
