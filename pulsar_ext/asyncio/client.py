@@ -25,7 +25,7 @@ from .reader import Reader
 from .table_view import TableView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
@@ -48,7 +48,9 @@ class Client(AsyncClientDoor):
         **kwargs: the arguments of `pulsar.Client`.
     """
 
-    def __init__(self, service_url: Any, *, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, service_url: Any, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)
         self._patience = self.blocking.context.operation_timeout_seconds

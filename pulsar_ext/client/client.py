@@ -36,7 +36,7 @@ from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.ending import Ending
     from pulsar_ext.key_shared.hash_ranges import RangesLike
@@ -57,9 +57,12 @@ class Client(ClientTools, ClientDoor):
         service_url: as the official client.
         *args: the official arguments.
         admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
-            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL, or None
-            to take `PULSAR_ADMIN_URL` from the environment, or else the service URL's host with the usual port (8080,
-            or 8443 with TLS).
+            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL or a list
+            of the URLs of one cluster, of which the next is asked when one is down, or None to take `PULSAR_ADMIN_URL`
+            from the environment, or else the service URL's hosts with the usual port (8080, or 8443 with TLS). URLs
+            are asked with the client's own authentication and TLS settings, if the authentication is one of this
+            library's; a token or a password goes to a guessed port with TLS only. What needs the admin API and may not
+            ask it raises `AdminRequired` before anything is changed.
         **kwargs: the official arguments.
     """
 
@@ -70,14 +73,16 @@ class Client(ClientTools, ClientDoor):
     )
 
     @shaped_like(pulsar.Client.__init__)
-    def __init__(self, service_url: Any, *args: Any, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
-        if not (admin is None or isinstance(admin, PulsarAdmin | str)):
-            raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
+    def __init__(
+        self, service_url: Any, *args: Any, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
+        if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
+            raise InvalidUse(f"admin is expected to be a PulsarAdmin, URLs or None, not {type(admin).__name__}")
         arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
         super().__init__(**arguments)
         self.context = ClientContext(
             self,
-            admin=admin_at(admin, arguments) if isinstance(admin, str) else admin,
+            admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
             make_admin=lambda: derive_admin(arguments),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=self._open_reader,
