@@ -170,6 +170,14 @@ class _Operations:
         """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
         return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
 
+    def check_requests(self, check: Callable[[str], None]) -> Self:
+        """Call this with the path of every request from now on, before it is sent; what it raises keeps it from that.
+
+        What `within()` gave before goes on without.
+        """
+        self._http = self._http.with_check(check)
+        return self.use(self._http)
+
     def use(self, sender: Session) -> Self:
         """Send every request by this from now on."""
         self._session = sender

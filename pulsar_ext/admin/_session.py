@@ -25,6 +25,8 @@ from ._places import brokers_of, redirect_target
 from ._url import host_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ._authorization import Authorization
     from ._core import Answer, Request
     from ._places import Places
@@ -78,20 +80,34 @@ class HttpSession:
         places: the cluster's admin URLs; where one does not answer, the next is asked.
         authorization: the credentials; they go to these URLs and to the cluster's own brokers only.
         limits: how long and how often to try.
+        check: is called with the path of each request before anything is sent; what it raises keeps it from that.
     """
 
-    def __init__(self, transport: Transport, places: Places, authorization: Authorization, limits: Limits) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        places: Places,
+        authorization: Authorization,
+        limits: Limits,
+        check: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._transport = transport
+        self._check = check
         self._places = places
         self._authorization = authorization
         self._limits = limits
 
     def with_limits(self, limits: Limits) -> HttpSession:
         """Give a session over the same connections with other limits."""
-        return HttpSession(self._transport, self._places, self._authorization, limits)
+        return HttpSession(self._transport, self._places, self._authorization, limits, self._check)
+
+    def with_check(self, check: Callable[[str], None]) -> HttpSession:
+        """Give a session over the same connections that has each request checked."""
+        return HttpSession(self._transport, self._places, self._authorization, self._limits, check)
 
     async def send(self, request: Request[T]) -> T:
         """Send the request, repeatedly if it may be, and parse the answer; see `Session`."""
+        self._check(request.path)
         start = time.monotonic()
         attempts = 0
 
@@ -156,6 +172,9 @@ class HttpSession:
                 failure = error
                 if not may_go_on or not request.may_repeat:
                     raise
+            except AdminError:  # an answer like any other
+                self._places.answered(base)
+                raise
             else:
                 self._places.answered(base)
                 return answer

@@ -11,7 +11,7 @@ from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
 from .authentication import credentials_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .authentication import Credentials
 
@@ -31,8 +31,14 @@ def admin_at(url: str | Sequence[str], arguments: dict[str, Any]) -> PulsarAdmin
     return _admin(url, arguments, credentials_of(arguments["authentication"], trust))
 
 
-def derive_admin(arguments: dict[str, Any]) -> PulsarAdmin:
+def derive_admin(
+    arguments: dict[str, Any], same_cluster: Callable[[PulsarAdmin, str], PulsarAdmin] = lambda admin, _: admin
+) -> PulsarAdmin:
     """Take the environment's admin URL, else that of the service URL.
+
+    Args:
+        arguments: the client's, by name.
+        same_cluster: gives the environment's admin API, named second, with a check that it is the client's cluster's.
 
     Raises:
         InvalidUse: the environment's is not a URL.
@@ -41,7 +47,7 @@ def derive_admin(arguments: dict[str, Any]) -> PulsarAdmin:
     """
     if url := os.environ.get("PULSAR_ADMIN_URL"):
         try:
-            return admin_at(url, arguments)
+            return same_cluster(admin_at(url, arguments), "The environment's PULSAR_ADMIN_URL")
         except AdminRequired:
             raise
         except InvalidUse as error:

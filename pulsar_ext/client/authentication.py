@@ -7,6 +7,7 @@ has to be given too, and whatever needs it says so before anything is changed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from pulsar_ext.admin import Oauth2Tokens
 from pulsar_ext.errors import AdminRequired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "AuthenticationBasic",
@@ -26,6 +27,7 @@ __all__ = [
     "AuthenticationToken",
     "Credentials",
     "credentials_of",
+    "telling_why",
 ]
 
 
@@ -54,7 +56,7 @@ class AuthenticationToken(pulsar.AuthenticationToken):  # type: ignore[misc]  # 
 
     def __init__(self, token: Any) -> None:
         self.failure: Exception | None = None
-        """What the supplier of the token raised last: of a pattern the C++ client says no more than that it failed."""
+        """What the supplier of the token raised last."""
         super().__init__(self._supply if callable(token) else token)
         self._token: Any = token
 
@@ -136,6 +138,22 @@ _HAND_OVER = {
     "AuthenticationBasic": "basic=(user, password)",
     "AuthenticationOauth2": "token=pulsar_ext.admin.Oauth2Tokens(…)",
 }
+
+
+@contextlib.contextmanager
+def telling_why(authentication: Any) -> Iterator[None]:
+    """Have an `AuthenticationError` say what the supplier of the token raised; of several topics C++ does not say it.
+
+    Args:
+        authentication: what the client was given; only of this library's own it is known.
+    """
+    try:
+        yield
+    except pulsar.AuthenticationError as error:
+        why = getattr(authentication, "failure", None)
+        if why is None or str(why) in str(error):
+            raise
+        raise type(error)(f"{error}: {type(why).__name__}: {why}") from why
 
 
 def credentials_of(authentication: Any, trust_certs_file_path: str | None) -> Credentials:

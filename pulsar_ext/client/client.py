@@ -28,10 +28,12 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
 
 from .admin_access import admin_at, derive_admin
+from .authentication import telling_why
 from .closing import ClientClose
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
+from .same_cluster import SameCluster
 from .shutdown import close_at_exit
 from .tools import ClientTools
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
+_CHECK_SECONDS = 5.0
 _BATCH_SECONDS = 0.5
 """How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
 
@@ -67,6 +70,7 @@ class Client(ClientTools, ClientDoor):
     """
 
     __slots__ = (
+        "_authentication",
         "_closed",
         "_closing",
         "context",
@@ -83,11 +87,12 @@ class Client(ClientTools, ClientDoor):
         self.context = ClientContext(
             self,
             admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
-            make_admin=lambda: derive_admin(arguments),
+            make_admin=lambda: derive_admin(arguments, self._same_cluster),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
+        self._authentication = arguments["authentication"]
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -119,7 +124,8 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        return make_producer(self, self.context, named, deduplication=deduplication)
+        with telling_why(self._authentication):
+            return make_producer(self, self.context, named, deduplication=deduplication)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -274,7 +280,8 @@ class Client(ClientTools, ClientDoor):
         opened: list[Any] = []
         try:
             asking = AskingClient(self.inner, self.context.senders.ask)
-            open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
+            with telling_why(self._authentication):
+                open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[-1]
         except BaseException:
@@ -291,6 +298,20 @@ class Client(ClientTools, ClientDoor):
 
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
+
+    def _same_cluster(self, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
+        """Have an admin API checked that nobody gave to this client."""
+        service_url = self.get_service_info().service_url
+        return admin.check_requests(
+            SameCluster(admin.within(_CHECK_SECONDS), origin, service_url, self._open_witness, self._open_topics)
+        )
+
+    def _open_witness(self, topic: str, name: str) -> pulsar.Reader:
+        return super().create_reader(topic, pulsar.MessageId.latest, subscription_role_prefix=name)
+
+    def _open_topics(self) -> list[str]:
+        named = [one.topic() for one in self._received_by() if isinstance(one, Consumer)]
+        return [topic for topic in named if "://" in topic]
 
     @property
     def is_closed(self) -> bool:
