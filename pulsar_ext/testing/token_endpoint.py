@@ -66,7 +66,7 @@ def _handler(client_id: str, secret: str, sign: Callable[[str, int], str]) -> ty
             token = sign(client_id, int(time.time()) + _LASTS_SECONDS)
             self._answer(200, {"access_token": token, "token_type": "Bearer", "expires_in": _LASTS_SECONDS})
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's names
             """Print nothing: tests look at what is printed."""
 
         def _answer(self, status: int, content: dict[str, Any]) -> None:

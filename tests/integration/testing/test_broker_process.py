@@ -102,7 +102,7 @@ def test_authentication_is_on(name, pulsar_broker_factory):
     client = pulsar.Client(
         broker.service_url,
         operation_timeout_seconds=2,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         **broker.access.tls_options,
     )
     with pytest.raises(pulsar.PulsarException):

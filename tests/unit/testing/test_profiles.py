@@ -14,8 +14,13 @@ from pulsar_ext.testing.tokens import TokenSecret
 
 
 def test_names():
-    """The six profiles of the design exist under their names."""
-    assert list(PROFILES) == ["plain", "dedup", "batch-index-acks", "entry-index", "small-chunks", "auth"]
+    """The profiles exist under their names, and say how clients prove who they are."""
+    assert list(PROFILES) == [
+        *("plain", "dedup", "batch-index-acks", "entry-index", "small-chunks"),
+        *("auth", "tls", "mtls", "basic", "oauth2"),
+    ]
+    kinds = {name: profile.kind for name, profile in PROFILES.items() if profile.kind is not None}
+    assert kinds == {"auth": "token", "mtls": "certificate", "basic": "basic", "oauth2": "oauth2"}
 
 
 def test_unknown_profile_lists_the_known():
