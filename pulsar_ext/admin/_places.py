@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
     from ._core import Answer
 
-__all__ = ["Places", "brokers_of", "redirect_target"]
+__all__ = ["Places", "brokers_of", "questions_about_brokers", "redirect_target"]
+
+_OK = 200
+_TOPIC_PARTS = 4
+_URLS_OF_LOOKUP = ("httpUrl", "httpUrlTls", "brokerUrl", "brokerUrlTls")
 
 
 class Places:
@@ -56,15 +60,28 @@ class Places:
         self._hosts = self._hosts | brokers
 
 
+def questions_about_brokers(path: str) -> tuple[str, ...]:
+    """Give what to ask a cluster for its brokers, for a request to this path below `/admin/v2/`.
+
+    The first is for superusers only; where a topic is, whoever may use the topic may ask.
+    """
+    parts = path.split("/")
+    if len(parts) <= _TOPIC_PARTS or parts[0] not in {"persistent", "non-persistent"}:
+        return ("admin/v2/brokers",)
+    return "admin/v2/brokers", "/".join(["lookup/v2/topic", *parts[:_TOPIC_PARTS]])
+
+
 def brokers_of(answer: Answer) -> frozenset[str]:
-    """Read the hosts of the cluster's brokers from the answer to `GET brokers`; none if it is no such list."""
+    """Read the hosts of the cluster's brokers from the answer to one of these questions; none if it is no answer."""
     try:
-        listed = json.loads(answer.body)
+        found = json.loads(answer.body) if answer.status == _OK else None
     except ValueError:
         return frozenset()
-    if not isinstance(listed, list):
+    if isinstance(found, dict):
+        found = [found.get(name) for name in _URLS_OF_LOOKUP]
+    if not isinstance(found, list):
         return frozenset()
-    return frozenset(filter(None, (host_of(one) for one in listed if isinstance(one, str))))
+    return frozenset(filter(None, (host_of(one) for one in found if isinstance(one, str))))
 
 
 def redirect_target(url: str, answer: Answer) -> str:

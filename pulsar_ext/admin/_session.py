@@ -21,7 +21,7 @@ from tenacity import (
 from pulsar_ext.errors import AdminError, AdminUnavailable, InvalidUse
 
 from ._errors import error_of_answer, error_of_connection, reason_of
-from ._places import brokers_of, redirect_target
+from ._places import brokers_of, questions_about_brokers, redirect_target
 from ._url import host_of
 
 if TYPE_CHECKING:
@@ -196,31 +196,28 @@ class HttpSession:
             # A broker that does not own the topic names the one that does. httpx2 would drop the token on the way.
             url = redirect_target(url, answer)
             if self._authorization.is_secret and not self._places.knows(url):
-                await self._insist_on_broker(url, base, headers, end)
+                await self._insist_on_broker(url, base, request.path, headers, end)
             left = max(end - time.monotonic(), 0.001)
             answer = await self._transport.fetch(request.method, url, headers, content, left)
         if 200 <= answer.status < 300:  # noqa: PLR2004  # the successes
             return answer
         raise error_of_answer(request, base, answer)
 
-    async def _insist_on_broker(self, url: str, base: str, headers: dict[str, str], end: float) -> None:
+    async def _insist_on_broker(self, url: str, base: str, path: str, headers: dict[str, str], end: float) -> None:
         """Have the cluster say that a redirect leads to one of its brokers, before any credentials go there.
 
         Raises:
             AdminError: it does not.
         """
-        left = max(end - time.monotonic(), 0.001)
-        answer = await self._transport.fetch("GET", f"{base}/admin/v2/brokers", headers, None, left)
-        brokers = brokers_of(answer) if answer.status == 200 else frozenset()  # noqa: PLR2004  # success
-        self._places.learn(brokers)
-        if self._places.knows(url):
-            return
-        if brokers:
-            why = f"which is none of the cluster's brokers ({', '.join(sorted(brokers))})"
-        else:
-            why = f"and it does not list the cluster's brokers (HTTP {answer.status}: {reason_of(answer)!r})"
+        for question in questions_about_brokers(path):
+            left = max(end - time.monotonic(), 0.001)
+            answer = await self._transport.fetch("GET", f"{base}/{question}", headers, None, left)
+            self._places.learn(brokers_of(answer))
+            if self._places.knows(url):
+                return
         raise AdminError(
-            f"{base} redirects to the host {host_of(url)}, {why}. The token or password was not sent there. If that "
+            f"{base} redirects to the host {host_of(url)}, which the cluster names neither as a broker nor as the "
+            f"topic's (HTTP {answer.status}: {reason_of(answer)!r}). The token or password was not sent there. If that "
             "host is one of the cluster's, give its admin URL as well: admin=[…]",
             status=answer.status,
             reason="redirect to a host that is not known",

@@ -113,6 +113,7 @@ class SameCluster:
     def _told(self, what: str) -> str:
         name = "unknown"
         with contextlib.suppress(AdminError):
+            name = " or ".join(self._admin.clusters())  # which anybody may ask for
             name = self._admin.broker_configuration().get("clusterName", name)
         return (
             f"{self._origin} is {self._admin.url}, the admin API of another cluster ({name}) than that of the client's "

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.admin._authorization import Authorization
 from pulsar_ext.admin._core import Answer
-from pulsar_ext.admin._places import Places, brokers_of, redirect_target
+from pulsar_ext.admin._places import Places, brokers_of, questions_about_brokers, redirect_target
 from pulsar_ext.admin._url import AdminUrl, host_of
 from pulsar_ext.errors import AdminError, AdminRequired, InvalidUse
 
@@ -62,6 +62,16 @@ def test_a_secret_goes_to_known_hosts_only():
     places.learn(brokers_of(Answer(200, {}, b'["b:8080", "c:8080"]')))
     assert places.knows("https://b:8443/")
     assert not places.knows("https://evil/")
+
+
+def test_where_a_topic_is_says_who_is_a_broker():
+    """Who may not list the brokers may ask for the topic's; both answers give hosts."""
+    assert questions_about_brokers("clusters") == questions_about_brokers("persistent/t/n") == ("admin/v2/brokers",)
+    asked = questions_about_brokers("persistent/t/n/a%2Fb/stats")
+    assert asked == ("admin/v2/brokers", "lookup/v2/topic/persistent/t/n/a%2Fb")
+    found = {"brokerUrl": "pulsar://b:6650", "httpUrl": "http://h:8080", "httpUrlTls": None, "nativeUrl": "x://n"}
+    assert brokers_of(Answer(200, {}, json.dumps(found).encode())) == {"b", "h"}
+    assert brokers_of(Answer(403, {}, b'["evil:80"]')) == frozenset()
 
 
 @given(

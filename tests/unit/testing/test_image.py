@@ -60,7 +60,7 @@ def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
     ],
 )
 def test_jars_that_the_profiles_use_are_kept(name):
-    """Jars of the broker, its storage, its tokens, its TLS and its schemas are not caught by the patterns of the others."""
+    """Jars of the broker, its storage, tokens, TLS and schemas are not caught by the patterns of the others."""
     assert not slim.is_unneeded(name)
 
 
