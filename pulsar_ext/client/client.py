@@ -301,17 +301,18 @@ class Client(ClientTools, ClientDoor):
 
     def _same_cluster(self, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
         """Have an admin API checked that nobody gave to this client."""
-        service_url = self.get_service_info().service_url
-        return admin.check_requests(
-            SameCluster(admin.within(_CHECK_SECONDS), origin, service_url, self._open_witness, self._open_topics)
-        )
+        plain = admin.within(_CHECK_SECONDS)
+
+        def service_url() -> str:
+            return str(self.get_service_info().service_url)
+
+        return admin.check_requests(SameCluster(plain, origin, service_url, self._open_witness, self._open_topics))
 
     def _open_witness(self, topic: str, name: str) -> pulsar.Reader:
         return super().create_reader(topic, pulsar.MessageId.latest, subscription_role_prefix=name)
 
     def _open_topics(self) -> list[str]:
-        named = [one.topic() for one in self._received_by() if isinstance(one, Consumer)]
-        return [topic for topic in named if "://" in topic]
+        return [one.topic() for one in self._received_by() if isinstance(one, Consumer)]
 
     @property
     def is_closed(self) -> bool:

@@ -39,7 +39,7 @@ class SameCluster:
     Args:
         admin: the admin API, which asks without this check.
         origin: where its URL comes from, for the error.
-        service_url: the client's, likewise.
+        service_url: gives the client's, which another cluster's replaces where the client fails over to it.
         open_reader: opens a reader at the end of a topic, whose subscription's name begins as it is told.
         open_topics: gives the topics that the client's consumers are on.
     """
@@ -48,7 +48,7 @@ class SameCluster:
         self,
         admin: PulsarAdmin,
         origin: str,
-        service_url: str,
+        service_url: Callable[[], str],
         open_reader: Callable[[str, str], Any],
         open_topics: Callable[[], Iterable[str]],
     ) -> None:
@@ -57,8 +57,8 @@ class SameCluster:
         self._service_url = service_url
         self._open_reader = open_reader
         self._open_topics = open_topics
-        self._is_same = False
-        self._refusal: str | None = None
+        self._same_for: str | None = None
+        self._refused_for: tuple[str, str] | None = None
 
     def __call__(self, path: str) -> None:
         """Look, if it is not known yet, before a request to this path below `/admin/v2/` is sent.
@@ -66,21 +66,22 @@ class SameCluster:
         Raises:
             AdminRequired: it is another cluster's; nothing was sent.
         """
-        topic = None if self._is_same else topic_of(path)
-        if topic is None:
+        topic = topic_of(path)
+        if topic is None or self._same_for == (service_url := self._service_url()):
             return
-        if self._refusal is not None:  # what a reader has shown once is not looked for again
-            raise AdminRequired(self._refusal)
-        if self._exists_there(topic):
-            self._is_same = self._shows_reader(topic)
+        if self._refused_for is not None and self._refused_for[0] == service_url:
+            raise AdminRequired(self._refused_for[1])  # what a reader has shown once is not looked for again
+        if self._exists_there(topic, service_url) and self._shows_reader(topic, service_url):
+            self._same_for = service_url
 
-    def _exists_there(self, topic: TopicName) -> bool:
+    def _exists_there(self, topic: TopicName, service_url: str) -> bool:
         """Whether the admin API knows the topic, as one that messages can be on."""
         try:
             self._admin.stats(topic)
         except AdminNotFound:
-            if any(TopicName.parse(one).parent == topic.parent for one in self._open_topics()):
-                raise AdminRequired(self._told(f"has no topic {topic}, which this client consumes")) from None
+            if {str(topic), str(topic.parent)} & set(self._open_topics()):
+                what = f"has no topic {topic}, which this client consumes"
+                raise AdminRequired(self._told(what, service_url)) from None
             return False
         except AdminNotAllowed:  # it has partitions: the request for one of them will come here as well
             return False
@@ -88,7 +89,7 @@ class SameCluster:
             return False
         return True
 
-    def _shows_reader(self, topic: TopicName) -> bool:
+    def _shows_reader(self, topic: TopicName, service_url: str) -> bool:
         """Open a reader, and look for it; False if it cannot be opened or the admin API does not answer."""
         name = f"pulsar-ext-{uuid.uuid4().hex}"
         try:
@@ -107,17 +108,18 @@ class SameCluster:
         finally:
             with contextlib.suppress(pulsar.PulsarException, ValueError):
                 reader.close()
-        self._refusal = self._told(f"shows no reader that this client has just opened on {topic}")
-        raise AdminRequired(self._refusal)
+        told = self._told(f"shows no reader that this client has just opened on {topic}", service_url)
+        self._refused_for = service_url, told
+        raise AdminRequired(told)
 
-    def _told(self, what: str) -> str:
+    def _told(self, what: str, service_url: str) -> str:
         name = "unknown"
         with contextlib.suppress(AdminError):
             name = " or ".join(self._admin.clusters())  # which anybody may ask for
             name = self._admin.broker_configuration().get("clusterName", name)
         return (
             f"{self._origin} is {self._admin.url}, the admin API of another cluster ({name}) than that of the client's "
-            f"service URL {self._service_url}: it {what}. Nothing was changed; give Client(admin=…)."
+            f"service URL {service_url}: it {what}. Nothing was changed; give Client(admin=…)."
         )
 
 
