@@ -13,7 +13,12 @@ import pulsar as _pulsar_official
 from ._native import exports as _exports
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
-from .client.admin_access import AuthenticationToken
+from .client.authentication import (
+    AuthenticationBasic,
+    AuthenticationOauth2,
+    AuthenticationTLS,
+    AuthenticationToken,
+)
 from .client.client import Client
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
@@ -24,6 +29,7 @@ from .errors import (
     AdminNotAllowed,
     AdminNotFound,
     AdminPrecondition,
+    AdminRequired,
     AdminUnauthorized,
     AdminUnavailable,
     BrokerStartError,
@@ -69,6 +75,9 @@ from .skip.skipper import SkipResult
 from .table_view import TableView
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
+    "AuthenticationBasic",
+    "AuthenticationOauth2",
+    "AuthenticationTLS",
     "AuthenticationToken",
     "Client",
     "Consumer",
@@ -84,6 +93,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AdminNotAllowed",
     "AdminNotFound",
     "AdminPrecondition",
+    "AdminRequired",
     "AdminUnauthorized",
     "AdminUnavailable",
     "AsyncPulsarAdmin",

@@ -12,6 +12,7 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── MessageIdUnresolved        (retriable)         it could not be found out what the id stands for
         ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
+        │   ├── AdminRequired                              the admin API is needed, and the client may not ask one
         │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that is invalid
         │   └── SequenceIdRejected                         an invalid one, one that goes back, or given to some only
         ├── NotOpen                                        the object was never opened by a Client, or was closed
@@ -50,6 +51,7 @@ __all__ = [
     "AdminNotAllowed",
     "AdminNotFound",
     "AdminPrecondition",
+    "AdminRequired",
     "AdminUnauthorized",
     "AdminUnavailable",
     "BrokerStartError",
@@ -132,6 +134,14 @@ class TopicRequired(PulsarExtError, OperationNotSupported, ValueError):  # type:
 
 class InvalidUse(PulsarExtError, ValueError):
     """An argument or a call that would lose or strand messages, refused before anything was changed."""
+
+
+class AdminRequired(InvalidUse):
+    """The admin API is needed, and the client may not ask one by itself: give `Client(admin=…)`; nothing was changed.
+
+    Its credentials are those of an official class, which shows them to nobody, or would go over plain http to a port
+    that nobody named, or the admin API that the environment names is that of another cluster.
+    """
 
 
 class InvalidKeyHashRange(InvalidUse):

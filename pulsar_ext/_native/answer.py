@@ -79,7 +79,7 @@ class Answer:
         if isinstance(result, Exception):
             raise result
         if result != pulsar.Result.Ok:
-            raise_result(result)
+            raise_result(result, value if isinstance(value, str) else "")
         return value
 
     def let_go(self) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+from _pulsar import Error, TopicRegex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,23 +59,23 @@ class AskingClient:
 
     def create_producer(self, topic: str, configuration: Any) -> Any:
         """Create a C++ producer."""
-        return self._ask(partial(self._inner.create_producer_async, topic, configuration))
+        return self._ask(
+            lambda answer: self._inner.create_producer_async_v2(topic, configuration, partial(_take, answer))
+        )
 
     def subscribe(self, *arguments: Any) -> Any:
-        """Open the C++ consumer of a topic."""
-        return self._open(self._inner.subscribe_async, *arguments)
+        """Open the C++ consumer of a topic, or of several."""
+        return self._open(self._inner.subscribe_async_v2, *arguments)
 
-    def subscribe_topics(self, *arguments: Any) -> Any:
-        """Open the C++ consumer of several topics."""
-        return self._open(self._inner.subscribe_async_topics, *arguments)
+    subscribe_topics = subscribe
 
-    def subscribe_pattern(self, *arguments: Any) -> Any:
+    def subscribe_pattern(self, pattern: str, *arguments: Any) -> Any:
         """Open the C++ consumer of a pattern."""
-        return self._open(self._inner.subscribe_async_pattern, *arguments)
+        return self._open(self._inner.subscribe_async_v2, TopicRegex(pattern), *arguments)
 
     def create_reader(self, *arguments: Any) -> Any:
         """Open a C++ reader."""
-        return self._open(self._inner.create_reader_async, *arguments)
+        return self._open(self._inner.create_reader_async_v2, *arguments)
 
     def get_topic_partitions(self, topic: str) -> Any:
         """Ask the C++ client for the partitions."""
@@ -86,7 +87,7 @@ class AskingClient:
 
         def noted(answer: Answer) -> None:
             asked.append(answer)  # before it begins
-            begin(*arguments, answer)
+            begin(*arguments, partial(_take, answer))
 
         try:
             opened = self._ask(noted)
@@ -96,3 +97,11 @@ class AskingClient:
             for answer in asked:
                 answer.close_again()
             raise
+
+
+def _take(answer: Answer, outcome: Any) -> None:
+    """Take what was opened, or the error with the C++ client's words for it."""
+    if isinstance(outcome, Error):
+        answer(outcome.error, outcome.message)
+    else:
+        answer(pulsar.Result.Ok, outcome)

@@ -58,15 +58,15 @@ def polling(call: Callable[[int], Any]) -> Iterator[Any]:
     return map(call, repeat(POLL_MILLIS))
 
 
-def raise_result(result: Any) -> NoReturn:
-    """Raise the official exception of a `pulsar.Result`."""
+def raise_result(result: Any, why: str = "") -> NoReturn:
+    """Raise the official exception of a `pulsar.Result`, with the C++ client's words for it if it has any."""
     name = name_of(result)
     if name == "NotConnected":
         raise NotConnected(
             "Pulsar error: NotConnected: the connection to the broker ended, or was not there; whether it was done is "
             "not known. Try again"
         )
-    raise getattr(pulsar, name, pulsar.UnknownError)(f"Pulsar error: {name}")
+    raise getattr(pulsar, name, pulsar.UnknownError)(f"Pulsar error: {name}{f': {why}' if why else ''}")
 
 
 def name_of(result: Any) -> str:

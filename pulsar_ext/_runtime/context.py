@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
+from pulsar_ext.errors import AdminRequired
 
 from .callbacks import CallbackGuard
 from .ending import OpenSenders
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientContext", "MessageOpener"]
 
 _AGAIN_SECONDS = 0.1
+_log = logging.getLogger("pulsar_ext")
 
 
 class MessageOpener(Protocol):
@@ -94,6 +96,7 @@ class ClientContext:
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = threading.Lock()
+        self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
 
     def admin_api(self) -> PulsarAdmin:
@@ -102,10 +105,18 @@ class ClientContext:
         Raises:
             AdminUnavailable: none was given, and none can be derived from the service URL.
             InvalidUse: the environment's `PULSAR_ADMIN_URL` cannot be used.
+            AdminRequired: the client's credentials are not known here, or would go where nobody said that a broker is;
+                it is logged once, because what looks after the client in the background goes on without an admin API.
         """
         with self._admin_lock:
             if self._admin is None:
-                self._admin = self._make_admin()
+                try:
+                    self._admin = self._make_admin()
+                except AdminRequired as error:
+                    if not self._told_admin_is_required:
+                        self._told_admin_is_required = True
+                        _log.warning("No admin API is asked by this client. %s", error)
+                    raise
             return self._admin
 
     def insist(

@@ -13,7 +13,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Self
 
+from pulsar_ext.errors import InvalidUse
+
 from . import _checks, _namespaces, _schemas, _subscriptions, _topics
+from ._authorization import Authorization
 from ._core import AsyncShell, Operation, Session, SyncShell
 from ._entry import EntryMetadata
 from ._models import (
@@ -29,13 +32,15 @@ from ._models import (
     SubscriptionStats,
     TopicStats,
 )
+from ._oauth2 import Oauth2Tokens
+from ._places import Places
 from ._schemas import SchemaInfo
 from ._session import HttpSession, Limits
 from ._transport import AsyncTransport, SyncTransport, tls_context
 from ._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
 __all__ = [
@@ -47,6 +52,7 @@ __all__ = [
     "InternalStats",
     "LedgerInfo",
     "NamespacePolicies",
+    "Oauth2Tokens",
     "PartitionedStats",
     "Persistence",
     "PulsarAdmin",
@@ -126,9 +132,10 @@ class _Operations:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         token: str | Callable[[], str] | None = None,
+        basic: tuple[str, str] | None = None,
         tls_trust_certs_file_path: str | None = None,
         tls_allow_insecure_connection: bool = False,
         tls_validate_hostname: bool = True,
@@ -143,20 +150,33 @@ class _Operations:
             tls_trust_certs_file_path,
             tls_certificate_file_path,
             tls_private_key_file_path,
-            is_needed=parsed.base.startswith("https:"),
+            is_needed=parsed.uses_tls,
             allow_insecure_connection=tls_allow_insecure_connection,
             validate_hostname=tls_validate_hostname,
         )
+        if basic is not None and parsed.credentials is not None:
+            raise InvalidUse("User and password are given both in the admin URL and in basic=; give them once")
+        self._places = Places(parsed.bases)
         self._transport = self._transport_class(context)
         self._http = HttpSession(
-            self._transport, parsed, token, Limits(timeout_seconds, deadline_seconds, max_attempts)
+            self._transport,
+            self._places,
+            Authorization(token, basic or parsed.credentials),
+            Limits(timeout_seconds, deadline_seconds, max_attempts),
         )
         self.use(self._http)
-        self._url = parsed
 
     def within(self, seconds: float) -> Self:
         """Give the same API, over the same connections, that asks once and gives up after `seconds`."""
         return copy.copy(self).use(self._http.with_limits(Limits(seconds, seconds, 1)))
+
+    def check_requests(self, check: Callable[[str], None]) -> Self:
+        """Call this with the path of every request from now on, before it is sent; what it raises keeps it from that.
+
+        What `within()` gave before goes on without.
+        """
+        self._http = self._http.with_check(check)
+        return self.use(self._http)
 
     def use(self, sender: Session) -> Self:
         """Send every request by this from now on."""
@@ -165,8 +185,8 @@ class _Operations:
 
     @property
     def url(self) -> str:
-        """The admin URL, without the credentials it may have carried."""
-        return self._url.base
+        """The admin URL, without the credentials it may have carried; of several, the one that is asked first."""
+        return self._places.first
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -176,8 +196,11 @@ class PulsarAdmin(_Operations, SyncShell):
     """A client of the admin REST API. Safe between threads and after a fork; opens connections when first needed.
 
     Args:
-        url: `http[s]://host:port`, optionally with `user:password@` and a path prefix; of several hosts, the first.
-        token: sent as bearer token; a callable is asked before every request, so that a token can be renewed.
+        url: `http[s]://host:port`, optionally with `user:password@`, more hosts (`h1:8443,h2:8443`) and a path prefix;
+            or a list of such URLs of one cluster. Where one does not answer, the next is asked.
+        token: sent as bearer token; a callable is asked before every request, so that a token can be renewed. It goes
+            to these URLs, and on a redirect to the brokers that the cluster lists.
+        basic: user and password, instead of those in the URL.
         tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's.
         tls_allow_insecure_connection: accept any certificate.
         tls_validate_hostname: whether the certificate must name the host.

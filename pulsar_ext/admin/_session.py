@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.parse import urlencode
 
 import httpx2
 from tenacity import (
@@ -21,14 +20,17 @@ from tenacity import (
 
 from pulsar_ext.errors import AdminError, AdminUnavailable, InvalidUse
 
-from ._errors import error_of_answer, error_of_connection
+from ._errors import error_of_answer, error_of_connection, reason_of
+from ._places import brokers_of, questions_about_brokers, redirect_target
+from ._url import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ._authorization import Authorization
     from ._core import Answer, Request
+    from ._places import Places
     from ._transport import Transport
-    from ._url import AdminUrl
 
 __all__ = ["HttpSession", "Limits"]
 
@@ -71,49 +73,56 @@ class Limits:
 
 
 class HttpSession:
-    """Sends requests: adds credentials, follows the broker's redirects, retries what may be repeated, types errors."""
+    """Sends requests: adds credentials, follows the broker's redirects, retries what may be repeated, types errors.
+
+    Args:
+        transport: carries the bytes.
+        places: the cluster's admin URLs; where one does not answer, the next is asked.
+        authorization: the credentials; they go to these URLs and to the cluster's own brokers only.
+        limits: how long and how often to try.
+        check: is called with the path of each request before anything is sent; what it raises keeps it from that.
+    """
 
     def __init__(
-        self, transport: Transport, url: AdminUrl, token: str | Callable[[], str] | None, limits: Limits
+        self,
+        transport: Transport,
+        places: Places,
+        authorization: Authorization,
+        limits: Limits,
+        check: Callable[[str], None] = lambda _: None,
     ) -> None:
-        if token is not None and url.credentials:
-            raise InvalidUse("Both a token and a user in the URL are given; give one of them")
         self._transport = transport
-        self._url = url
-        self._token = token
+        self._check = check
+        self._places = places
+        self._authorization = authorization
         self._limits = limits
 
     def with_limits(self, limits: Limits) -> HttpSession:
         """Give a session over the same connections with other limits."""
-        return HttpSession(self._transport, self._url, self._token, limits)
+        return HttpSession(self._transport, self._places, self._authorization, limits, self._check)
+
+    def with_check(self, check: Callable[[str], None]) -> HttpSession:
+        """Give a session over the same connections that has each request checked."""
+        return HttpSession(self._transport, self._places, self._authorization, self._limits, check)
 
     async def send(self, request: Request[T]) -> T:
         """Send the request, repeatedly if it may be, and parse the answer; see `Session`."""
+        self._check(request.path)
         start = time.monotonic()
         attempts = 0
 
         async def once() -> Answer:
             nonlocal attempts
             attempts += 1
-            seconds = min(self._limits.timeout_seconds, start + self._limits.deadline_seconds - time.monotonic())
-            try:
-                return await self._exchange(request, max(seconds, 0.001))
-            except httpx2.RequestError as error:
-                raise error_of_connection(
-                    request,
-                    self._url.base,
-                    error,
-                    sent=not isinstance(error, _NOT_SENT),
-                    attempts=attempts,
-                    seconds=time.monotonic() - start,
-                ) from error
+            end = min(time.monotonic() + self._limits.timeout_seconds, start + self._limits.deadline_seconds)
+            return await self._ask(request, end, attempts, start)
 
         answer = await (self._retrying()(once) if request.may_repeat else once())
         try:
             return request.parse(answer)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise AdminError(
-                f"{request.method} {self._url.base}/admin/v2/{request.path}: the answer is not a Pulsar "
+                f"{request.method} {self._places.first}/admin/v2/{request.path}: the answer is not a Pulsar "
                 f"broker's ({error!r}); check that the admin URL is that of a broker or a Pulsar proxy",
                 status=answer.status,
                 reason=repr(error),
@@ -142,47 +151,74 @@ class HttpSession:
             reraise=True,
         )
 
-    async def _exchange(self, request: Request[T], seconds: float) -> Answer:
+    async def _ask(self, request: Request[T], end: float, attempts: int, start: float) -> Answer:
+        """Ask one admin URL after the other until one answers; each has an equal part of the time that is left.
+
+        What may not be repeated goes on to the next one only if it is certain that nothing was sent.
+        """
+        bases = self._places.in_order()
+        for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
+            seconds = max((end - time.monotonic()) / left, 0.001)
+            may_go_on = left > 1
+            try:
+                answer = await self._exchange(request, base, seconds)
+            except httpx2.RequestError as error:
+                sent = not isinstance(error, _NOT_SENT)
+                passed = time.monotonic() - start
+                failure = error_of_connection(request, base, error, sent=sent, attempts=attempts, seconds=passed)
+                if not may_go_on or (sent and not request.may_repeat):
+                    raise failure from error
+            except AdminUnavailable as error:
+                failure = error
+                if not may_go_on or not request.may_repeat:
+                    raise
+            except AdminError:  # an answer like any other
+                self._places.answered(base)
+                raise
+            else:
+                self._places.answered(base)
+                return answer
+            logger.warning("The next admin URL is asked: %s", failure)
+        raise AssertionError("there is no admin URL")  # pragma: no cover
+
+    async def _exchange(self, request: Request[T], base: str, seconds: float) -> Answer:
         query = urlencode(request.query())
-        url = f"{self._url.base}/admin/v2/{request.path}" + (f"?{query}" if query else "")
+        url = f"{base}/admin/v2/{request.path}" + (f"?{query}" if query else "")
         content = request.content()
-        headers = self._headers(has_body=content is not None)
+        headers = {"Accept": "application/json, */*;q=0.5", **self._authorization.headers()}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
         end = time.monotonic() + seconds
         answer = await self._transport.fetch(request.method, url, headers, content, seconds)
         for _ in range(_MAX_REDIRECTS):
             if answer.status not in _REDIRECTS:
                 break
             # A broker that does not own the topic names the one that does. httpx2 would drop the token on the way.
-            url = _redirect(url, answer)
+            url = redirect_target(url, answer)
+            if self._authorization.is_secret and not self._places.knows(url):
+                await self._insist_on_broker(url, base, request.path, headers, end)
             left = max(end - time.monotonic(), 0.001)
             answer = await self._transport.fetch(request.method, url, headers, content, left)
         if 200 <= answer.status < 300:  # noqa: PLR2004  # the successes
             return answer
-        raise error_of_answer(request, self._url.base, answer)
+        raise error_of_answer(request, base, answer)
 
-    def _headers(self, *, has_body: bool) -> dict[str, str]:
-        headers = {"Accept": "application/json, */*;q=0.5"}
-        if has_body:
-            headers["Content-Type"] = "application/json"
-        if self._url.credentials:
-            user, password = self._url.credentials
-            headers["Authorization"] = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
-        elif self._token is not None:
-            token = (self._token if isinstance(self._token, str) else self._token()).strip()
-            if not token.isascii() or not token.isprintable():
-                raise InvalidUse("The token has characters that an HTTP header cannot carry")
-            headers["Authorization"] = f"Bearer {token}"
-        return headers
+    async def _insist_on_broker(self, url: str, base: str, path: str, headers: dict[str, str], end: float) -> None:
+        """Have the cluster say that a redirect leads to one of its brokers, before any credentials go there.
 
-
-def _redirect(url: str, answer: Answer) -> str:
-    """Read where a redirect leads; refuse one that would send the token in the clear."""
-    target = urljoin(url, answer.headers.get("location", ""))
-    scheme = urlsplit(target).scheme
-    if scheme not in {"http", "https"} or (urlsplit(url).scheme == "https" and scheme != "https"):
+        Raises:
+            AdminError: it does not.
+        """
+        for question in questions_about_brokers(path):
+            left = max(end - time.monotonic(), 0.001)
+            answer = await self._transport.fetch("GET", f"{base}/{question}", headers, None, left)
+            self._places.learn(brokers_of(answer))
+            if self._places.knows(url):
+                return
         raise AdminError(
-            "The broker redirects from https to something else; set webServiceUrlTls on it",
+            f"{base} redirects to the host {host_of(url)}, which the cluster names neither as a broker nor as the "
+            f"topic's (HTTP {answer.status}: {reason_of(answer)!r}). The token or password was not sent there. If that "
+            "host is one of the cluster's, give its admin URL as well: admin=[…]",
             status=answer.status,
-            reason="redirect to an insecure URL",
+            reason="redirect to a host that is not known",
         )
-    return target

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import AdminRequired, InvalidUse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["AdminUrl", "derive_admin_url"]
+__all__ = ["AdminUrl", "derive_admin_url", "host_of"]
 
 _ENVIRONMENT = "PULSAR_ADMIN_URL"
 _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
@@ -20,54 +20,73 @@ _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
 
 @dataclass(frozen=True, slots=True)
 class AdminUrl:
-    """An admin URL without its credentials, which stay out of its `repr()` and of every error.
+    """The admin URLs of one cluster without their credentials, which stay out of `repr()` and of every error.
 
     Args:
-        base: scheme, host, port and path prefix, without a slash at the end.
-        credentials: user and password, if the URL carried them.
+        bases: scheme, host, port and path prefix of each, without a slash at the end, in the order of asking.
+        credentials: user and password, if a URL carried them.
     """
 
-    base: str
+    bases: tuple[str, ...]
     credentials: tuple[str, str] | None = field(default=None, repr=False)
 
     @classmethod
-    def parse(cls, text: str) -> AdminUrl:
-        """Read `http[s]://[user:password@]host[:port][,more hosts][/prefix]`; of several hosts, take the first.
+    def parse(cls, url: str | Sequence[str]) -> AdminUrl:
+        """Read `http[s]://[user:password@]host[:port][,more hosts][/prefix]`, or several of these.
 
         Raises:
-            InvalidUse: it is not an admin URL.
+            InvalidUse: one of them is not an admin URL, or they carry different credentials.
         """
-        # Nothing of the text is repeated in an error: it may carry a password.
-        if not isinstance(text, str) or "://" not in text:
-            raise InvalidUse("The admin URL is not of the form http://host:8080")
-        scheme, _, rest = text.partition("://")
-        if scheme.lower() not in {"http", "https"}:
-            raise InvalidUse(f"The admin URL must be http:// or https://, not {scheme}://; see derive_admin_url()")
-        hosts, slash, path = rest.partition("/")
-        userinfo, at, hosts = hosts.rpartition("@")
-        host = _host_and_port(hosts.split(",")[0])
-        prefix = (slash + path).rstrip("/").removesuffix("/admin/v2")
-        if "?" in prefix or "#" in prefix:
-            raise InvalidUse("The admin URL must not have a query or a fragment")
-        user, _, password = userinfo.partition(":")
-        return cls(
-            base=f"{scheme.lower()}://{host}{prefix}",
-            credentials=(unquote(user), unquote(password)) if at else None,
-        )
+        texts = [url] if isinstance(url, str) else list(url)
+        if not texts:
+            raise InvalidUse("No admin URL is given")
+        read = [_read(text) for text in texts]
+        known = {credentials for _, credentials in read if credentials is not None}
+        if len(known) > 1:
+            raise InvalidUse("The admin URLs carry different users or passwords; those of one cluster are the same")
+        bases = dict.fromkeys(base for of_one, _ in read for base in of_one)
+        return cls(bases=tuple(bases), credentials=known.pop() if known else None)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether one of them begins with https."""
+        return any(base.startswith("https:") for base in self.bases)
 
 
-def derive_admin_url(service_url: str, environment: Mapping[str, str] | None = None) -> str:
-    """Derive the admin URL: `PULSAR_ADMIN_URL` if it is set, else the service URL's first host with the usual port.
+def _read(text: str) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+    # Nothing of the text is repeated in an error: it may carry a password.
+    if not isinstance(text, str) or "://" not in text:
+        raise InvalidUse("The admin URL is not of the form http://host:8080")
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() not in {"http", "https"}:
+        raise InvalidUse(f"The admin URL must be http:// or https://, not {scheme}://; see derive_admin_url()")
+    hosts, slash, path = rest.partition("/")
+    userinfo, at, hosts = hosts.rpartition("@")
+    prefix = (slash + path).rstrip("/").removesuffix("/admin/v2")
+    if "?" in prefix or "#" in prefix:
+        raise InvalidUse("The admin URL must not have a query or a fragment")
+    user, _, password = userinfo.partition(":")
+    bases = tuple(f"{scheme.lower()}://{_host_and_port(host)}{prefix}" for host in hosts.split(","))
+    return bases, (unquote(user), unquote(password)) if at else None
 
-    `pulsar://h:6650,h2` gives `http://h:8080`, `pulsar+ssl://h:6651` gives `https://h:8443`; an http or https service
-    URL is the admin URL.
+
+def derive_admin_url(
+    service_url: str, environment: Mapping[str, str] | None = None, *, has_secret: bool = False
+) -> str:
+    """Derive the admin URL: `PULSAR_ADMIN_URL` if it is set, else the service URL's hosts with the usual port.
+
+    `pulsar://h:6650,h2` gives `http://h:8080,h2:8080`, `pulsar+ssl://h:6651` gives `https://h:8443`; an http or https
+    service URL is the admin URL.
 
     Args:
         service_url: the client's service URL.
         environment: the variables to look into; by default the process's own.
+        has_secret: whether a token or a password will be sent there. It goes to a guessed port with TLS only: nobody
+            said that a broker listens there, and without TLS nothing proves it.
 
     Raises:
         InvalidUse: the service URL is of no known form.
+        AdminRequired: a secret would go over plain http to a guessed port.
     """
     if configured := (os.environ if environment is None else environment).get(_ENVIRONMENT):
         return configured
@@ -80,8 +99,22 @@ def derive_admin_url(service_url: str, environment: Mapping[str, str] | None = N
             f"https://; give admin= or set {_ENVIRONMENT}"
         )
     admin_scheme, port = _ADMIN_OF_SERVICE[scheme]
-    first = rest.partition("/")[0].rpartition("@")[2].split(",")[0]
-    return f"{admin_scheme}://{_host_and_port(first, port)}"
+    hosts = rest.partition("/")[0].rpartition("@")[2].split(",")
+    guessed = f"{admin_scheme}://{','.join(_host_and_port(host, port) for host in hosts)}"
+    if has_secret and admin_scheme == "http":
+        raise AdminRequired(
+            f"The admin URL would be a guess, {guessed}, and the token or password would go there over plain http. "
+            f"Nothing was sent; give admin= or set {_ENVIRONMENT}, or connect with TLS (pulsar+ssl://)"
+        )
+    return guessed
+
+
+def host_of(address: str) -> str:
+    """Give the host of a URL or of `host:port`, in lower case; an empty text if there is none."""
+    try:
+        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _host_and_port(text: str, port: int | None = None) -> str:

@@ -18,14 +18,13 @@ from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
 from ._executor import Executor
 from .consumer import Consumer
-from .errors import PulsarException
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader
 from .table_view import TableView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.ids.message_id import MessageId
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 H = TypeVar("H", Consumer, Reader)
-T = TypeVar("T")
 
 
 class Client(AsyncClientDoor):
@@ -48,11 +46,12 @@ class Client(AsyncClientDoor):
         **kwargs: the arguments of `pulsar.Client`.
     """
 
-    def __init__(self, service_url: Any, *, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, service_url: Any, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)
         self._patience = self.blocking.context.operation_timeout_seconds
-        self._authentication = kwargs.get("authentication")
         self._executor = Executor()
         self._receiving: weakref.WeakSet[Consumer | Reader] = weakref.WeakSet()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -70,7 +69,7 @@ class Client(AsyncClientDoor):
             capacity = self._capacity(named, waits=deduplication)
             return self.blocking.create_producer(deduplication=deduplication, **named)
 
-        producer = Producer(await self._open(open_producer), self._executor, capacity, patience=self._patience)
+        producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
         self._producers.add(producer)
         return producer
 
@@ -147,7 +146,7 @@ class Client(AsyncClientDoor):
     async def create_reader_group(self, *args: Any, **kwargs: Any) -> RangeReaderGroup:
         """Open readers that share a topic by key ranges; the arguments are those of `pulsar_ext.Client`."""
         return RangeReaderGroup(
-            await self._open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._executor
+            await self._executor.open(partial(self.blocking.create_reader_group, *args, **kwargs)), self._executor
         )
 
     async def create_table_view(
@@ -156,7 +155,7 @@ class Client(AsyncClientDoor):
         """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
         schema = pulsar.schema.BytesSchema() if schema is None else schema
         opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
-        return TableView(await self._open(opening), self._executor)
+        return TableView(await self._executor.open(opening), self._executor)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
@@ -213,19 +212,9 @@ class Client(AsyncClientDoor):
 
     async def _open_as(self, opening: Callable[[], Any], kind: type[H]) -> H:
         """Open a blocking consumer or reader, and give its awaited counterpart."""
-        receiving = kind(await self._open(opening), self._executor)
+        receiving = kind(await self._executor.open(opening), self._executor)
         self._receiving.add(receiving)
         return receiving
-
-    async def _open(self, opening: Callable[[], T]) -> T:
-        """Open something; if the application's supplier of tokens failed, the error says why."""
-        try:
-            return await self._executor.open(opening)
-        except PulsarException as error:
-            why = getattr(self._authentication, "failure", None)
-            if error.error() != pulsar.Result.AuthenticationError or why is None:
-                raise
-            raise type(error)(error.error(), f"The supplier of the token failed: {why}") from why
 
     def _capacity(self, named: dict[str, Any], *, waits: bool) -> int | None:
         """Give how many messages may be pending before a send may block; None if no send ever blocks."""

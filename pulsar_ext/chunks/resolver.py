@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
 from pulsar_ext.errors import (
     AdminError,
+    AdminRequired,
     AdminUnavailable,
     IncompleteChunkedMessage,
     InvalidMessageId,
@@ -147,6 +148,7 @@ class Resolver:
             IncompleteChunkedMessage: the id's message cannot be delivered any more.
             MessageIdNotFound: the id is beyond the topic's end; messages to come would be dropped silently.
             MessageIdUnresolved: its chunks are too far apart.
+            AdminRequired: the client may not ask an admin API; nothing was moved.
         """
         ours = as_message_id(message_id)
         if not is_open(ours):
@@ -169,6 +171,7 @@ class Resolver:
 
         Raises:
             MessageIdUnresolved: its chunks cannot be found; nothing has been acknowledged.
+            AdminRequired: the client may not ask an admin API, likewise.
         """
         found = self._find_or_warn(topic, message_id)
         if isinstance(found, Chunks):
@@ -224,11 +227,19 @@ class Resolver:
         return find_again(self._open_reader, topic, _position(message_id), ledgers)
 
     def _find_or_warn(self, topic: str, message_id: MessageId) -> Chunks | MessageId | None:
-        """Find the message; None if the admin API does not answer or the entry is gone."""
+        """Find the message; None if the admin API does not answer or the entry is gone.
+
+        Raises:
+            AdminRequired: the client may not ask one, and the id is of bare numbers.
+        """
         try:
             return self._find(topic, message_id)
         except MessageIdNotFound:
             return None
+        except AdminRequired:
+            if isinstance(message_id, ChunkMessageId):  # it names both ends of its message
+                return None
+            raise
         except AdminError as error:
             self._warn(message_id, error)
             return None

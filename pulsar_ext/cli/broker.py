@@ -7,8 +7,9 @@ import shlex
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import App
 from rich.console import Console
@@ -114,14 +115,14 @@ def fetch() -> None:
     console.print(f"class archive: {archive.name if archive else 'this Java makes none; brokers start without'}")
 
 
-def _facts(broker: Broker) -> dict[str, str | None]:
+def _facts(broker: Broker) -> dict[str, Any]:
     return {
         "profile": broker.profile.name,
         "back_end": broker.back_end,
         "version": broker.version,
         "service_url": broker.service_url,
         "admin_url": broker.admin_url,
-        "token": broker.token,
+        **asdict(broker.access),
     }
 
 
@@ -129,6 +130,11 @@ def _show(broker: Broker) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"[bold green]ready[/]: Pulsar {broker.version}, profile {broker.profile.name}")
     console.print(f"  clients    [bold]{broker.service_url}[/]\n  admin REST [bold]{broker.admin_url}[/]\n")
+    if broker.access.authentication is not None:
+        name, arguments = broker.access.authentication
+        console.print(f"  {name}({', '.join(map(repr, arguments))})", markup=False)
+    for name, value in broker.access.tls_options.items():
+        console.print(f"  {name}={value!r}", markup=False)
     environment = {
         "PULSAR_EXT_URL": broker.service_url,
         "PULSAR_EXT_ADMIN_URL": broker.admin_url,

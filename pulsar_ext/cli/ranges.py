@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client.admin_access import AuthenticationToken
+from pulsar_ext.client.authentication import AuthenticationToken
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
@@ -137,7 +137,7 @@ def check(
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
-    with PulsarAdmin(admin_url or derive_admin_url(url), token=token) as admin:
+    with PulsarAdmin(admin_url or derive_admin_url(url, has_secret=token is not None), token=token) as admin:
         covers = key_cover(admin, topic, subscription)
     if as_json:
         print_result(json.dumps([_facts(cover) for cover in covers]))

@@ -92,7 +92,7 @@ def _site(url: str | None, admin_url: str | None, token: str | None, backend: st
     if url is None:
         return own_brokers(backend, _print_once(notes))
     notes.print(f"on the broker at {url}", style="dim", markup=False)
-    return existing_broker(url, admin_url or derive_admin_url(url), token)
+    return existing_broker(url, admin_url or derive_admin_url(url, has_secret=token is not None).split(",")[0], token)
 
 
 def _refuse(reason: str, *, when: bool) -> None:

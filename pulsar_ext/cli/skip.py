@@ -53,7 +53,7 @@ def skip(
         unit: count messages, or entries as the broker does.
         dry_run: move nothing.
         as_json: print one JSON object instead of the picture.
-        admin_url: the admin REST API; by default PULSAR_ADMIN_URL, else http://localhost:8080.
+        admin_url: the admin REST API; by default PULSAR_ADMIN_URL, else http://localhost:8080, but not with a token.
         service_url: for what has to be read; by default PULSAR_EXT_URL, else the admin URL's host with port 6650.
         token: by default PULSAR_EXT_TOKEN.
     """
@@ -79,10 +79,11 @@ def _connected(
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
     from pulsar_ext import AuthenticationToken, Client, PulsarAdmin  # noqa: PLC0415  # likewise
+    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # likewise
 
-    admin_url = admin_url or os.environ.get("PULSAR_ADMIN_URL") or "http://localhost:8080"
-    service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
     token = token or os.environ.get("PULSAR_EXT_TOKEN")
+    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=token is not None)
+    service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
     options: dict[str, Any] = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
     if token:
         options["authentication"] = AuthenticationToken(token)

@@ -28,15 +28,17 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
 
 from .admin_access import admin_at, derive_admin
+from .authentication import telling_why
 from .closing import ClientClose
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
+from .same_cluster import SameCluster
 from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.ending import Ending
     from pulsar_ext.key_shared.hash_ranges import RangesLike
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
+_CHECK_SECONDS = 5.0
 _BATCH_SECONDS = 0.5
 """How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
 
@@ -57,32 +60,39 @@ class Client(ClientTools, ClientDoor):
         service_url: as the official client.
         *args: the official arguments.
         admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
-            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL, or None
-            to take `PULSAR_ADMIN_URL` from the environment, or else the service URL's host with the usual port (8080,
-            or 8443 with TLS).
+            are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL or a list
+            of the URLs of one cluster, of which the next is asked when one is down, or None to take `PULSAR_ADMIN_URL`
+            from the environment, or else the service URL's hosts with the usual port (8080, or 8443 with TLS). URLs
+            are asked with the client's own authentication and TLS settings, if the authentication is one of this
+            library's; a token or a password goes to a guessed port with TLS only. What needs the admin API and may not
+            ask it raises `AdminRequired` before anything is changed.
         **kwargs: the official arguments.
     """
 
     __slots__ = (
+        "_authentication",
         "_closed",
         "_closing",
         "context",
     )
 
     @shaped_like(pulsar.Client.__init__)
-    def __init__(self, service_url: Any, *args: Any, admin: PulsarAdmin | str | None = None, **kwargs: Any) -> None:
-        if not (admin is None or isinstance(admin, PulsarAdmin | str)):
-            raise InvalidUse(f"admin is expected to be a PulsarAdmin, a URL or None, not {type(admin).__name__}")
+    def __init__(
+        self, service_url: Any, *args: Any, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
+        if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
+            raise InvalidUse(f"admin is expected to be a PulsarAdmin, URLs or None, not {type(admin).__name__}")
         arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
         super().__init__(**arguments)
         self.context = ClientContext(
             self,
-            admin=admin_at(admin, arguments) if isinstance(admin, str) else admin,
-            make_admin=lambda: derive_admin(arguments),
+            admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
+            make_admin=lambda: derive_admin(arguments, self._same_cluster),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
+        self._authentication = arguments["authentication"]
         self._closing = threading.RLock()
         self._closed = False
         refuse_after_fork(self)
@@ -114,7 +124,8 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        return make_producer(self, self.context, named, deduplication=deduplication)
+        with telling_why(self._authentication):
+            return make_producer(self, self.context, named, deduplication=deduplication)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -269,7 +280,8 @@ class Client(ClientTools, ClientDoor):
         opened: list[Any] = []
         try:
             asking = AskingClient(self.inner, self.context.senders.ask)
-            open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
+            with telling_why(self._authentication):
+                open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
             return opened[-1]
         except BaseException:
@@ -286,6 +298,21 @@ class Client(ClientTools, ClientDoor):
 
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
+
+    def _same_cluster(self, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
+        """Have an admin API checked that nobody gave to this client."""
+        plain = admin.within(_CHECK_SECONDS)
+
+        def service_url() -> str:
+            return str(self.get_service_info().service_url)
+
+        return admin.check_requests(SameCluster(plain, origin, service_url, self._open_witness, self._open_topics))
+
+    def _open_witness(self, topic: str, name: str) -> pulsar.Reader:
+        return super().create_reader(topic, pulsar.MessageId.latest, subscription_role_prefix=name)
+
+    def _open_topics(self) -> list[str]:
+        return [one.topic() for one in self._received_by() if isinstance(one, Consumer)]
 
     @property
     def is_closed(self) -> bool:

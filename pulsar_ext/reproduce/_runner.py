@@ -125,12 +125,13 @@ def existing_broker(service_url: str, admin_url: str, token: str | None = None) 
 def _namespace(place: Place) -> Iterator[Place]:
     """Make a namespace for the run, and remove it with all that is in it."""
     # Like start_broker, it is of the testing package, but needs no extra.
+    from pulsar_ext.testing.access import Access  # noqa: PLC0415  # likewise
     from pulsar_ext.testing.tenancy import Tenancy  # noqa: PLC0415
 
     namespace = f"public/reproduce-{uuid.uuid4().hex[:12]}"
     with (
         PulsarAdmin(place.admin_url, token=place.token, max_attempts=1) as admin,
-        Tenancy(place.admin_url, place.token) as tenancy,
+        Tenancy(place.admin_url, Access(token=place.token)) as tenancy,
     ):
         tenancy.create_namespace(namespace)
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client.admin_access import AuthenticationToken
+from pulsar_ext.client.authentication import AuthenticationToken
 from pulsar_ext.client.client import Client
 
 if TYPE_CHECKING:
@@ -50,14 +50,16 @@ def admin_of(settings: Settings) -> PulsarAdmin:
     """Give this process's admin API.
 
     Raises:
-        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL.
+        InvalidUse: option `admin.url` is missing, and the URL cannot be derived from the service URL, or would be a
+            guess to which the token would go without TLS.
     """
     key = _key(settings)
     with _lock:
         if key not in _admins:
             tls = settings.passed.get("pulsar.client.", {})
             _admins[key] = PulsarAdmin(
-                settings["admin.url"] or derive_admin_url(settings["service.url"]),
+                settings["admin.url"]
+                or derive_admin_url(settings["service.url"], has_secret=settings["token"] is not None),
                 token=settings["token"],
                 deadline_seconds=_ADMIN_SECONDS,
                 max_attempts=1000,

@@ -70,7 +70,11 @@ _TIME = "milliseconds or ISO 8601"
 OPTIONS: Final = (
     Option("service.url", ALL, a_url("pulsar", "pulsar+ssl"), None, "The broker, `pulsar://host:6650`. Required."),
     Option(
-        "admin.url", ALL, a_url("http", "https"), None, "Its admin API; by default the usual port on the same host."
+        "admin.url",
+        ALL,
+        a_url("http", "https"),
+        None,
+        "Its admin API; by default the usual port on the same host; with a token only behind `pulsar+ssl://`.",
     ),
     Option("token", ALL, a_text, None, "The token to authenticate with. It is never shown, not even in query plans."),
     Option("topic", ALL, a_topic, None, "The topic to read, or to write all rows to."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pulsar_ext.errors import BrokerStartError
 
@@ -18,7 +18,9 @@ from .readiness import default_namespace_exists, round_trip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
+    from types import ModuleType, TracebackType
+
+    from .access import Access
 
 __all__ = ["Broker"]
 
@@ -68,17 +70,17 @@ class Broker(ABC):
     @property
     @abstractmethod
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`."""
+        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
 
     @property
     @abstractmethod
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`."""
+        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
 
     @property
     @abstractmethod
-    def token(self) -> str | None:
-        """The superuser's token, or None where the profile has no authentication."""
+    def access(self) -> Access:
+        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
 
     @abstractmethod
     def is_running(self) -> bool:
@@ -117,6 +119,19 @@ class Broker(ABC):
         return False
 
     # -- what all share ----------------------------------------------------------------------------------------------
+
+    @property
+    def token(self) -> str | None:
+        """The superuser's token, or None where the broker takes none."""
+        return self.access.token
+
+    def client_options(self, module: ModuleType) -> dict[str, Any]:
+        """Give what a client needs: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
+
+        Args:
+            module: `pulsar` or `pulsar_ext`, whose authentication is used.
+        """
+        return self.access.client_options(module)
 
     @property
     def profile(self) -> Profile:
@@ -194,14 +209,14 @@ class Broker(ABC):
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._start_timeout
-        while not default_namespace_exists(self.admin_url, self.token):
+        while not default_namespace_exists(self.admin_url, self.access):
             self._check_alive()
             if time.monotonic() > deadline:
                 raise self._start_error(
                     f"the default namespace did not appear at {self.admin_url} in {self._start_timeout:.0f} s"
                 )
             time.sleep(_POLL_SECONDS)
-        failure = round_trip(self.service_url, self.token, timeout=max(deadline - time.monotonic(), 1.0))
+        failure = round_trip(self.service_url, self.access, timeout=max(deadline - time.monotonic(), 1.0))
         self._check_alive()
         if failure is not None:
             raise self._start_error(f"a first message did not come back from {self.service_url}: {failure}")

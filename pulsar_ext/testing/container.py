@@ -10,10 +10,11 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
@@ -24,10 +25,12 @@ from testcontainers.core.container import DockerContainer
 from pulsar_ext.errors import BrokerStartError
 
 from . import container_guard
+from .access import Access
 from .broker import Broker
+from .identity import Identity
 from .image import choose_image, start_command
 from .ports import free_port
-from .profiles import Profile, TokenSecret, broker_settings
+from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -79,22 +82,25 @@ class PulsarContainer(Broker):
         self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
-        self._secret: TokenSecret | None = None
+        self._identity: Identity | None = None
+        self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`."""
-        return f"pulsar://localhost:{self._host_port(_BROKER_PORT)}"
+        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
+        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._host_port(_BROKER_PORT)}"
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`."""
-        return f"http://localhost:{self._host_port(_ADMIN_PORT)}"
+        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
+        return f"http{'s' if self._profile.tls else ''}://localhost:{self._host_port(_ADMIN_PORT)}"
 
     @property
-    def token(self) -> str | None:
-        """The superuser's token, or None where the profile has no authentication."""
-        return self._secret.token() if self._secret is not None else None
+    def access(self) -> Access:
+        """What a client needs besides the URLs; nothing before the start."""
+        if self._identity is None or self._secrets_home is None:
+            return Access()
+        return self._identity.access(Path(self._secrets_home.name))
 
     @property
     def image(self) -> str | None:
@@ -138,8 +144,6 @@ class PulsarContainer(Broker):
     def _create(self) -> None:
         image = choose_image(self._image, report=self._report)
         command = start_command(image, report=self._report)
-        if self._profile.authentication:
-            self._secret = TokenSecret()
         for attempt in range(1, _LAUNCHES + 1):
             broker_port = free_port()
             self._ports = {_BROKER_PORT: broker_port, _ADMIN_PORT: free_port({broker_port})}
@@ -173,11 +177,13 @@ class PulsarContainer(Broker):
         bindings: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self._ports.items()}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
-        if self._secret is not None:
-            # Files, because anyone who may use the engine can read a container's environment.
-            settings |= self._secret.settings(_SECRETS)
-            for file_name, content in self._secret.files().items():
-                container.with_copy_into_container(content, str(_SECRETS / file_name))
+        self._identity = Identity.make(self._profile)
+        self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
+        self._identity.write(Path(self._secrets_home.name))
+        # Files, because anyone who may use the engine can read a container's environment.
+        settings |= self._identity.settings(_SECRETS)
+        for file_name, content in self._identity.files().items():
+            container.with_copy_into_container(content, str(_SECRETS / file_name))
         for key, value in settings.items():
             container.with_env(f"PULSAR_PREFIX_{key}", value)
         container.with_env("PULSAR_MEM", f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}")
@@ -205,7 +211,12 @@ class PulsarContainer(Broker):
             self._guard.wait()
             self._guard = None
         self._ports = {}
-        self._secret = None
+        if self._identity is not None:
+            self._identity.close()
+            self._identity = None
+        if self._secrets_home is not None:
+            self._secrets_home.cleanup()
+            self._secrets_home = None
 
     def _host_port(self, inside: int) -> int:
         if inside not in self._ports:

@@ -223,7 +223,7 @@ def pulsar_topic(pulsar_topic_factory: TopicFactory) -> str:
 def _tenancy(broker: Broker) -> Tenancy:
     from .tenancy import Tenancy  # noqa: PLC0415  # only for those who use it
 
-    return Tenancy(broker.admin_url, broker.token)
+    return Tenancy(broker.admin_url, broker.access)
 
 
 # -- clients ---------------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ def _tenancy(broker: Broker) -> Tenancy:
 
 @pytest.fixture(scope="session")
 def pulsar_admin(pulsar_broker: SharedBroker) -> Iterator[PulsarAdmin]:
-    """Give the admin REST API of `pulsar_broker`, with its token where it has one."""
+    """Give the admin REST API of `pulsar_broker`, with the superuser's credentials where it wants any."""
     from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # only for those who use it
 
-    with PulsarAdmin(pulsar_broker.admin_url, token=pulsar_broker.token) as admin:
+    with PulsarAdmin(pulsar_broker.admin_url, **pulsar_broker.access.admin_options()) as admin:
         yield admin
 
 
@@ -286,11 +286,9 @@ def _client_options(where: Broker, options: dict[str, Any], opened: contextlib.E
     import pulsar_ext  # noqa: PLC0415  # only for those who use it
     from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise
 
-    options = dict(options)
-    if where.token is not None:
-        options.setdefault("authentication", pulsar_ext.AuthenticationToken(where.token))
+    options = {**where.client_options(pulsar_ext), **options}
     if "admin" not in options:
-        options["admin"] = opened.enter_context(PulsarAdmin(where.admin_url, token=where.token))
+        options["admin"] = opened.enter_context(PulsarAdmin(where.admin_url, **where.access.admin_options()))
     return options
 
 

@@ -22,11 +22,13 @@ from filelock import FileLock, Timeout
 from pulsar_ext.errors import BrokerStartError
 
 from . import guard
+from .access import Access
 from .broker import Broker
 from .class_archive import find_archive
+from .identity import Identity
 from .jars import ensure_jars, find_java
 from .ports import free_port, is_free
-from .profiles import PULSAR_VERSION, Profile, TokenSecret, broker_settings, standalone_conf
+from .profiles import PULSAR_VERSION, Profile, broker_settings, standalone_conf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +113,7 @@ class PulsarProcess(Broker):
         self._home: Path | None = None
         self._lock: FileLock | None = None
         self._ports: _Ports | None = None
-        self._secret: TokenSecret | None = None
+        self._identity: Identity | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self._launches = 0
@@ -119,18 +121,20 @@ class PulsarProcess(Broker):
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`."""
-        return f"pulsar://localhost:{self._known_ports().broker}"
+        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
+        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._known_ports().broker}"
 
     @property
     def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`."""
-        return f"http://localhost:{self._known_ports().admin}"
+        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
+        return f"http{'s' if self._profile.tls else ''}://localhost:{self._known_ports().admin}"
 
     @property
-    def token(self) -> str | None:
-        """The superuser's token, or None where the profile has no authentication."""
-        return self._secret.token() if self._secret is not None else None
+    def access(self) -> Access:
+        """What a client needs besides the URLs; nothing before the start."""
+        if self._identity is None or self._home is None:
+            return Access()
+        return self._identity.access(self._home)
 
     @property
     def data_dir(self) -> Path | None:
@@ -172,10 +176,9 @@ class PulsarProcess(Broker):
             admin_port=ports.admin,
             settings={"listeningInterface": _LOOPBACK, **self._settings},
         )
-        if self._profile.authentication:
-            self._secret = self._secret or TokenSecret.load(home)
-            self._secret.write(home)
-            settings |= self._secret.settings(home)
+        self._identity = self._identity or Identity.load(self._profile, home)
+        self._identity.write(home)
+        settings |= self._identity.settings(home)
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
         # A broker that is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
@@ -240,7 +243,10 @@ class PulsarProcess(Broker):
             self._lock = None
         if self._data_dir is None and self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
-            self._home = self._ports = self._secret = None
+            self._home = self._ports = None
+        if self._identity is not None:
+            self._identity.close()
+            self._identity = None
         self._launches = 0
 
     def _take_home(self) -> Path:

@@ -1,4 +1,4 @@
-"""What a test broker is configured with: named profiles, the full `standalone.conf`, and the token of `auth`.
+"""What a test broker is configured with: named profiles and the full `standalone.conf`.
 
 Both back ends (a child process and a container) take their settings from here, so that a test sees the same broker on
 either. A profile is a handful of settings on top of the base; each profile that a test asks for is a broker of its own.
@@ -6,27 +6,21 @@ either. A profile is a handful of settings on top of the base; each profile that
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
-import secrets
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path, PurePath
 
 __all__ = [
     "PROFILES",
     "PULSAR_VERSION",
     "SUPERUSER",
+    "Authentication",
     "Profile",
-    "TokenSecret",
     "broker_settings",
     "get_profile",
     "standalone_conf",
@@ -41,8 +35,8 @@ _FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _SMALL_CHUNK_BYTES: Final = 102_400
 
-_KEY_FILE: Final = "token-secret.key"
-_TOKEN_FILE: Final = "superuser.token"  # noqa: S105  # a file name
+Authentication = Literal["token", "certificate", "basic", "oauth2"]
+"""How the clients of a broker prove who they are."""
 
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.{name}"
@@ -74,6 +68,14 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+# What comes with Java: the small image has no native libraries for TLS, and tests need no speed there.
+_TLS: Final[Mapping[str, str]] = MappingProxyType(
+    {"brokerClientTlsEnabled": "true", "tlsProvider": "JDK", "webServiceTlsProvider": ""}
+)
+_PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+_CLIENT_PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
+
+
 @dataclass(frozen=True)
 class Profile:
     """A named broker configuration.
@@ -82,13 +84,34 @@ class Profile:
         name: what tests and the command line call it.
         description: one line for people.
         settings: broker settings on top of the base, by their names in `broker.conf`.
-        authentication: whether clients need a token; the back end then makes a `TokenSecret`.
+        authentication: how clients prove who they are: one of `Authentication`, True for `token`, False for not at all.
+            The back end makes what is needed for it; `settings` name the broker's providers.
+        tls: whether the broker listens with TLS, and on no port without.
     """
 
     name: str
     description: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    authentication: bool = False
+    authentication: bool | Authentication = False
+    tls: bool = False
+
+    @property
+    def kind(self) -> Authentication | None:
+        """How clients prove who they are, None if they do not."""
+        if isinstance(self.authentication, bool):
+            return "token" if self.authentication else None
+        return self.authentication
+
+
+def _secured(*providers: str, client: str = "Token") -> dict[str, str]:
+    """Give the settings of a broker that wants to know who asks, and that asks others by `client`."""
+    return {
+        "authenticationEnabled": "true",
+        "authenticationProviders": ",".join(_PROVIDER + name for name in providers),
+        "authorizationEnabled": "true",
+        "superUserRoles": SUPERUSER,
+        "brokerClientAuthenticationPlugin": _CLIENT_PLUGIN + client,
+    }
 
 
 def _by_name(profiles: Iterable[Profile]) -> Mapping[str, Profile]:
@@ -117,14 +140,31 @@ PROFILES: Final[Mapping[str, Profile]] = _by_name(
         Profile(
             "auth",
             "token authentication, authorization on, one superuser",
-            {
-                "authenticationEnabled": "true",
-                "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-                "authorizationEnabled": "true",
-                "superUserRoles": SUPERUSER,
-                "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            },
+            _secured("Token"),
             authentication=True,
+        ),
+        Profile("tls", "TLS on both ports, and on no other", tls=True),
+        Profile(
+            "mtls",
+            "TLS, and nobody connects without a client certificate; authorization on",
+            {**_secured("Tls", client="Tls"), "tlsRequireTrustedClientCertOnConnect": "true"},
+            authentication="certificate",
+            tls=True,
+        ),
+        Profile(
+            "basic",
+            "TLS, user and password, authorization on",
+            # The broker itself asks by token: a password could only be given among the settings, which it logs.
+            _secured("Basic", "Token"),
+            authentication="basic",
+            tls=True,
+        ),
+        Profile(
+            "oauth2",
+            "TLS, access tokens of an OAuth 2.0 endpoint on the loopback, authorization on",
+            _secured("Token"),
+            authentication="oauth2",
+            tls=True,
         ),
     ]
 )
@@ -142,60 +182,6 @@ def get_profile(profile: str | Profile) -> Profile:
         return PROFILES[profile]
     except (KeyError, TypeError):
         raise InvalidUse(f"there is no broker profile {profile!r}; choose one of: {', '.join(PROFILES)}") from None
-
-
-class TokenSecret:
-    """The secret key of one broker, and the tokens (JSON web tokens, HS256) that it signs.
-
-    The key is random and lives as long as the broker's data; neither it nor a token shows in a repr.
-
-    Args:
-        key: 32 bytes or more, as read back from a kept data directory; a new random key by default.
-    """
-
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = secrets.token_bytes(32) if key is None else key
-
-    def __repr__(self) -> str:
-        return "TokenSecret(<hidden>)"
-
-    def token(self, role: str = SUPERUSER) -> str:
-        """Sign a token without an end date for the role; only `SUPERUSER` is permitted anything at first."""
-        parts = [_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, {"sub": role})]
-        signature = hmac.digest(self._key, ".".join(parts).encode(), hashlib.sha256)
-        return ".".join([*parts, _base64url(signature)])
-
-    def files(self) -> dict[str, bytes]:
-        """Return what the broker reads key and token from, content by file name."""
-        return {_KEY_FILE: self._key, _TOKEN_FILE: self.token().encode()}
-
-    def settings(self, directory: PurePath) -> dict[str, str]:
-        """Return the broker settings that name those files in that directory, as the broker sees it.
-
-        Files, because the broker logs all its settings when it starts: a key among them would be in the log.
-        """
-        return {
-            "tokenSecretKey": f"file://{directory / _KEY_FILE}",
-            "brokerClientAuthenticationParameters": f"file://{directory / _TOKEN_FILE}",
-        }
-
-    def write(self, directory: Path) -> None:
-        """Write those files so that only their owner can read them."""
-        for name, content in self.files().items():
-            path = directory / name
-            path.touch(mode=0o600)
-            path.chmod(0o600)
-            path.write_bytes(content)
-
-    @classmethod
-    def load(cls, directory: Path) -> TokenSecret:
-        """Take the key that `write` left in the directory, or a new one."""
-        key_file = directory / _KEY_FILE
-        return cls(key_file.read_bytes() if key_file.is_file() else None)
-
-
-def _base64url(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def broker_settings(
@@ -222,13 +208,11 @@ def broker_settings(
         InvalidUse: no such profile, a setting that cannot stand in a properties file, or a frame size that is too
             small for the message size.
     """
-    merged = {
-        **_BASE,
-        "brokerServicePort": str(broker_port),
-        "webServicePort": str(admin_port),
-        "bindAddress": bind_address,
-        **get_profile(profile).settings,
-    }
+    chosen = get_profile(profile)
+    ports = {"brokerServicePort": str(broker_port), "webServicePort": str(admin_port)}
+    if chosen.tls:
+        ports = {f"{name}Tls": port for name, port in ports.items()} | dict.fromkeys(ports, "") | dict(_TLS)
+    merged = {**_BASE, **ports, "bindAddress": bind_address, **chosen.settings}
     merged.update({name: _as_text(name, value) for name, value in (settings or {}).items()})
     largest = _as_bytes(merged, "maxMessageSize", _DEFAULT_MAX_MESSAGE_BYTES)
     needed = largest + _FRAME_HEADROOM_BYTES

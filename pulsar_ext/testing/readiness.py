@@ -10,37 +10,46 @@ import json
 import subprocess
 import sys
 import uuid
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .access import Access
 
 __all__ = ["default_namespace_exists", "round_trip"]
 
 _REQUEST_SECONDS = 5.0
 
 
-def default_namespace_exists(admin_url: str, token: str | None = None) -> bool:
+def default_namespace_exists(admin_url: str, access: Access) -> bool:
     """Return whether the admin REST API answers for `public/default`; False while nothing answers at all."""
     import httpx2  # noqa: PLC0415  # the round trip's own process runs this file and needs no HTTP
 
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        # The environment's HTTP proxies are for the outside world, not for a broker of our own.
-        with httpx2.Client(trust_env=False, timeout=_REQUEST_SECONDS, headers=headers) as http:
+        with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
             return http.get(f"{admin_url}/admin/v2/namespaces/public/default").status_code == httpx2.codes.OK
     except httpx2.TransportError:
         return False
 
 
-def round_trip(service_url: str, token: str | None = None, *, timeout: float) -> str | None:
+def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:
     """Send one message and receive it, through the official client.
 
     Args:
         service_url: where to connect.
-        token: what to authenticate with, if anything; it travels through a pipe and shows nowhere.
+        access: what to connect with; it travels through a pipe and shows nowhere.
         timeout: seconds, after which it counts as failed and leaves nothing running.
 
     Returns:
         None if the message came back, else what went wrong.
     """
-    order = json.dumps({"service_url": service_url, "token": token, "timeout": timeout})
+    order = json.dumps(
+        {
+            "service_url": service_url,
+            "authentication": access.authentication,
+            "options": access.tls_options,
+            "timeout": timeout,
+        }
+    )
     try:
         done = subprocess.run(
             [sys.executable, "-P", __file__], input=order, capture_output=True, text=True, timeout=timeout, check=False
@@ -50,14 +59,17 @@ def round_trip(service_url: str, token: str | None = None, *, timeout: float) ->
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[-2000:] or "the client ended silently"
 
 
-def _send_and_receive(service_url: str, token: str | None, timeout: float) -> None:
+def _send_and_receive(
+    service_url: str, authentication: tuple[str, list[str]] | None, options: dict[str, Any], timeout: float
+) -> None:
     import pulsar  # noqa: PLC0415  # the first check does not need the client
 
     client = pulsar.Client(
         service_url,
-        authentication=pulsar.AuthenticationToken(token) if token else None,
+        authentication=getattr(pulsar, authentication[0])(*authentication[1]) if authentication else None,
         operation_timeout_seconds=max(int(timeout), 1),
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        **options,
     )
     topic = f"persistent://public/default/pulsar-ext-ready-{uuid.uuid4().hex}"
     # A reader's subscription goes with it, so the topic is all that is left behind.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .access import Access
 from .backend import start_broker
 from .broker import Broker
 from .profiles import Profile, get_profile
@@ -25,13 +26,13 @@ __all__ = ["Address", "Existing", "Pool", "SharedBroker", "Source"]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a shared broker is; the token shows in no repr."""
+    """Where a shared broker is, and what gets in."""
 
     service_url: str
     admin_url: str
     back_end: str
     version: str
-    token: str | None = field(default=None, repr=False)
+    access: Access = field(default_factory=Access)
 
 
 class Source(Protocol):
@@ -76,7 +77,7 @@ class Pool:
             BrokerStartError: it could not be started.
         """
         broker = self._broker(profile)
-        return Address(broker.service_url, broker.admin_url, broker.back_end, broker.version, broker.token)
+        return Address(broker.service_url, broker.admin_url, broker.back_end, broker.version, broker.access)
 
     def is_running(self, profile: Profile) -> bool:
         """Return whether it is alive."""
@@ -138,7 +139,8 @@ class Existing:
     """
 
     def __init__(self, service_url: str, admin_url: str, token: str | None = None) -> None:
-        self._address = Address(service_url, admin_url.rstrip("/"), "existing", "of unknown version", token)
+        access = Access("token" if token is not None else None, token)
+        self._address = Address(service_url, admin_url.rstrip("/"), "existing", "of unknown version", access)
 
     def address(self, profile: Profile) -> Address:
         """Return where it is, after a look whether it answers.
@@ -160,7 +162,7 @@ class Existing:
 
     def is_running(self, profile: Profile) -> bool:  # noqa: ARG002  # there is one only
         """Return whether it answers."""
-        return default_namespace_exists(self._address.admin_url, self._address.token)
+        return default_namespace_exists(self._address.admin_url, self._address.access)
 
     def log_offset(self, profile: Profile) -> int:  # noqa: ARG002  # its log is out of reach
         """Return 0."""
@@ -200,9 +202,9 @@ class SharedBroker(Broker):
         return self._address.admin_url
 
     @property
-    def token(self) -> str | None:
-        """The superuser's token, or None where the profile has no authentication."""
-        return self._address.token
+    def access(self) -> Access:
+        """What a client needs besides the URLs."""
+        return self._address.access
 
     @property
     def version(self) -> str:
@@ -259,4 +261,4 @@ class SharedBroker(Broker):
 
 def _key(profile: Profile) -> str:
     own = get_profile(profile)
-    return repr((own.name, sorted(own.settings.items()), own.authentication))
+    return repr((own.name, sorted(own.settings.items()), own.authentication, own.tls))

@@ -1,9 +1,9 @@
 """Which of the broker's jars the image leaves out, and how the rest are made smaller.
 
-A standalone broker for tests runs neither functions nor connectors nor TLS, and keeps its metadata in RocksDB; half of
-the jars serve what is not there. The lists were found by logging every class that a broker loads while all profiles and
-the admin REST API are exercised, and are proven by the integration tests that run on the image. The process back end
-keeps every jar: its class path is also the Java client's, for tests that compare with it.
+A standalone broker for tests runs neither functions nor connectors, has its TLS from Java alone, and keeps its metadata
+in RocksDB; half of the jars serve what is not there. The lists were found by logging every class that a broker loads
+while all profiles and the admin REST API are exercised, and are proven by the integration tests that run on the image.
+The process back end keeps every jar: its class path is also the Java client's, for tests that compare with it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
         "zt-zip",
         "typetools",
     ),
-    "TLS and end-to-end encryption; no profile uses either, and the port is bound to loopback": (
-        "bc(prov|pkix|util)-.*",
+    "native TLS, instead of Java's own, and end-to-end encryption; of Bouncy Castle the provider stays": (
+        "bc(pkix|util)-.*",
         "bouncy-castle-.*",
         "conscrypt-.*",
         "netty-tcnative-boringssl-static",

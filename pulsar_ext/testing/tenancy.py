@@ -12,6 +12,8 @@ import httpx2
 
 from pulsar_ext.errors import BrokerStartError
 
+from .access import Access
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -27,16 +29,13 @@ class Tenancy:
 
     Args:
         admin_url: the admin REST API.
-        token: a superuser's token, where the broker wants one.
+        access: what the superuser gets in with; by default nothing.
     """
 
-    def __init__(self, admin_url: str, token: str | None = None) -> None:
+    def __init__(self, admin_url: str, access: Access | None = None) -> None:
         self._url = admin_url
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        # The environment's HTTP proxies are for the outside world, not for a broker of our own.
-        self._http = httpx2.Client(
-            base_url=f"{admin_url}/admin/v2/", headers=headers, timeout=_REQUEST_SECONDS, trust_env=False
-        )
+        options = (access or Access()).http_options()
+        self._http = httpx2.Client(base_url=f"{admin_url}/admin/v2/", timeout=_REQUEST_SECONDS, **options)
 
     def __enter__(self) -> Self:
         return self

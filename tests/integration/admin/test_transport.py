@@ -1,6 +1,7 @@
 """Credentials, failing networks, redirects, threads, forks and event loops of the admin API."""
 
 import asyncio
+import contextlib
 import http.server
 import logging
 import os
@@ -9,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import pytest
 from stored import mark_delete, send_entries
 
@@ -109,9 +111,16 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
     """A web service that owns nothing and names the broker that does, as the brokers of a cluster do."""
 
     target = ""
+    brokers = ""
 
     def do_GET(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.brokers and self.path == "/admin/v2/brokers":
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.brokers)))
+            self.end_headers()
+            self.wfile.write(self.brokers.encode())
+            return
         self.send_response(307)
         self.send_header("Location", self.target + self.path)
         self.send_header("Content-Length", "0")
@@ -127,13 +136,57 @@ def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory
     """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""
     broker = pulsar_broker_factory("auth")
     topic = f"persistent://{pulsar_namespace_factory(broker)}/a b%2F+é"
-    handler = type("Handler", (_Redirecting,), {"target": broker.admin_url})
+    listed = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
+    handler = type("Handler", (_Redirecting,), {"target": broker.admin_url, "brokers": listed})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with PulsarAdmin(f"http://127.0.0.1:{server.server_port}", token=broker.token) as admin:
             admin.create_partitioned_topic(topic, 3)
             assert admin.partitions(topic) == 3
         server.shutdown()
+
+
+@pytest.mark.parametrize("listed", ["as the broker lists them", ""])
+@pytest.mark.parametrize("secret", [{"token": "s3cret"}, {"basic": ("me", "s3cret")}])
+def test_no_secret_reaches_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
+    """A redirect to a host that is none of the cluster's brokers gets neither token nor password, nor any request."""
+    broker = pulsar_broker_factory("auth")
+    if listed:
+        listed = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
+        assert "localhost" in listed
+    with contextlib.ExitStack() as servers, socket.create_server(("127.0.0.1", 0)) as foreign:
+        target = f"http://127.0.0.1:{foreign.getsockname()[1]}"
+        handler = type("Handler", (_Redirecting,), {"target": target, "brokers": listed})
+        server = servers.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
+        servers.callback(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://localhost:{server.server_port}", **secret) as admin:
+            for call in (admin.clusters, lambda: admin.skip_all("topic", "s")):
+                with pytest.raises(AdminError, match="was not sent there") as caught:
+                    call()
+                assert "s3cret" not in f"{caught.value}{caught.value.details}{admin!r}{caplog.text}"
+        foreign.settimeout(0)
+        with pytest.raises(BlockingIOError):  # nobody has knocked
+            foreign.accept()
+
+
+def test_the_next_url_is_asked(broker, silent_port):
+    """Where one admin URL refuses or keeps silent the next is asked, and first from then on; a change is sent once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = f"http://127.0.0.1:{server.getsockname()[1]}"
+    silent = f"http://127.0.0.1:{silent_port}"
+    with PulsarAdmin([closed, broker.admin_url], max_attempts=1) as admin:
+        with pytest.raises(AdminNotFound):
+            admin.skip_all("public/default/absent", "s")
+        assert admin.url == broker.admin_url
+    with PulsarAdmin([silent, broker.admin_url], timeout_seconds=2, max_attempts=1) as admin:
+        with pytest.raises(AdminUnavailable) as caught:
+            admin.skip_all("topic", "s")
+        assert caught.value.maybe_applied
+        assert admin.clusters()
+        assert admin.url == broker.admin_url
+    with PulsarAdmin([silent, closed], timeout_seconds=1, max_attempts=1) as admin, pytest.raises(AdminUnavailable):
+        admin.clusters()
 
 
 def test_redirects_without_end():

@@ -17,7 +17,9 @@ import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PROFILES, PulsarProcess
+from pulsar_ext.testing.access import Access
 from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.readiness import default_namespace_exists
 
 pytestmark = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
 
@@ -32,12 +34,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @contextlib.contextmanager
 def client_of(broker):
-    authentication = pulsar.AuthenticationToken(broker.token) if broker.token else None
-    client = pulsar.Client(broker.service_url, authentication, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(broker.service_url, logger=quiet, **broker.client_options(pulsar))
     try:
         yield client
     finally:
         client.close()
+
+
+def _oauth2_secrets(access):
+    if access.oauth2 is None:
+        return []
+    return [json.loads(Path(json.loads(access.oauth2)["private_key"]).read_text())["client_secret"]]
 
 
 def send(broker, topic, *contents):
@@ -73,27 +81,36 @@ def group(pid):
 def test_every_profile_starts_and_leaves_nothing(name):
     """Each profile carries a message, reports no secret in its log, and leaves no process and no file."""
     with PulsarProcess(name) as broker:
-        pid, home, token = broker.pid, broker.data_dir, broker.token
+        pid, home, access = broker.pid, broker.data_dir, broker.access
+        secrets = [access.token, *(access.basic or ())[1:], *_oauth2_secrets(access)]
         send(broker, "t", b"x")
         assert read(broker, "t", 1) == [b"x"]
-        assert (token is not None) == PROFILES[name].authentication
-        assert token is None or token not in broker.log_text() + repr(broker) + broker.describe()
+        assert access.kind == PROFILES[name].kind
+        assert broker.service_url.startswith("pulsar+ssl:") == PROFILES[name].tls
+        shown = broker.log_text() + repr(broker) + broker.describe() + repr(access)
+        assert [secret for secret in secrets if secret is not None and secret in shown] == []
         assert name in broker.describe()
     assert not broker.is_running()
     assert group(pid) == []
     assert not home.exists()
 
 
-def test_authentication_is_on():
-    """Under the profile auth, a client without a token gets nothing, and one with the broker's token does."""
-    with PulsarProcess("auth") as broker:
-        client = pulsar.Client(
-            broker.service_url, operation_timeout_seconds=2, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        )
-        with pytest.raises(pulsar.PulsarException):
-            client.create_producer("t")
-        client.close()
-        send(broker, "t", b"x")
+@pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.kind])
+def test_authentication_is_on(name, pulsar_broker_factory):
+    """Whoever gives no credentials gets nothing, on both ports, also where the certificate's authority is trusted."""
+    broker = pulsar_broker_factory(name)
+    client = pulsar.Client(
+        broker.service_url,
+        operation_timeout_seconds=2,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        **broker.access.tls_options,
+    )
+    with pytest.raises(pulsar.PulsarException):
+        client.create_producer("t")
+    client.close()
+    nobody = Access(trust_certs=broker.access.trust_certs)
+    assert default_namespace_exists(broker.admin_url, broker.access)
+    assert not default_namespace_exists(broker.admin_url, nobody)
 
 
 def test_kill_and_restart_keep_data_and_urls():

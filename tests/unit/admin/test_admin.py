@@ -36,7 +36,7 @@ _TOPIC = TopicName.parse("t/n/topic")
     [
         ("pulsar://h:6650", "http://h:8080"),
         ("pulsar://h", "http://h:8080"),
-        ("pulsar://h:6650,h2:6651/", "http://h:8080"),
+        ("pulsar://h:6650,h2:6651/", "http://h:8080,h2:8080"),
         ("pulsar+ssl://h:6651", "https://h:8443"),
         ("pulsar://[::1]:6650", "http://[::1]:8080"),
         ("http://h:1234", "http://h:1234"),
@@ -44,7 +44,7 @@ _TOPIC = TopicName.parse("t/n/topic")
     ],
 )
 def test_admin_url_from_service_url(service_url, admin_url):
-    """Each form of a service URL gives the usual admin port of its first host, and the environment wins over all."""
+    """Each form of a service URL gives the usual admin port of its hosts, and the environment wins over all."""
     assert derive_admin_url(service_url, {}) == admin_url
     assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": ""}) == admin_url
     assert derive_admin_url(service_url, {"PULSAR_ADMIN_URL": "http://other:1"}) == "http://other:1"
@@ -73,7 +73,7 @@ def test_only_a_url_with_tls_has_a_tls_context_made(monkeypatch):
 def test_credentials_leave_the_url():
     """User and password are taken off, decoded, and appear in no text of the URL or of the admin object."""
     url = AdminUrl.parse("HTTP://me:s%40cret@h1:8080,h2:8080/pulsar/")
-    assert url.base == "http://h1:8080/pulsar"
+    assert url.bases == ("http://h1:8080/pulsar", "http://h2:8080/pulsar")
     assert url.credentials == ("me", "s@cret")
     assert "cret" not in repr(url)
     with PulsarAdmin("http://me:s%40cret@h:8080") as admin:

@@ -35,14 +35,14 @@ def _entries(path: Path) -> set[str]:
     [
         "grpc-netty-shaded-1.75.0.jar",
         "client-java-api-23.0.0.jar",
-        "bcprov-jdk18on-1.84.jar",
+        "bcpkix-jdk18on-1.84.jar",
         "stream-storage-server-4.17.3.jar",
         "netty-tcnative-boringssl-static-2.0.78.Final-linux-x86_64.jar",
         "distributedlog-core-4.17.3-tests.jar",
     ],
 )
 def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
-    """Jars of etcd, Kubernetes, TLS and the state storage count as unneeded, with any version and classifier."""
+    """Jars of etcd, Kubernetes, native TLS and the state storage count as unneeded, with any version and classifier."""
     assert slim.is_unneeded(name)
 
 
@@ -53,13 +53,14 @@ def test_jars_of_what_a_standalone_broker_never_runs_are_left_out(name):
         "pulsar-client-original-4.2.4.jar",
         "rocksdbjni-7.9.2.jar",
         "jjwt-impl-0.13.0.jar",
+        "bcprov-jdk18on-1.84.jar",
         "netty-tcnative-classes-2.0.78.Final.jar",
         "bookkeeper-server-4.17.3.jar",
         "avro-1.12.0.jar",
     ],
 )
 def test_jars_that_the_profiles_use_are_kept(name):
-    """Jars of the broker, its storage, its tokens and its schemas are not caught by the patterns of the others."""
+    """Jars of the broker, its storage, tokens, TLS and schemas are not caught by the patterns of the others."""
     assert not slim.is_unneeded(name)
 
 

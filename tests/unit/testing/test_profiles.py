@@ -8,12 +8,19 @@ from pathlib import PurePosixPath
 import pytest
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.testing.profiles import PROFILES, Profile, TokenSecret, broker_settings, get_profile, standalone_conf
+from pulsar_ext.testing.identity import Identity
+from pulsar_ext.testing.profiles import PROFILES, Profile, broker_settings, get_profile, standalone_conf
+from pulsar_ext.testing.tokens import TokenSecret
 
 
 def test_names():
-    """The six profiles of the design exist under their names."""
-    assert list(PROFILES) == ["plain", "dedup", "batch-index-acks", "entry-index", "small-chunks", "auth"]
+    """The profiles exist under their names, and say how clients prove who they are."""
+    assert list(PROFILES) == [
+        *("plain", "dedup", "batch-index-acks", "entry-index", "small-chunks"),
+        *("auth", "tls", "mtls", "basic", "oauth2"),
+    ]
+    kinds = {name: profile.kind for name, profile in PROFILES.items() if profile.kind is not None}
+    assert kinds == {"auth": "token", "mtls": "certificate", "basic": "basic", "oauth2": "oauth2"}
 
 
 def test_unknown_profile_lists_the_known():
@@ -79,13 +86,29 @@ def test_token_is_a_signed_web_token():
     assert signature != other.token("bob").split(".")[2]
 
 
-def test_secret_stays_hidden(tmp_path):
-    """Neither key nor token shows in a repr or in a setting, and their files are their owner's alone."""
-    secret = TokenSecret(b"visible?" * 4)
-    secret.write(tmp_path)
-    assert "visible" not in repr(secret)
-    settings = standalone_conf(broker_settings("auth", settings=secret.settings(PurePosixPath(tmp_path))))
-    assert "visible" not in settings
-    assert secret.token() not in settings
-    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
-    assert TokenSecret.load(tmp_path).token() == secret.token()
+@pytest.mark.parametrize("name", [name for name, profile in PROFILES.items() if profile.tls or profile.kind])
+def test_secrets_stay_hidden(name, tmp_path):
+    """No secret shows in a repr or in a setting; the files are their owner's alone, and are taken again if kept."""
+    identity = Identity.make(PROFILES[name])
+    identity.write(tmp_path)
+    access = identity.access(tmp_path)
+    settings = standalone_conf(broker_settings(name, settings=identity.settings(PurePosixPath(tmp_path))))
+    hidden = [access.token, *(access.basic or ())[1:], access.oauth2]
+    for secret in filter(None, hidden):
+        assert secret not in settings + repr(identity) + repr(access)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} <= {0o600}
+    again = Identity.load(PROFILES[name], tmp_path)
+    assert again.files() == identity.files()
+    for one in (identity, again):
+        one.close()
+
+
+def test_a_profile_with_tls_has_no_other_port():
+    """Both ports speak TLS, whatever their numbers, and those without are closed."""
+    settings = broker_settings("tls", broker_port=1, admin_port=2)
+    assert [settings[f"{name}ServicePort{tls}"] for tls in ("", "Tls") for name in ("broker", "web")] == [
+        "",
+        "",
+        "1",
+        "2",
+    ]

@@ -1,0 +1,220 @@
+"""Access tokens for the admin API by OAuth 2.0's client credentials, as the official client asks for its own.
+
+Mirrors `ClientCredentialFlow` of the C++ client: the issuer's `.well-known/openid-configuration` names the token
+endpoint, which is sent the client's id and secret. The secret goes to no other place: redirects are not followed, and
+an issuer with TLS may not name an endpoint without. It shows in no repr and in no error.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from pulsar_ext.errors import AdminUnauthorized, AdminUnavailable, InvalidUse
+
+from ._transport import tls_context
+
+__all__ = ["Oauth2Parameters", "Oauth2Tokens"]
+
+_TIMEOUT_SECONDS = 5.0
+_OK = 200
+_DATA_PREFIX = "data:application/json;base64,"
+
+
+@dataclass(frozen=True, slots=True)
+class Oauth2Parameters:
+    """What `AuthenticationOauth2` is given, without the file it may name.
+
+    Args:
+        issuer_url: whom to ask where the token endpoint is.
+        private_key: where id and secret are: a path, `file://…`, `file:…` or `data:application/json;base64,…`.
+        client_id: the id, if it is given directly.
+        client_secret: the secret, likewise.
+        audience: for whom the token is.
+        scope: what it is for.
+    """
+
+    issuer_url: str
+    private_key: str | None = field(default=None, repr=False)
+    client_id: str | None = field(default=None, repr=False)
+    client_secret: str | None = field(default=None, repr=False)
+    audience: str = ""
+    scope: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Oauth2Parameters:
+        """Read the official JSON.
+
+        Raises:
+            InvalidUse: it is not JSON, or has no issuer or no secret. Nothing of it is repeated.
+        """
+        values = _object(text, "The parameters of AuthenticationOauth2 are")
+        issuer = values.get("issuer_url")
+        if _scheme(str(issuer)) not in {"http", "https"}:
+            raise InvalidUse("The parameters of AuthenticationOauth2 have no issuer_url that begins with http(s)://")
+        names = ("private_key", "client_id", "client_secret", "audience", "scope")
+        found = cls(str(issuer), **{name: str(values[name]) for name in names if values.get(name) is not None})
+        if found.private_key is None and (found.client_id is None or found.client_secret is None):
+            raise InvalidUse(
+                "The parameters of AuthenticationOauth2 have neither private_key nor client_id and client_secret; for "
+                "another way to authenticate, give admin=PulsarAdmin(url, token=a function that gives the token)"
+            )
+        return found
+
+    @property
+    def configuration_url(self) -> str:
+        """Where the issuer says where its token endpoint is."""
+        return self.issuer_url.rstrip("/") + "/.well-known/openid-configuration"
+
+    def form(self) -> dict[str, str]:
+        """Write the request for a token; the file is read each time, for it may be renewed.
+
+        Raises:
+            InvalidUse: the file cannot be read, or lacks the id or the secret.
+        """
+        client_id, secret = self.client_id, self.client_secret
+        if self.private_key is not None:
+            values = _object(_read_key(self.private_key), "The OAuth 2.0 credentials are")
+            client_id, secret = values.get("client_id"), values.get("client_secret")
+        if not client_id or not secret:
+            raise InvalidUse("The OAuth 2.0 credentials have no client_id or no client_secret")
+        form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": secret}
+        form["audience"] = self.audience
+        return form | ({"scope": self.scope} if self.scope else {})
+
+
+class Oauth2Tokens:
+    """Supplies access tokens: `PulsarAdmin(url, token=Oauth2Tokens('{"issuer_url": …, "private_key": …}'))`.
+
+    A token is kept until it expires. Two threads may ask for one at the same time; both are good.
+
+    Args:
+        parameters: the JSON that `AuthenticationOauth2` takes.
+        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's, if the issuer has TLS.
+
+    Raises:
+        InvalidUse: the parameters lack something, or the file cannot be loaded.
+    """
+
+    def __init__(self, parameters: str, tls_trust_certs_file_path: str | None = None) -> None:
+        self._parameters = Oauth2Parameters.parse(parameters)
+        self._context = tls_context(
+            tls_trust_certs_file_path,
+            None,
+            None,
+            is_needed=self._parameters.issuer_url.startswith("https:"),
+            allow_insecure_connection=False,
+            validate_hostname=True,
+        )
+        self._kept: tuple[str, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"Oauth2Tokens({self._parameters.issuer_url!r})"
+
+    def __call__(self) -> str:
+        """Give an access token that has not expired.
+
+        Raises:
+            AdminUnavailable: the issuer or its token endpoint does not answer.
+            AdminUnauthorized: it gives no token.
+            InvalidUse: the credentials cannot be read.
+        """
+        kept = self._kept
+        if kept is None or time.monotonic() >= kept[1]:
+            kept = self._kept = self._fetch()
+        return kept[0]
+
+    def _fetch(self) -> tuple[str, float]:
+        form = self._parameters.form()
+        asked = time.monotonic()
+        with httpx2.Client(verify=self._context, trust_env=False, timeout=_TIMEOUT_SECONDS) as http:
+            configuration = self._answer(http, "GET", self._parameters.configuration_url, None)
+            endpoint = str(configuration.get("token_endpoint", ""))
+            if _is_less_safe(self._parameters.issuer_url, endpoint):
+                raise InvalidUse(
+                    f"The issuer {self._parameters.issuer_url} names no token endpoint, or one without TLS. The "
+                    "client's secret was not sent"
+                )
+            answer = self._answer(http, "POST", endpoint, form)
+        token, seconds = answer.get("access_token"), answer.get("expires_in")
+        if not isinstance(token, str) or not token:
+            raise _refused("POST", endpoint, _OK, "the answer has no access_token")
+        lasts = float(seconds) if isinstance(seconds, int | float) else 0.0
+        return token, asked + lasts
+
+    @staticmethod
+    def _answer(http: httpx2.Client, method: str, url: str, form: dict[str, str] | None) -> dict[str, Any]:
+        try:
+            answer = http.request(method, url, data=form, headers={"Accept": "application/json"})
+        except httpx2.RequestError as error:
+            raise AdminUnavailable(
+                f"{method} {url}: no answer ({error or type(error).__name__}), so there is no OAuth 2.0 access token "
+                "for the admin API; check issuer_url, and tls_trust_certs_file_path if it has TLS",
+                status=None,
+                reason=str(error),
+                method=method,
+                path=url,
+            ) from None
+        if answer.status_code != _OK:
+            raise _refused(method, url, answer.status_code, answer.reason_phrase)
+        try:
+            return _object(answer.text, "The answer is")
+        except InvalidUse as error:
+            raise _refused(method, url, _OK, str(error)) from None
+
+
+def _refused(method: str, url: str, status: int, reason: str) -> AdminUnauthorized:
+    # The body is left out: an endpoint may repeat in it what it was sent.
+    return AdminUnauthorized(
+        f"{method} {url}: HTTP {status}: {reason}; there is no OAuth 2.0 access token for the admin API. Check the "
+        "client's id and secret, audience and scope",
+        status=status,
+        reason=reason,
+        method=method,
+        path=url,
+    )
+
+
+def _is_less_safe(issuer: str, endpoint: str) -> bool:
+    scheme = _scheme(endpoint)
+    return scheme not in {"http", "https"} or (_scheme(issuer) == "https" and scheme != "https")
+
+
+def _scheme(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        return ""
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidUse(f"{what} not a JSON object")
+    return value
+
+
+def _read_key(place: str) -> str:
+    """Read what `private_key` names."""
+    if place.startswith("data:"):
+        try:
+            return base64.b64decode(place.removeprefix(_DATA_PREFIX), validate=True).decode()
+        except (binascii.Error, ValueError):
+            raise InvalidUse(f"private_key begins with data: and is not {_DATA_PREFIX}…") from None
+    path = place.removeprefix("file:")
+    path = path[2:] if path.startswith("//") and path != place else path
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidUse(f"The OAuth 2.0 credentials in {path!r} cannot be read: {type(error).__name__}") from None

@@ -1,0 +1,127 @@
+"""What the admin API is given of a client's arguments, and what is refused."""
+
+import inspect
+import json
+from functools import partial
+
+import pulsar as official
+import pytest
+
+import pulsar_ext
+from pulsar_ext.client.admin_access import admin_at, derive_admin
+from pulsar_ext.client.authentication import credentials_of
+from pulsar_ext.errors import AdminRequired, AdminUnavailable, InvalidUse
+
+_PARAMETERS = json.dumps({"issuer_url": "http://issuer", "client_id": "me", "client_secret": "s3cret"})
+_ARGUMENTS = {
+    "AuthenticationToken": ("s3cret",),
+    "AuthenticationTLS": ("/cert.pem", "/s3cret.pem"),
+    "AuthenticationBasic": ("me", "s3cret"),
+    "AuthenticationOauth2": (_PARAMETERS,),
+}
+
+
+@pytest.fixture(autouse=True)
+def _without_environment(monkeypatch):
+    monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
+
+
+def _named(**given):
+    """A client's arguments by name."""
+    parameters = inspect.signature(official.Client.__init__).parameters.values()
+    return {one.name: one.default for one in parameters if one.name != "self"} | given
+
+
+@pytest.mark.parametrize("name", _ARGUMENTS)
+def test_ours_are_the_official_ones(name):
+    """Each class takes the official arguments, is an official one, and shows no secret."""
+    ours, theirs = getattr(pulsar_ext, name), getattr(official, name)
+    made = ours(*_ARGUMENTS[name])
+    assert isinstance(made, theirs)
+    names = [list(inspect.signature(one.__init__).parameters) for one in (ours, theirs)]
+    assert names[0] == names[1]
+    assert name == "AuthenticationTLS" or "s3cret" not in repr(made)
+    given = credentials_of(made, None)
+    assert name == "AuthenticationTLS" or "s3cret" not in repr(given)
+    assert given.has_secret is (name != "AuthenticationTLS")
+
+
+def test_what_each_gives():
+    """Token, supplier, certificate and password reach the admin API as they were given, in either form."""
+    supplier = lambda: "s3cret"  # noqa: E731
+    assert credentials_of(pulsar_ext.AuthenticationToken("s3cret"), None).token == "s3cret"
+    assert credentials_of(pulsar_ext.AuthenticationToken(supplier), None).token is supplier
+    assert credentials_of(pulsar_ext.AuthenticationTLS("/c", "/k"), None).certificate == ("/c", "/k")
+    text = json.dumps({"username": "me", "password": "s3cret", "method": "mine"})
+    for basic in (
+        pulsar_ext.AuthenticationBasic("me", "s3cret"),
+        pulsar_ext.AuthenticationBasic(auth_params_string=text),
+    ):
+        assert credentials_of(basic, None).basic == ("me", "s3cret")
+    assert callable(credentials_of(pulsar_ext.AuthenticationOauth2(_PARAMETERS), None).token)
+
+
+@pytest.mark.parametrize("name", [*_ARGUMENTS, "Authentication"])
+@pytest.mark.parametrize("where", ["given", "environment", "derived"])
+def test_an_official_object_is_not_read(name, where, monkeypatch):
+    """Its arguments are not known, so the admin API has to be given: the error says how, and has nothing of them."""
+    if name == "Authentication":
+        made = object.__new__(official.Authentication)
+    else:
+        made = getattr(official, name)(*_ARGUMENTS[name])
+    arguments = _named(service_url="pulsar+ssl://h:6651", authentication=made)
+    if where == "environment":
+        monkeypatch.setenv("PULSAR_ADMIN_URL", "https://h:8443")
+    make = derive_admin if where != "given" else partial(admin_at, "https://h:8443")
+    with pytest.raises(AdminRequired, match=r"Client\(admin=PulsarAdmin\(") as caught:
+        make(arguments)
+    assert "s3cret" not in str(caught.value)
+    assert (f"pulsar_ext.{name}" in str(caught.value)) is (name != "Authentication")
+
+
+@pytest.mark.parametrize("name", ["AuthenticationToken", "AuthenticationBasic", "AuthenticationOauth2"])
+def test_a_secret_goes_to_a_guessed_port_with_tls_only(name, monkeypatch):
+    """Without TLS the admin API has to be named, by the argument or the environment."""
+    made = getattr(pulsar_ext, name)(*_ARGUMENTS[name])
+    plain = _named(service_url="pulsar://h:6650,h2:6650", authentication=made)
+    with pytest.raises(AdminRequired, match="give admin=") as caught:
+        derive_admin(plain)
+    assert "s3cret" not in str(caught.value)
+    assert derive_admin(_named(service_url="pulsar+ssl://h:6651", authentication=made)).url == "https://h:8443"
+    assert admin_at(["http://a:1", "http://b:1"], plain).url == "http://a:1"
+    monkeypatch.setenv("PULSAR_ADMIN_URL", "http://h:8080")
+    assert derive_admin(plain).url == "http://h:8080"
+
+
+def test_without_a_secret_a_port_is_guessed():
+    """Nothing to keep, nothing to ask for; a service URL that changes cannot be guessed from."""
+    assert derive_admin(_named(service_url="pulsar://h:6650")).url == "http://h:8080"
+    with pytest.raises(AdminUnavailable, match="Client\\(admin="):
+        derive_admin(_named(service_url=object()))
+
+
+def test_files_that_cannot_be_loaded():
+    """A certificate that is not there is found when the admin API is made."""
+    tls = pulsar_ext.AuthenticationTLS("/nonexistent", "/nonexistent")
+    with pytest.raises(InvalidUse, match="/nonexistent"):
+        derive_admin(_named(service_url="pulsar+ssl://h", authentication=tls))
+    with pytest.raises(InvalidUse, match="/absent"):
+        derive_admin(_named(service_url="pulsar+ssl://h", tls_certificate_file_path="/absent"))
+
+
+def test_who_has_to_be_named(monkeypatch):
+    """The host is checked as the client checks it, and always where anybody can have a certificate."""
+    seen = []
+    monkeypatch.setattr("pulsar_ext.client.admin_access.PulsarAdmin", lambda _url, **options: seen.append(options))
+    for trust, validate in ((None, False), (None, True), ("/ca", False), ("/ca", True)):
+        derive_admin(
+            _named(service_url="pulsar+ssl://h", tls_trust_certs_file_path=trust, tls_validate_hostname=validate)
+        )
+    assert [one["tls_validate_hostname"] for one in seen] == [True, True, False, True]
+
+
+@pytest.mark.parametrize("admin", [3, object(), {"url": 1}])
+def test_what_is_no_admin_api(admin):
+    """Anything but an admin API or URLs is refused when the client is made."""
+    with pytest.raises(InvalidUse, match="admin is expected"):
+        pulsar_ext.Client("pulsar://localhost:1", admin=admin)
