@@ -112,11 +112,6 @@ class PulsarCluster:
         return self._parts.token if self._parts is not None else None
 
     @property
-    def profile(self) -> Profile:
-        """The profile that its brokers run with."""
-        return self._profile
-
-    @property
     def parts(self) -> tuple[str, ...]:
         """The names of all parts: ZooKeeper, the bookies, the brokers."""
         return self._known().addresses.parts
@@ -261,9 +256,7 @@ class PulsarCluster:
     # -- who owns what -----------------------------------------------------------------------------------------------
 
     def owner(self, topic: str) -> str:
-        """Return the name of the broker that owns the topic, `persistent://tenant/namespace/name`.
-
-        A topic that no broker owns gets an owner by this. Of a partitioned topic, ask for a partition.
+        """Return the name of the broker that owns the topic or partition; one that no broker owns gets an owner by this.
 
         Raises:
             BrokerStartError: no broker answers for it.
