@@ -68,7 +68,7 @@ class PulsarCluster:
         self._java_options = tuple(java_options)
         self._start_timeout = start_timeout
         self._report = report
-        # Refuses bad settings here, where the caller can see which, rather than at the start.
+        # Refuses bad settings here rather than at the start.
         broker_conf("broker-1", Addresses.choose(brokers, bookies), self._profile, self._settings)
         self._parts: ClusterParts | None = None
 
@@ -194,7 +194,6 @@ class PulsarCluster:
     def stop(self) -> None:
         """End all parts and remove what they leave behind; a second call does nothing."""
         parts, self._parts = self._parts, None
-        # Data that is thrown away needs no good order.
         if parts is not None:
             parts.discard()
 
@@ -231,8 +230,7 @@ class PulsarCluster:
             BrokerStartError: one did not become ready again, or what a broker owned could not be moved.
         """
         chosen = names or (*self.bookies, *self.brokers)
-        for name in chosen:
-            self._known().program(name)  # refuses what there is not, before anything ends
+        self._known().running(chosen)  # refuses what there is not, before anything ends
         for name in chosen:
             if name in self._known().running(self.brokers) and self._others(name):
                 self.drain(name)
@@ -256,7 +254,7 @@ class PulsarCluster:
     # -- who owns what -----------------------------------------------------------------------------------------------
 
     def owner(self, topic: str) -> str:
-        """Return the name of the broker that owns the topic or partition; one that no broker owns gets an owner by this.
+        """Return the name of the broker that owns a topic or a partition, which gets an owner by this if it has none.
 
         Raises:
             BrokerStartError: no broker answers for it.

@@ -29,7 +29,7 @@ ZOOKEEPER: Final = "zookeeper"
 
 _TICK_MILLIS: Final = 1_000
 # Until a session ends, what a killed broker owned is nobody's; ZooKeeper takes 2 to 20 ticks.
-_SESSION_MILLIS: Final = 8_000
+_SESSION_MILLIS: Final = 5_000
 
 
 class BrokerPorts(NamedTuple):
@@ -127,7 +127,7 @@ def bookie_conf(port: int, zookeeper: int, data: Path, frame_bytes: int) -> dict
         port: where it listens.
         zookeeper: ZooKeeper's port.
         data: where its data goes.
-        frame_bytes: the longest frame; it has to be the brokers' `nettyMaxFrameSizeBytes`, or sends time out.
+        frame_bytes: the longest frame; above the brokers' `nettyMaxFrameSizeBytes`, or sends time out.
     """
     return {
         "bookiePort": str(port),
@@ -173,6 +173,7 @@ def broker_conf(
         "clusterName": CLUSTER,
         "metadataStoreUrl": store,
         "configurationMetadataStoreUrl": store,
+        "advertisedAddress": HOST,
         # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker.
         "advertisedListeners": f"internal:pulsar://{HOST}:{ports.service},proxied:pulsar://{HOST}:{ports.proxy}",
         "internalListenerName": "internal",
@@ -182,7 +183,7 @@ def broker_conf(
     if clash:
         raise InvalidUse(f"the cluster itself sets {', '.join(clash)}: leave it out")
     copies = str(min(2, len(addresses.bookies)))
-    merged = broker_settings(
+    return broker_settings(
         profile,
         broker_port=ports.service,
         admin_port=ports.admin,
@@ -201,6 +202,3 @@ def broker_conf(
             **(settings or {}),
         },
     )
-    # The listeners say it, and a broker refuses to be told twice.
-    del merged["advertisedAddress"]
-    return merged

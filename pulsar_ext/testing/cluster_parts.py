@@ -1,7 +1,7 @@
 """The processes of a test cluster: launched by their names, and what "ready" means for each of them.
 
-A bookie and ZooKeeper are ready when they take connections, a broker when it is among the active ones and has the
-default namespace, and all together when one message went in and came out through the official client.
+ZooKeeper is ready when it takes connections, a bookie when it says so, a broker when it is among the active ones and
+has the default namespace, and all together when one message went in and came out through the official client.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ __all__ = ["ClusterParts"]
 
 _POLL_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0
+_ROUND_TRIP_SECONDS: Final = 15.0
 _LOG_TAIL_LINES: Final = 40
+_BOOKIE_READY: Final = "Started component bookie-server"
+# Around the longest frame of a broker a bookie needs some room for its own headers.
+_BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
 _SETUP: Final = "setup"
 _HEAPS: Final = {"zookeeper": "96m", "setup": "96m", "bookie": "192m", "broker": "320m"}
 _MAINS: Final = {
@@ -77,7 +81,7 @@ class ClusterParts:
             self._secret.write(home)
             secret = self._secret.settings(home)
         brokers = {name: broker_conf(name, addresses, profile, settings) | secret for name in addresses.brokers}
-        frame = next(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values())
+        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values()) + _BOOKIE_HEADROOM_BYTES
         self._settings = {
             ZOOKEEPER: zookeeper_conf(addresses.zookeeper, home / ZOOKEEPER / "data"),
             **{
@@ -155,9 +159,10 @@ class ClusterParts:
                     time.sleep(_POLL_SECONDS)
         if len(self.running(self.addresses.parts)) < len(self.addresses.parts):
             return
-        failure = round_trip(self.addresses.service_url, self.token, timeout=max(deadline - time.monotonic(), 1.0))
-        if failure is not None:
-            raise self._error(chosen[-1], f"a message did not come back: {failure}")
+        # A broker that has not heard of a bookie yet refuses a first topic, and the client may wait for ever.
+        while failure := round_trip(self.addresses.service_url, self.token, timeout=_ROUND_TRIP_SECONDS):
+            if time.monotonic() > deadline:
+                raise self._error(chosen[-1], f"a message did not come back: {failure}")
 
     def lost_a_port(self) -> bool:
         """Return whether a part could not start because its port was taken meanwhile."""
@@ -202,8 +207,11 @@ class ClusterParts:
 
     def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
         addresses = self.addresses
-        if name not in addresses.brokers:
-            return _accepts(addresses.zookeeper if name == ZOOKEEPER else addresses.bookies[name])
+        if name == ZOOKEEPER:
+            return _accepts(addresses.zookeeper)
+        if name in addresses.bookies:
+            # It takes connections before brokers can know of it.
+            return self.program(name).has_said(_BOOKIE_READY)
         url = addresses.admin_url(name)
         return default_namespace_exists(url, self.token) and addresses.broker_id(name) in admin.active_brokers(url)
 

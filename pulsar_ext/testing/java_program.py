@@ -92,6 +92,7 @@ class JavaProgram:
         self._log = directory / f"{name}.log"
         self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
+        self._launched_at = 0
 
     @property
     def pid(self) -> int | None:
@@ -114,6 +115,10 @@ class JavaProgram:
             log.seek(since)
             return log.read().decode(errors="replace")
 
+    def has_said(self, text: str) -> bool:
+        """Return whether it has logged that text since it was launched the last time."""
+        return text in self.log_text(self._launched_at)
+
     def launch(
         self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
     ) -> None:
@@ -132,6 +137,7 @@ class JavaProgram:
         unpacked.mkdir()
         command = [*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments]
         guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(self._scratch or ""), *command]
+        self._launched_at = self.log_offset()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 guarded, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
