@@ -1,6 +1,6 @@
 """A whole cluster under faults: nothing lost, nothing stored twice, nothing left unacknowledged.
 
-    python tests/faults/cluster.py [--cycles N] [--only kill-broker …] [--clients pulsar_ext] [--save FILE]
+    python tests/faults/cluster.py [--cycles N] [--minutes M] [--only move …] [--clients pulsar] [--save FILE]
 
 Two brokers, two bookies and one ZooKeeper on one machine. For each client four deduplicating producers (unbatched,
 batched, chunked, to four partitions) send numbers all the time, and sixteen subscriptions, of each type and for each
@@ -23,7 +23,6 @@ import argparse
 import random
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,15 +31,15 @@ from cluster_load import Load, prepare_namespace
 from cluster_report import report
 from producer_topics import CLIENTS, prepare
 
-from pulsar_ext.testing import PulsarCluster
+from pulsar_ext.testing import Profile, PulsarCluster, get_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import producer_topics
     from cluster_load import Consumed
 
-__all__ = ["CYCLES", "run"]
+__all__ = ["CYCLES", "PROFILE", "run"]
 
 CYCLES: Final = {
     "kill-broker": 100,
@@ -57,18 +56,18 @@ _SETTLE_EVERY: Final = 10
 """Cycles of network faults, which are short, between two waits for everything to arrive."""
 _SHORT_LOSS_SECONDS: Final = 2.0
 _LONG_LOSS_SECONDS: Final = 12.0
-_PROFILE: Final = "small-chunks"
-_SETTINGS: Final = {
-    **SETTINGS,
-    "brokerDeduplicationEnabled": True,
-    # A producer that comes back by a new connection waits so long for the half-open one to be found dead.
-    "connectionLivenessCheckTimeoutMillis": 500,
-}
-
-
-def new_cluster() -> PulsarCluster:
-    """Return a cluster that fits these faults, not started."""
-    return PulsarCluster(_PROFILE, settings=_SETTINGS)
+PROFILE: Final = Profile(
+    "cluster-faults",
+    "small chunks, deduplication, acknowledgements inside batches",
+    {
+        **get_profile("small-chunks").settings,
+        **{name: str(value).lower() for name, value in SETTINGS.items()},
+        "brokerDeduplicationEnabled": "true",
+        # A producer that comes back by a new connection waits so long for the half-open one to be found dead.
+        "connectionLivenessCheckTimeoutMillis": "500",
+    },
+)
+"""What a cluster for these faults has to be."""
 
 
 def run(
@@ -76,28 +75,29 @@ def run(
     cycles: Mapping[str, int],
     clients: Sequence[str] = CLIENTS,
     say: Callable[[str], None] = lambda _: None,
-) -> tuple[list[producer_topics.Outcome], list[Consumed]]:
-    """Have the cluster suffer each fault so many times, and give what was produced and what was consumed."""
+    minutes: float = 1e6,
+) -> Iterator[tuple[list[producer_topics.Outcome], list[Consumed]]]:
+    """Have the cluster suffer each fault so many times, but for no longer than `minutes`; give what came of each."""
     prepare()
     prepare_namespace(cluster)
-    produced: list[producer_topics.Outcome] = []
-    consumed: list[Consumed] = []
     for fault, count in cycles.items():
         url = cluster.proxied_url if fault in _NETWORK else cluster.service_url
         with Load(cluster, fault, clients, url) as load:
+            end = time.monotonic() + 60 * minutes
             for turn in range(count):
                 began = time.monotonic()
                 load.send()
                 time.sleep(random.random() * 0.3)  # anywhere in the stream
                 _FAULTS[fault](cluster, turn, load.topics)
                 struck = time.monotonic()
-                if fault not in _NETWORK or turn % _SETTLE_EVERY == _SETTLE_EVERY - 1 or turn == count - 1:
+                is_last = turn == count - 1 or struck > end
+                if is_last or fault not in _NETWORK or turn % _SETTLE_EVERY == _SETTLE_EVERY - 1:
                     load.settle()
                 now = time.monotonic()
                 say(f"{fault} {turn + 1} of {count}: {struck - began:.1f} s, all there after {now - struck:.1f} s more")
-            produced += (replace(one, cycles=count) for one in load.produced())
-            consumed += load.consumed()
-    return produced, consumed
+                if is_last:
+                    break
+            yield list(load.produced()), list(load.consumed())
 
 
 def _kill_broker(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
@@ -166,23 +166,31 @@ _FAULTS: Final = {
 def main() -> int:
     """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cycles", type=int, help="of each fault; by default as many as the issue of it asks for")
+    parser.add_argument(
+        "--cycles",
+        type=int,
+        help="of each fault; by default " + ", ".join(f"{name} {count:,}" for name, count in CYCLES.items()),
+    )
     parser.add_argument("--only", nargs="+", choices=tuple(CYCLES), default=tuple(CYCLES), metavar="FAULT")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
+    parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
     parser.add_argument("--save", type=Path, help="write the tables to this file as well")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
         print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
-    with new_cluster() as cluster:
+    produced: list[producer_topics.Outcome] = []
+    consumed: list[Consumed] = []
+    with PulsarCluster(PROFILE) as cluster:
         say(cluster.describe())
         cycles = {fault: arguments.cycles or CYCLES[fault] for fault in arguments.only}
-        produced, consumed = run(cluster, cycles, arguments.clients, say)
-    text = report(produced, consumed)
-    print(text)
-    if arguments.save is not None:
-        arguments.save.write_text(text, encoding="utf-8")
+        for some_produced, some_consumed in run(cluster, cycles, arguments.clients, say, arguments.minutes):
+            produced += some_produced
+            consumed += some_consumed
+            if arguments.save is not None:
+                arguments.save.write_text(report(produced, consumed), encoding="utf-8")
+    print(report(produced, consumed))
     return 0 if all(one.clean for one in (*produced, *consumed) if one.client == "pulsar_ext") else 1
 
 
