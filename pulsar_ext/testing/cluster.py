@@ -7,12 +7,11 @@ ZooKeeper, is a fault proxy: what a client hears from a look-up through a proxy 
 from __future__ import annotations
 
 import itertools
-import time
 from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from .cluster_admin import ClusterAdmin
+from .cluster_admin import ClusterAdmin, insist
 from .cluster_conf import CLUSTER, Addresses, broker_conf
 from .cluster_parts import ClusterParts
 from .java_program import Java
@@ -176,9 +175,8 @@ class PulsarCluster:
         java = Java.find(self._report)
         for attempts_left in reversed(range(_LAUNCHES)):
             addresses = Addresses.choose(*self._counts)
-            parts = ClusterParts(
-                java, addresses, self._profile, self._settings, self._java_options, self._start_timeout
-            )
+            options = (self._profile, self._settings, self._java_options, self._start_timeout)
+            parts = ClusterParts(java, addresses, *options)
             try:
                 parts.bring_up()
             except BaseException as error:
@@ -244,12 +242,10 @@ class PulsarCluster:
         """
         for proxy in (*self.proxies.values(), *self.stores.values()):
             proxy.heal()
-        parts = self._known()
-        running = parts.running(self.parts)
         for name in self.parts:
-            if name not in running:
-                parts.launch(name)
-        parts.wait_until_ready(self.parts)
+            if not self.is_running(name):
+                self._known().launch(name)
+        self._known().wait_until_ready(self.parts)
 
     # -- who owns what -----------------------------------------------------------------------------------------------
 
@@ -260,11 +256,7 @@ class PulsarCluster:
             BrokerStartError: no broker answers for it.
         """
         with ClusterAdmin(self.token) as admin:
-            url = admin.owner(self._any_admin_url(), topic)
-        for name, ports in self._known().addresses.brokers.items():
-            if url.endswith(f":{ports.service}"):
-                return name
-        raise BrokerStartError(f"{topic} is owned by {url}, which is none of this cluster's brokers")
+            return insist(lambda: self._owner(admin, topic), self._start_timeout, f"no broker answered for {topic}")
 
     def move(self, topic: str, to: str) -> None:
         """Move the bundle that a topic is in to a broker, by an unload with a destination, and return when it is there.
@@ -274,13 +266,16 @@ class PulsarCluster:
             BrokerStartError: it was not moved within the time for a start.
         """
         target = self._known().addresses.broker_id(self._running_broker(to))
-        deadline = time.monotonic() + self._start_timeout
         with ClusterAdmin(self.token) as admin:
-            bundle = admin.bundle(self._any_admin_url(), topic)
-            while self.owner(topic) != to:
-                if time.monotonic() > deadline:
-                    raise BrokerStartError(f"{topic} did not move to {to} in {self._start_timeout:.0f} s")
-                admin.unload(self._any_admin_url(), bundle, target)
+
+            def step() -> str | None:
+                url = self._any_admin_url()
+                if self._owner(admin, topic) == to:
+                    return to
+                admin.unload(url, admin.bundle(url, topic), target)
+                return None
+
+            insist(step, self._start_timeout, f"{topic} did not move to {to}")
 
     def drain(self, name: str) -> None:
         """Move all that a broker owns to the others, by turns; it goes on running, and may get new topics later.
@@ -294,13 +289,15 @@ class PulsarCluster:
         targets = [addresses.broker_id(other) for other in self._others(name)]
         if not targets:
             raise InvalidUse(f"{name} is the only broker that runs: nothing can take what it owns")
-        deadline = time.monotonic() + self._start_timeout
         with ClusterAdmin(self.token) as admin:
-            while bundles := admin.owned(url, CLUSTER):
-                if time.monotonic() > deadline:
-                    raise BrokerStartError(f"{name} still owned {bundles[0]} after {self._start_timeout:.0f} s")
+
+            def step() -> str | None:
+                bundles = admin.owned(url, CLUSTER)
                 for bundle, target in zip(bundles, itertools.cycle(targets), strict=False):
                     admin.unload(url, bundle, target)
+                return None if bundles else name
+
+            insist(step, self._start_timeout, f"{name} did not give up all that it owned")
 
     def cut_off(self, name: str) -> None:
         """Cut a broker from the metadata store: its connections to ZooKeeper are reset, and new ones refused.
@@ -326,6 +323,9 @@ class PulsarCluster:
         if self._parts is None:
             raise BrokerStartError("the cluster has no address before it is started")
         return self._parts
+
+    def _owner(self, admin: ClusterAdmin, topic: str) -> str:
+        return self._known().addresses.broker_at(admin.owner(self._any_admin_url(), topic))
 
     def _others(self, name: str) -> list[str]:
         """Return the brokers that run besides that one."""

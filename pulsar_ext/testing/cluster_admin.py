@@ -5,7 +5,8 @@ Plain requests rather than `pulsar_ext.admin`: what holds the tests up should no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx2
@@ -13,12 +14,16 @@ import httpx2
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Bundle", "ClusterAdmin"]
+__all__ = ["Bundle", "ClusterAdmin", "insist"]
 
 _REQUEST_SECONDS: Final = 30.0
 _REDIRECTS: Final = 5
+_AGAIN_SECONDS: Final = 0.1
+
+T = TypeVar("T")
 
 
 class Bundle(NamedTuple):
@@ -113,3 +118,22 @@ class ClusterAdmin:
         if not answer.is_success:
             raise BrokerStartError(f"{method} {request.url}: {answer.status_code} {answer.text[:300]}")
         return answer
+
+
+def insist(step: Callable[[], T | None], seconds: float, what: str) -> T:
+    """Take a step until it gives something, and return that: brokers refuse some while a bundle changes hands.
+
+    Raises:
+        BrokerStartError: it was not done in so many seconds; the message says what, and what was refused last.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        refused = ""
+        try:
+            if (result := step()) is not None:
+                return result
+        except BrokerStartError as error:
+            refused = f"; the last refusal: {error}"
+        if time.monotonic() > deadline:
+            raise BrokerStartError(f"{what} in {seconds:.0f} s{refused}")
+        time.sleep(_AGAIN_SECONDS)

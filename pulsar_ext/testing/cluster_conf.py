@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .java_program import LOOPBACK
 from .ports import free_port
@@ -102,6 +102,17 @@ class Addresses(NamedTuple):
     def admin_url(self, broker: str) -> str:
         """Return the URL of that broker's admin REST API."""
         return f"http://{self.broker_id(broker)}"
+
+    def broker_at(self, service_url: str) -> str:
+        """Return the name of the broker that clients reach at that URL.
+
+        Raises:
+            BrokerStartError: it is none of this cluster.
+        """
+        for name, ports in self.brokers.items():
+            if service_url.endswith(f":{ports.service}"):
+                return name
+        raise BrokerStartError(f"{service_url} is none of this cluster's brokers: {self.service_url}")
 
     def broker_id(self, broker: str) -> str:
         """Return what the cluster calls that broker, `host:admin-port`."""

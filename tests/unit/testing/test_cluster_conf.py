@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarCluster
 from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, bookie_conf, broker_conf, zookeeper_conf
 
@@ -31,6 +31,9 @@ def test_urls(addresses):
     assert two.proxied_url == "pulsar://127.0.0.1:7,127.0.0.1:17"
     assert two.admin_urls == ["http://127.0.0.1:5", "http://127.0.0.1:15"]
     assert two.broker_id("broker-2") == "127.0.0.1:15"
+    assert two.broker_at("pulsar://localhost:14") == "broker-2"
+    with pytest.raises(BrokerStartError, match="none of this cluster's brokers"):
+        two.broker_at("pulsar://localhost:17")
 
 
 def test_a_broker_goes_through_its_proxies(addresses):
