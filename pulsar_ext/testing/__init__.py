@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .backend import start_broker
     from .broker import Broker
+    from .cluster import PulsarCluster
     from .container import PulsarContainer
     from .process import PulsarProcess
     from .profiles import PROFILES, PULSAR_VERSION, Profile, get_profile
@@ -23,6 +24,7 @@ __all__ = [
     "Broker",
     "FaultProxy",
     "Profile",
+    "PulsarCluster",
     "PulsarContainer",
     "PulsarProcess",
     "get_profile",
@@ -32,6 +34,7 @@ __all__ = [
 _HOMES = {
     "start_broker": "backend",
     "Broker": "broker",
+    "PulsarCluster": "cluster",
     "PulsarContainer": "container",
     "PulsarProcess": "process",
     "FaultProxy": "proxy",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pulsar_ext.errors import BrokerStartError
 
@@ -22,10 +22,37 @@ if TYPE_CHECKING:
 
     from .access import Access
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Reachable"]
 
 _POLL_SECONDS = 0.1
 _LOG_TAIL_LINES = 40
+
+
+class Reachable(Protocol):
+    """What can be connected to: a broker, or a whole cluster."""
+
+    @property
+    def service_url(self) -> str:
+        """The URL for clients."""
+        ...
+
+    @property
+    def admin_url(self) -> str:
+        """The URL of the admin REST API."""
+        ...
+
+    @property
+    def access(self) -> Access:
+        """What a client needs besides the URLs."""
+        ...
+
+    def client_options(self, module: ModuleType) -> dict[str, Any]:
+        """Give that to a client of `pulsar` or `pulsar_ext`."""
+        ...
+
+    def is_running(self) -> bool:
+        """Return whether all of it is alive now."""
+        ...
 
 
 class Broker(ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from .run import RUN
+from .run import RUN, told_plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pulsar_ext
     from pulsar_ext.admin import PulsarAdmin
 
-    from .broker import Broker
+    from .broker import Broker, Reachable
     from .profiles import Profile
     from .proxy import FaultProxy
     from .shared import SharedBroker
@@ -54,7 +54,7 @@ class BrokerFactory(Protocol):
 class NamespaceFactory(Protocol):
     """What the fixture `pulsar_namespace_factory` is."""
 
-    def __call__(self, broker: Broker | None = None) -> str:
+    def __call__(self, broker: Reachable | None = None) -> str:
         """Return this test's namespace on the broker."""
         ...
 
@@ -62,7 +62,7 @@ class NamespaceFactory(Protocol):
 class TopicFactory(Protocol):
     """What the fixture `pulsar_topic_factory` is."""
 
-    def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
+    def __call__(self, name: str = "topic", *, partitions: int = 0, broker: Reachable | None = None) -> str:
         """Return a topic name that is not in use."""
         ...
 
@@ -70,26 +70,12 @@ class TopicFactory(Protocol):
 class ClientFactory(Protocol):
     """What the fixture `pulsar_client_factory` is."""
 
-    def __call__(self, broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+    def __call__(self, broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
         """Return a client that is closed after the test."""
         ...
 
 
 # -- brokers ---------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _told_plainly() -> Iterator[None]:
-    """Let a broker that cannot be had fail the test with its reason alone: the harness's own lines would bury it."""
-    from pulsar_ext.errors import (  # noqa: PLC0415  # only for those who use it
-        BrokerStartError,
-        InvalidUse,
-    )
-
-    try:
-        yield
-    except (BrokerStartError, InvalidUse) as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +89,7 @@ def pulsar_broker_factory(pytestconfig: pytest.Config) -> BrokerFactory:
     def broker_of(profile: str | Profile | None = None) -> SharedBroker:
         from .shared import SharedBroker  # noqa: PLC0415  # only for those who use it
 
-        with _told_plainly():
+        with told_plainly():
             broker = SharedBroker(run.source, profile or run.option("profile") or "plain")
             key = repr(broker.profile)
             if key not in run.brokers:
@@ -130,7 +116,7 @@ def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Bro
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
             from .backend import start_broker  # noqa: PLC0415  # only for those who use it
 
-            with _told_plainly():
+            with told_plainly():
                 broker = start_broker(run.option("backend"), profile, **options)
             brokers.callback(broker.stop)
             return broker
@@ -142,15 +128,15 @@ def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Bro
 
 
 @pytest.fixture(scope="session")
-def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Broker], str]]:
+def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Reachable], str]]:
     """Give this process's tenant on a broker: one for each run and worker, removed at the end."""
     worker = getattr(pytestconfig, "workerinput", {}).get("workerid", "main")
     tenant = f"test-{uuid.uuid4().hex[:8]}-{worker}"
-    made: dict[str, Broker] = {}
+    made: dict[str, Reachable] = {}
 
-    def tenant_on(broker: Broker) -> str:
+    def tenant_on(broker: Reachable) -> str:
         if broker.admin_url not in made:
-            with _told_plainly(), _tenancy(broker) as tenancy:
+            with told_plainly(), _tenancy(broker) as tenancy:
                 tenancy.create_tenant(tenant)
             made[broker.admin_url] = broker
         return tenant
@@ -164,17 +150,17 @@ def _pulsar_tenants(pytestconfig: pytest.Config) -> Iterator[Callable[[Broker], 
 
 @pytest.fixture
 def pulsar_namespace_factory(
-    pulsar_broker_factory: BrokerFactory, _pulsar_tenants: Callable[[Broker], str]
+    pulsar_broker_factory: BrokerFactory, _pulsar_tenants: Callable[[Reachable], str]
 ) -> Iterator[NamespaceFactory]:
     """Give this test's namespace, `tenant/name`, on a broker, by default on `pulsar_broker`; deleted afterwards."""
     name = f"ns-{uuid.uuid4().hex[:12]}"
-    made: dict[str, tuple[Broker, str]] = {}
+    made: dict[str, tuple[Reachable, str]] = {}
 
-    def namespace_on(broker: Broker | None = None) -> str:
+    def namespace_on(broker: Reachable | None = None) -> str:
         where = broker or pulsar_broker_factory()
         if where.admin_url not in made:
             namespace = f"{_pulsar_tenants(where)}/{name}"
-            with _told_plainly(), _tenancy(where) as tenancy:
+            with told_plainly(), _tenancy(where) as tenancy:
                 tenancy.create_namespace(namespace)
             made[where.admin_url] = where, namespace
         return made[where.admin_url][1]
@@ -203,11 +189,11 @@ def pulsar_topic_factory(
     A partitioned topic is created; any other one comes into being with its first producer or consumer.
     """
 
-    def topic(name: str = "topic", *, partitions: int = 0, broker: Broker | None = None) -> str:
+    def topic(name: str = "topic", *, partitions: int = 0, broker: Reachable | None = None) -> str:
         where = broker or pulsar_broker_factory()
         full = f"persistent://{pulsar_namespace_factory(where)}/{name}-{uuid.uuid4().hex[:8]}"
         if partitions:
-            with _told_plainly(), _tenancy(where) as tenancy:
+            with told_plainly(), _tenancy(where) as tenancy:
                 tenancy.create_partitioned_topic(full, partitions)
         return full
 
@@ -220,7 +206,7 @@ def pulsar_topic(pulsar_topic_factory: TopicFactory) -> str:
     return pulsar_topic_factory()
 
 
-def _tenancy(broker: Broker) -> Tenancy:
+def _tenancy(broker: Reachable) -> Tenancy:
     from .tenancy import Tenancy  # noqa: PLC0415  # only for those who use it
 
     return Tenancy(broker.admin_url, broker.access)
@@ -272,7 +258,7 @@ def _making(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator
     """Give what makes clients of a broker, and close them afterwards."""
     with contextlib.ExitStack() as opened:
 
-        def client(broker: Broker | None = None, service_url: str | None = None, **options: Any) -> Any:
+        def client(broker: Reachable | None = None, service_url: str | None = None, **options: Any) -> Any:
             where = broker or broker_factory()
             made = make(service_url or where.service_url, **_client_options(where, options, opened))
             opened.callback(_close_quietly, getattr(made, "blocking", made))
@@ -281,7 +267,7 @@ def _making(make: Callable[..., Any], broker_factory: BrokerFactory) -> Iterator
         yield client
 
 
-def _client_options(where: Broker, options: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
+def _client_options(where: Reachable, options: dict[str, Any], opened: contextlib.ExitStack) -> dict[str, Any]:
     """Add what a client of a broker needs."""
     import pulsar_ext  # noqa: PLC0415  # only for those who use it
     from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # likewise

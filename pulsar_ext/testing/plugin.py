@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .fixtures import *  # noqa: F403  # pytest finds fixtures by their names in the plugin's module
+from .fixtures_cluster import *  # noqa: F403  # likewise
 from .run import RUN, TICKET, Run
 
 if TYPE_CHECKING:

@@ -6,13 +6,8 @@ process that started it is gone, however that ended.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
@@ -21,50 +16,23 @@ from filelock import FileLock, Timeout
 
 from pulsar_ext.errors import BrokerStartError
 
-from . import guard
 from .access import Access
 from .broker import Broker
-from .class_archive import find_archive
 from .identity import Identity
-from .jars import ensure_jars, find_java
+from .java_program import LOOPBACK, Java, JavaProgram
 from .ports import free_port, is_free
 from .profiles import PULSAR_VERSION, Profile, broker_settings, standalone_conf
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["PulsarProcess"]
 
 _LAUNCHES: Final = 4
-_HALT_SECONDS: Final = 20.0
-_KILL_SECONDS: Final = 10.0
 _STATE_FILE: Final = "pulsar-ext.json"
-_LOG_FILE: Final = "broker.log"
+_NAME: Final = "broker"
 _UNPACKED: Final = "tmp"
-
-# The bookie listens on every interface unless it is given one; it finds a free port and keeps it with its data.
-_LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
-
-_JAVA_OPTIONS: Final = (
-    # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+UseSerialGC",
-    "-Xshare:auto",
-    *(
-        argument
-        for package in (
-            "java.base/sun.net",
-            "java.management/sun.management",
-            "java.base/java.nio",
-            "java.base/jdk.internal.misc",
-            "java.base/java.util.zip",
-        )
-        for argument in ("--add-opens", f"{package}=ALL-UNNAMED")
-    ),
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
-    "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
-)
 
 
 class _Ports(NamedTuple):
@@ -114,7 +82,7 @@ class PulsarProcess(Broker):
         self._lock: FileLock | None = None
         self._ports: _Ports | None = None
         self._identity: Identity | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: JavaProgram | None = None
         self._log_start = 0
         self._launches = 0
         self._is_fresh = True
@@ -144,29 +112,22 @@ class PulsarProcess(Broker):
     @property
     def pid(self) -> int | None:
         """The id of the process group that the broker runs in, None when it does not run."""
-        return self._process.pid if self._process is not None and self.is_running() else None
+        return self._program.pid if self._program is not None else None
 
     def is_running(self) -> bool:
         """Return whether the process is alive now."""
-        return self._process is not None and self._process.poll() is None
+        return self._program is not None and self._program.is_running()
 
     def log_offset(self) -> int:
         """Return the size of the log in bytes."""
-        log = self._log_path()
-        return log.stat().st_size if log is not None else 0
+        return self._program.log_offset() if self._program is not None else 0
 
     def log_text(self, since: int = 0) -> str:
         """Return the log from that byte on, all of it by default."""
-        path = self._log_path()
-        if path is None:
-            return ""
-        with path.open("rb") as log:
-            log.seek(since)
-            return log.read().decode(errors="replace")
+        return self._program.log_text(since) if self._program is not None else ""
 
     def _launch(self) -> None:
-        java = find_java()
-        jars = ensure_jars(self._report)
+        java = Java.find(self._report)
         home = self._take_home()
         self._is_fresh = not (home / _STATE_FILE).exists()
         ports = self._take_ports(home)
@@ -174,33 +135,25 @@ class PulsarProcess(Broker):
             self._profile,
             broker_port=ports.broker,
             admin_port=ports.admin,
-            settings={"listeningInterface": _LOOPBACK, **self._settings},
+            settings={"listeningInterface": LOOPBACK, **self._settings},
         )
         self._identity = self._identity or Identity.load(self._profile, home)
         self._identity.write(home)
         settings |= self._identity.settings(home)
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
-        # A broker that is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
-        unpacked = home / _UNPACKED
-        shutil.rmtree(unpacked, ignore_errors=True)
-        unpacked.mkdir()
-        archive = find_archive(java)
-        options = [*([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []), *self._java_options]
-        command = [
-            *(str(java), f"-Xmx{self._heap}", f"-XX:MaxDirectMemorySize={self._heap}", *_JAVA_OPTIONS),
-            *(f"-Djava.io.tmpdir={unpacked}", *options),
-            *("-cp", f"{jars}/*", "org.apache.pulsar.PulsarStandaloneStarter"),
-            *("--config", str(conf), "-nss", "-nfw"),
-        ]
-        scratch = "" if self._data_dir else str(home)
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), scratch, *command]
+        if self._program is None:
+            self._program = JavaProgram(home, _NAME, None if self._data_dir else home)
         self._log_start = self.log_offset()
         self._launches += 1
-        with (home / _LOG_FILE).open("ab") as log:
-            self._process = subprocess.Popen(
-                guarded, cwd=home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        self._program.launch(
+            java,
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            ["--config", str(conf), "-nss", "-nfw"],
+            unpacked=home / _UNPACKED,
+            heap=self._heap,
+            options=self._java_options,
+        )
 
     def _may_launch_again(self) -> bool:
         lost_a_port = "Address already in use" in self.log_text(self._log_start)
@@ -215,26 +168,14 @@ class PulsarProcess(Broker):
         return True
 
     def _halt(self) -> None:
-        if self._process is None:
-            return
         # Data that is thrown away needs no good order.
-        if self._data_dir is not None and self.is_running():
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_HALT_SECONDS)
+        if self._data_dir is not None and self._program is not None:
+            self._program.halt()
         self._kill()
 
     def _kill(self) -> None:
-        if self._process is None:
-            return
-        if self.is_running():
-            self._process.send_signal(signal.SIGUSR1)
-            try:
-                self._process.wait(_KILL_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._process = None
+        if self._program is not None:
+            self._program.kill()
 
     def _discard(self) -> None:
         if self._lock is not None and self._data_dir is not None:  # no other broker has the data directory
@@ -243,7 +184,7 @@ class PulsarProcess(Broker):
             self._lock = None
         if self._data_dir is None and self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)
-            self._home = self._ports = None
+            self._home = self._ports = self._program = None
         if self._identity is not None:
             self._identity.close()
             self._identity = None
@@ -300,7 +241,3 @@ class PulsarProcess(Broker):
         if self._ports is None:
             raise BrokerStartError("the broker has no address before it is started")
         return self._ports
-
-    def _log_path(self) -> Path | None:
-        path = self._home / _LOG_FILE if self._home is not None else None
-        return path if path is not None and path.is_file() else None

@@ -1,50 +1,56 @@
 """A TCP proxy that breaks connections on purpose: the fault injector between a client and its broker.
 
 Put its `service_url` in a client. The harness's brokers answer look-ups with "proxy through the service URL", so that
-all of the client's traffic passes here, and can be cut, refused or paused at a moment the test chooses.
+all of the client's traffic passes here, and can be cut, refused, silenced or slowed down at a moment the test chooses.
+A `PulsarCluster` has one before each of its brokers, whose look-ups stay behind them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
+from pulsar_ext.errors import InvalidUse
+
 from .ports import free_port
+from .proxy_lane import TO_BROKER, TO_CLIENT, Direction, FrameTrap, Way
+from .proxy_link import End, Link, reset_socket
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 __all__ = ["FaultProxy"]
 
-_CHUNK_BYTES: Final = 65536
 _IDLE_SECONDS: Final = 0.02
 _CONNECT_SECONDS: Final = 5.0
-# Linger on, zero seconds: closing sends a reset instead of a polite end.
-_RESET: Final = struct.pack("ii", 1, 0)
+_BOTH: Final[tuple[Direction, ...]] = (TO_BROKER, TO_CLIENT)
 
 
 class FaultProxy:
     """Forward connections from a free port on the loopback to a broker, and break them on demand.
 
+    Where a direction can be given, `"to_broker"` or `"to_client"`, both are meant without one. What is set holds for
+    connections that exist and for new ones.
+
     Args:
         target_host: the broker's host.
         target_port: the broker's port.
+        port: where it listens; a free port by default.
     """
 
-    def __init__(self, target_host: str, target_port: int) -> None:
+    def __init__(self, target_host: str, target_port: int, *, port: int | None = None) -> None:
         self._target = (target_host, target_port)
         self._lock = threading.RLock()
-        self._flowing = threading.Event()
-        self._flowing.set()
+        self._ways: dict[Direction, Way] = {direction: Way() for direction in _BOTH}
         self._closed = threading.Event()
-        self._pairs: set[_Pair] = set()
+        self._links: set[Link] = set()
         self._accepted = 0
         self._listener: socket.socket | None = None
-        self._port = free_port()
+        self._port = port or free_port()
         self._acceptor = threading.Thread(target=self._accept_all, name="fault-proxy", daemon=True)
         self.accept()
         self._acceptor.start()
@@ -81,7 +87,7 @@ class FaultProxy:
     def connections(self) -> int:
         """How many connections go through it now."""
         with self._lock:
-            return len(self._pairs)
+            return len(self._links)
 
     @property
     def accepted(self) -> int:
@@ -89,13 +95,48 @@ class FaultProxy:
         with self._lock:
             return self._accepted
 
+    # -- connections -------------------------------------------------------------------------------------------------
+
     def cut(self) -> int:
         """Reset every connection, on both sides; new ones are still welcome. Return how many there were."""
         with self._lock:
-            pairs, self._pairs = self._pairs, set()
-        for pair in pairs:
-            pair.reset()
-        return len(pairs)
+            links, self._links = self._links, set()
+        for link in links:
+            link.reset()
+        return len(links)
+
+    def cut_in_frame(self, after: int, direction: Direction, *, times: int = 1) -> FrameTrap:
+        """Reset connections amid a frame, as many as `times`: each at the next frame that is longer than `after` bytes.
+
+        A frame is what brokers and ZooKeeper speak in: four bytes of length, and as many bytes. `after` of them still
+        pass, so a large `after` leaves small frames alone. Setting it again replaces what was set for the direction.
+
+        Returns:
+            The trap; its `left` says how many frames it will still break.
+
+        Raises:
+            InvalidUse: `after` is negative, `times` is below 1, or there is no such direction.
+        """
+        trap = FrameTrap(after, times)
+        self._way(direction).trap = trap
+        return trap
+
+    def forget(self, end: End) -> int:
+        """Reset the client's or the broker's end of every connection, and leave the other end half open.
+
+        That end hears nothing of it, and what it sends goes nowhere, until it gives up, or `cut()` or `close()` resets
+        it. New connections are welcome. Return how many there were.
+
+        Raises:
+            InvalidUse: the end is neither `"client"` nor `"broker"`.
+        """
+        if end not in ("client", "broker"):
+            raise InvalidUse(f'a connection has the ends "client" and "broker", not {end!r}')
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.forget(end)
+        return len(links)
 
     def refuse(self) -> None:
         """Refuse new connections, as a broker that is down does; those that exist go on."""
@@ -117,21 +158,62 @@ class FaultProxy:
                 listener.listen()
                 self._listener = listener
 
-    def pause(self) -> None:
-        """Stop forwarding in both directions; connections stay open, as on a network that swallows packets."""
-        self._flowing.clear()
+    # -- what the network is like ------------------------------------------------------------------------------------
 
-    def resume(self) -> None:
+    def pause(self, direction: Direction | None = None) -> None:
+        """Stop forwarding; connections stay open, as on a network that swallows packets."""
+        self._change(direction, silent=True)
+
+    def resume(self, direction: Direction | None = None) -> None:
         """Forward again, beginning with what has piled up."""
-        self._flowing.set()
+        self._change(direction, silent=False)
+
+    def delay(self, latency: float, jitter: float = 0.0, direction: Direction | None = None) -> None:
+        """Make everything take so many seconds longer, and up to `jitter` seconds more by chance; 0 is no delay.
+
+        Order is kept, and a megabyte can be on its way on each connection.
+
+        Raises:
+            InvalidUse: a number is negative, or there is no such direction.
+        """
+        self._change(direction, latency=latency, jitter=jitter)
+
+    def limit(self, bytes_per_second: float | None, direction: Direction | None = None) -> None:
+        """Let so many bytes a second pass on each connection; None lifts the limit.
+
+        Raises:
+            InvalidUse: the bandwidth is not above 0, or there is no such direction.
+        """
+        self._change(direction, bytes_per_second=bytes_per_second)
+
+    def heal(self) -> None:
+        """Take back everything that was set: accept, resume, no delay, no limit, no frame to cut in."""
+        with self._lock:
+            for way in self._ways.values():
+                way.trap = None
+        self._change(None, latency=0.0, jitter=0.0, bytes_per_second=None, silent=False)
+        self.accept()
 
     def close(self) -> None:
         """Refuse and reset everything and end the threads; a second call does nothing."""
         self._closed.set()
-        self._flowing.set()
         self.refuse()
         self.cut()
         self._acceptor.join()
+
+    def _way(self, direction: Direction) -> Way:
+        if direction not in self._ways:
+            raise InvalidUse(f"a proxy has the directions {' and '.join(_BOTH)}, not {direction!r}")
+        return self._ways[direction]
+
+    def _change(self, direction: Direction | None, **changes: Any) -> None:
+        with self._lock:
+            ways = [self._way(one) for one in (_BOTH if direction is None else (direction,))]
+            for way in ways:
+                way.conditions = replace(way.conditions, **changes)
+            links = list(self._links)
+        for link in links:
+            link.wake()
 
     def _accept_all(self) -> None:
         while not self._closed.is_set():
@@ -147,71 +229,16 @@ class FaultProxy:
             try:
                 broker = socket.create_connection(self._target, _CONNECT_SECONDS)
             except OSError:
-                _reset(client)
+                reset_socket(client)
                 continue
-            pair = _Pair(client, broker, self._flowing)
+            link = Link(client, broker, self._ways, self._drop)
             with self._lock:
-                self._pairs.add(pair)
+                self._links.add(link)
                 self._accepted += 1
-            for source, sink in ((client, broker), (broker, client)):
-                threading.Thread(
-                    target=self._forward, args=(pair, source, sink), name="fault-proxy", daemon=True
-                ).start()
+                link.start()
             if self._closed.is_set():
-                pair.reset()
+                link.reset()
 
-    def _forward(self, pair: _Pair, source: socket.socket, sink: socket.socket) -> None:
-        pair.forward(source, sink)
+    def _drop(self, link: Link) -> None:
         with self._lock:
-            self._pairs.discard(pair)
-
-
-class _Pair:
-    """One connection from a client and the one to the broker that belongs to it."""
-
-    def __init__(self, client: socket.socket, broker: socket.socket, flowing: threading.Event) -> None:
-        self._client = client
-        self._broker = broker
-        self._flowing = flowing
-        self._broken = threading.Event()
-        for end in (client, broker):
-            # No call blocks for long, so that a reset takes effect whatever the threads are doing.
-            end.settimeout(_IDLE_SECONDS)
-            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def reset(self) -> None:
-        """Break both connections at once."""
-        self._broken.set()
-        for end in (self._client, self._broker):
-            _reset(end)
-
-    def forward(self, source: socket.socket, sink: socket.socket) -> None:
-        """Forward in one direction until either side ends or `reset` is called; then end both."""
-        with contextlib.suppress(OSError):
-            while data := self._receive(source):
-                self._send(sink, data)
-        self._broken.set()
-        for end in (source, sink):
-            end.close()
-
-    def _receive(self, source: socket.socket) -> bytes:
-        while not self._broken.is_set():
-            if self._flowing.wait(_IDLE_SECONDS):
-                with contextlib.suppress(TimeoutError):
-                    return source.recv(_CHUNK_BYTES)
-        return b""
-
-    def _send(self, sink: socket.socket, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest and not self._broken.is_set():
-            if self._flowing.wait(_IDLE_SECONDS):
-                with contextlib.suppress(TimeoutError):
-                    rest = rest[sink.send(rest) :]
-
-
-def _reset(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        # Wakes a thread that is blocked on it, which a close alone does not.
-        end.shutdown(socket.SHUT_RD)
-    end.close()
+            self._links.discard(link)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .rpc import PoolServer
     from .shared import SharedBroker, Source
 
-__all__ = ["RUN", "TICKET", "Run"]
+__all__ = ["RUN", "TICKET", "Run", "told_plainly"]
 
 TICKET = "pulsar_ext_ticket"
 
@@ -86,3 +89,17 @@ def _usual_admin_url(service_url: str) -> str:
     if not parts.hostname or parts.scheme != "pulsar":
         raise pytest.UsageError(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
     return f"http://{parts.hostname}:8080"
+
+
+@contextlib.contextmanager
+def told_plainly() -> Iterator[None]:
+    """Let a broker that cannot be had fail the test with its reason alone: the harness's own lines would bury it."""
+    from pulsar_ext.errors import (  # noqa: PLC0415  # only for those who use it
+        BrokerStartError,
+        InvalidUse,
+    )
+
+    try:
+        yield
+    except (BrokerStartError, InvalidUse) as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None

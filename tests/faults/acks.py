@@ -20,11 +20,9 @@ import contextlib
 import json
 import random
 import sys
-import threading
 import time
-from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pulsar as official
 
@@ -35,63 +33,13 @@ from pulsar_ext.testing import FaultProxy, PulsarProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, label_of, quiet, subscribe, unacknowledged
+from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, quiet
 from acks_crash import run_crashes
+from acks_streams import Stream, settle
 
 __all__ = ["Outcome", "run_crashes", "run_faults"]
 
 FAULTS: Final = ("kill", "unload", "cut")
-_CYCLE_SECONDS: Final = 45.0
-
-
-class _Stream:
-    """One subscription: its sender, its consumers, and what they saw."""
-
-    def __init__(self, client: Any, sender: Sender, topic: str, outcome: Outcome, *, ahead: bool) -> None:
-        self.topic, self.outcome, self._sender, self._ahead = topic, outcome, sender, ahead
-        self.seen: Counter[int] = Counter()
-        self._stop = threading.Event()
-        count = 1 if outcome.type == "Exclusive" else 2
-        queue = 1_000 if ahead else 20
-        self._consumers = [subscribe(client, topic, outcome.kind, outcome.type, queue) for _ in range(count)]
-        self._threads = [threading.Thread(target=self._consume, args=(one,), daemon=True) for one in self._consumers]
-        for thread in self._threads:
-            thread.start()
-
-    def send(self, count: int) -> None:
-        """Send so many more, whole batches of them."""
-        self._sender.send(count // 10 if self.outcome.kind == "chunked" else count)
-
-    def missing(self) -> int:
-        """How many sent messages were not delivered yet."""
-        return self._sender.sent - len(self.seen)
-
-    def stop(self) -> None:
-        """Consume no more."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        self.outcome.sent, self.outcome.delivered = self._sender.sent, len(self.seen)
-        self.outcome.lost = self.missing()
-        self.outcome.again = sum(self.seen.values()) - len(self.seen)
-
-    def _consume(self, consumer: Any) -> None:
-        dice = random.Random(id(consumer))
-        held: list[Any] = []
-        while not self._stop.is_set():
-            if self._ahead:
-                consumer._prefetch.fetch()
-            with contextlib.suppress(official.Timeout):
-                message = consumer.receive(100)
-                self.seen[label_of(message.data())] += 1
-                held.append(message)
-                time.sleep(dice.random() * 0.01)
-                if dice.random() > 0.2 and len(held) < 8:  # some wait, and go out of order
-                    continue
-            dice.shuffle(held)
-            for message in held:
-                consumer.acknowledge(message)
-            held.clear()
 
 
 def run_faults(
@@ -111,14 +59,14 @@ def run_faults(
             for kind in KINDS:
                 topic = f"{fault}-{type_name}-{kind}"
                 outcome = Outcome(fault, type_name, kind)
-                streams.append(_Stream(client, Sender(sending, topic, kind), topic, outcome, ahead=ahead))
+                streams.append(Stream(client, Sender(sending, topic, kind), topic, outcome, ahead=ahead))
         for cycle in range(cycles):
             began = time.monotonic()
             for stream in streams:
                 stream.send(messages)
             time.sleep(random.random() * 0.3)  # anywhere in the stream
             _FAULT[fault](broker, proxy, admin, [stream.topic for stream in streams])
-            _settle(admin, streams, cycle)
+            settle(admin, streams, cycle)
             if cycle % 10 == 9:
                 holes = sum(stream.outcome.holes for stream in streams)
                 say(f"{fault}: cycle {cycle + 1}, {time.monotonic() - began:.1f} s, {holes} holes so far")
@@ -126,23 +74,6 @@ def run_faults(
             stream.stop()
             stream.outcome.cycles = cycles
         return [stream.outcome for stream in streams]
-
-
-def _settle(admin: PulsarAdmin, streams: list[_Stream], cycle: int) -> None:
-    """Wait until every message was delivered and acknowledged, and note where that does not come true."""
-    waiting = {stream.topic: stream for stream in streams}
-    deadline = time.monotonic() + _CYCLE_SECONDS
-    last: dict[str, str] = {}
-    while waiting and time.monotonic() < deadline:
-        time.sleep(0.2)
-        for topic, stream in list(waiting.items()):
-            left = unacknowledged(admin, topic)
-            last[topic] = f"{stream.missing()} not delivered, {left}"
-            if not stream.missing() and not left:
-                del waiting[topic]
-    for topic, stream in waiting.items():
-        stream.outcome.holes += 1
-        stream.outcome.notes.append(f"cycle {cycle}: {last[topic]}")
 
 
 def _kill(broker: PulsarProcess, _: FaultProxy, __: PulsarAdmin, ___: list[str]) -> None:

@@ -53,6 +53,8 @@ class Task:
     stop: str
     result: str
     working: str
+    share: float = 1.0
+    """How much of its kind's rate it sends."""
 
 
 class _FailedError(Exception):
@@ -115,7 +117,8 @@ def _session(lib: Any, client: Any, task: Task) -> int:
             failures.append(result)
 
     stop = Path(task.stop)
-    burst = max(1, kind.per_second // 100)
+    per_second = kind.per_second * task.share
+    burst = max(1, int(per_second / 100))
     while not stop.exists() or number < highest:
         for _ in range(burst):
             options = {"partition_key": f"key-{number % kind.keys}"} if kind.keys else {}
@@ -125,7 +128,7 @@ def _session(lib: Any, client: Any, task: Task) -> int:
                 Path(task.working).touch()
         if failures:
             raise _FailedError(failures[0])
-        time.sleep(burst / kind.per_second)
+        time.sleep(burst / per_second)
     producer.flush()
     if failures:
         raise _FailedError(failures[0])

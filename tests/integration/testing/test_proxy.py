@@ -66,3 +66,60 @@ def test_close_ends_it(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
     proxy.close()
     proxy.accept()
     assert proxy.connections == 0
+
+
+@pytest.mark.parametrize("direction", ["to_broker", "to_client"])
+def test_silence_in_one_direction(proxied, direction):
+    """While one direction is silent no send is acknowledged; afterwards what was sent is there once."""
+    proxy, producer, reader = proxied
+    assert contents(reader, 1) == [b"first"]
+    proxy.pause(direction)
+    results = []
+    producer.send_async(b"second", lambda result, _: results.append(result))
+    with pytest.raises(Exception, match=r"(?i)timeout"):
+        reader.read_next(500)
+    assert results == []
+    proxy.resume(direction)
+    producer.flush()
+    assert len(results) == 1
+    assert contents(reader, 1) == [b"second"]
+
+
+def test_a_slow_and_uneven_network(proxied):
+    """With latency, jitter and a narrow bandwidth everything arrives, in order."""
+    proxy, producer, reader = proxied
+    proxy.delay(0.02, 0.05)
+    proxy.limit(200_000)
+    for number in range(20):
+        producer.send_async(b"%d" % number * 5_000, None)
+    producer.flush()
+    proxy.heal()
+    assert contents(reader, 21) == [b"first", *(b"%d" % number * 5_000 for number in range(20))]
+
+
+@pytest.mark.parametrize("direction", ["to_broker", "to_client"])
+def test_a_reset_amid_a_frame(proxied, direction):
+    """A connection breaks inside a message's frame; the client comes back and every message is there."""
+    proxy, producer, reader = proxied
+    assert contents(reader, 1) == [b"first"]
+    trap = proxy.cut_in_frame(1_000, direction)
+    before = proxy.accepted
+    producer.send(b"x" * 5_000)
+    assert contents(reader, 1) == [b"x" * 5_000]
+    assert trap.left == 0
+    assert proxy.accepted > before
+
+
+def test_a_half_open_connection(proxied):
+    """A connection that the broker has lost and the client has not carries nothing until the client hears of it."""
+    proxy, producer, reader = proxied
+    assert contents(reader, 1) == [b"first"]
+    assert proxy.forget("broker") > 0
+    results = []
+    producer.send_async(b"second", lambda result, _: results.append(result))
+    with pytest.raises(Exception, match=r"(?i)timeout"):
+        reader.read_next(500)
+    assert results == []
+    assert proxy.cut() > 0
+    producer.flush()
+    assert contents(reader, 1) == [b"second"]

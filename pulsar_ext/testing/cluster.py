@@ -1,0 +1,349 @@
+"""A real Pulsar cluster for tests, on one machine: ZooKeeper, bookies and brokers, each to be ended by its name.
+
+Every part is a Java process of its own from the broker's jars. Before each broker, and between each broker and
+ZooKeeper, is a fault proxy: what a client hears from a look-up through a proxy leads to a proxy again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pulsar_ext.errors import BrokerStartError, InvalidUse
+
+from .cluster_admin import ClusterAdmin, insist
+from .cluster_conf import CLUSTER, Addresses, broker_conf
+from .cluster_parts import ClusterParts
+from .java_program import Java
+from .profiles import PULSAR_VERSION, Profile, get_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType, TracebackType
+
+    from .access import Access
+    from .proxy import FaultProxy
+
+__all__ = ["PulsarCluster"]
+
+_LAUNCHES: Final = 3
+
+
+class PulsarCluster:
+    """One ZooKeeper, some bookies and some brokers on the loopback; needs Java 17 or newer, and Maven the first time.
+
+    Its parts are named `zookeeper`, `bookie-1`, …, `broker-1`, …. Each entry is on two bookies, so with two of them
+    nothing can be written while one is down, and clients wait. Use it as a context manager, or call `start()` and
+    `stop()`.
+
+    Args:
+        profile: a profile or its name, for all brokers.
+        brokers: how many, 1 or more.
+        bookies: how many, 1 or more.
+        settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
+        java_options: more options for every Java machine, after and so above the harness's own.
+        start_timeout: seconds from launch to ready before a start counts as failed.
+        report: called with short lines of progress when the jars have to be fetched.
+
+    Raises:
+        InvalidUse: a number below 1, no such profile, or a setting that cannot be had.
+    """
+
+    def __init__(
+        self,
+        profile: str | Profile = "plain",
+        *,
+        brokers: int = 2,
+        bookies: int = 2,
+        settings: Mapping[str, object] | None = None,
+        java_options: Sequence[str] = (),
+        start_timeout: float = 120.0,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        if brokers < 1 or bookies < 1:
+            raise InvalidUse(f"a cluster has at least one broker and one bookie, not {brokers} and {bookies}")
+        self._profile = get_profile(profile)
+        self._settings = dict(settings or {})
+        self._counts = (brokers, bookies)
+        self._java_options = tuple(java_options)
+        self._start_timeout = start_timeout
+        self._report = report
+        # Refuses bad settings here rather than at the start.
+        broker_conf("broker-1", Addresses.choose(brokers, bookies), self._profile, self._settings)
+        self._parts: ClusterParts | None = None
+
+    def __repr__(self) -> str:
+        running = self._parts.running(self.parts) if self._parts is not None else []
+        return f"<PulsarCluster {self._profile.name!r}, running: {', '.join(running) or 'nothing'}>"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- where it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def service_url(self) -> str:
+        """The URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`."""
+        return self._known().addresses.service_url
+
+    @property
+    def proxied_url(self) -> str:
+        """The URL for clients that never get past the `proxies`."""
+        return self._known().addresses.proxied_url
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """The URL of each broker's admin REST API."""
+        return self._known().addresses.admin_urls
+
+    @property
+    def admin_url(self) -> str:
+        """The URL of the first broker's admin REST API."""
+        return self.admin_urls[0]
+
+    @property
+    def access(self) -> Access:
+        """What a client needs besides the URLs: the superuser's credentials."""
+        return self._known().access
+
+    def client_options(self, module: ModuleType) -> dict[str, Any]:
+        """Give what a client of `pulsar` or `pulsar_ext` needs besides the URL."""
+        return self.access.client_options(module)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of all parts: ZooKeeper, the bookies, the brokers."""
+        return self._known().addresses.parts
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The names of the brokers."""
+        return tuple(self._known().addresses.brokers)
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        """The names of the bookies."""
+        return tuple(self._known().addresses.bookies)
+
+    @property
+    def proxies(self) -> Mapping[str, FaultProxy]:
+        """The proxy before each broker, by the broker's name; clients of `proxied_url` come through them."""
+        return self._known().proxies
+
+    @property
+    def stores(self) -> Mapping[str, FaultProxy]:
+        """The proxy between each broker and ZooKeeper, by the broker's name."""
+        return self._known().stores
+
+    def is_running(self, name: str | None = None) -> bool:
+        """Return whether the part is alive now; without a name, whether all are."""
+        if self._parts is None:
+            return False
+        names = self.parts if name is None else (name,)
+        return self._parts.running(names) == list(names)
+
+    def pid(self, name: str) -> int | None:
+        """Return the id of the process group that the part runs in, None when it does not run."""
+        return self._known().program(name).pid
+
+    def log_offset(self, name: str) -> int:
+        """Return the size of the part's log in bytes."""
+        return self._known().program(name).log_offset()
+
+    def log_text(self, name: str, since: int = 0) -> str:
+        """Return the part's log from that byte on, all of it by default."""
+        return self._known().program(name).log_text(since)
+
+    def describe(self) -> str:
+        """Say in one line what runs where, without secrets."""
+        brokers, bookies = self._counts
+        return (
+            f"Pulsar {PULSAR_VERSION}, profile {self._profile.name}, a cluster of {brokers} brokers and {bookies} "
+            f"bookies: {self.service_url} and {', '.join(self.admin_urls)}"
+        )
+
+    # -- starting and ending -----------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start all parts, side by side as far as they allow, and return when all are ready; or do nothing if it runs.
+
+        Raises:
+            BrokerStartError: it did not become ready; nothing is left running, and the message ends with a log.
+        """
+        if self._parts is not None:
+            return self
+        java = Java.find(self._report)
+        for attempts_left in reversed(range(_LAUNCHES)):
+            addresses = Addresses.choose(*self._counts)
+            options = (self._profile, self._settings, self._java_options, self._start_timeout)
+            parts = ClusterParts(java, addresses, *options)
+            try:
+                parts.bring_up()
+            except BaseException as error:
+                may_repeat = isinstance(error, BrokerStartError) and parts.lost_a_port()
+                parts.discard()
+                if not (attempts_left and may_repeat):
+                    raise
+            else:
+                self._parts = parts
+                break
+        return self
+
+    def stop(self) -> None:
+        """End all parts and remove what they leave behind; a second call does nothing."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            parts.discard()
+
+    def kill(self, *names: str) -> None:
+        """End parts by SIGKILL, as crashes would; their data and ports stay for `restart()`.
+
+        Raises:
+            InvalidUse: there is no such part.
+        """
+        for program in [self._known().program(name) for name in names]:
+            program.kill()
+
+    def restart(self, *names: str) -> None:
+        """Bring parts back, side by side, on the same data and ports, ending in good order first those that run.
+
+        Raises:
+            InvalidUse: there is no such part.
+            BrokerStartError: one did not become ready again; its data is still there.
+        """
+        parts = self._known()
+        for program in [parts.program(name) for name in names]:
+            program.halt()
+        for name in names:
+            parts.launch(name)
+        parts.wait_until_ready(names)
+
+    def roll(self, *names: str) -> None:
+        """Restart parts in good order, one after the other, each ready before the next; brokers are drained first.
+
+        Without names: all bookies, then all brokers.
+
+        Raises:
+            InvalidUse: there is no such part.
+            BrokerStartError: one did not become ready again, or what a broker owned could not be moved.
+        """
+        chosen = names or (*self.bookies, *self.brokers)
+        self._known().running(chosen)  # refuses what there is not, before anything ends
+        for name in chosen:
+            if name in self._known().running(self.brokers) and self._others(name):
+                self.drain(name)
+            self.restart(name)
+
+    def heal(self) -> None:
+        """Take back what was done to it: all proxies are healed, what does not run is started again.
+
+        Raises:
+            BrokerStartError: a part did not become ready again.
+        """
+        for proxy in (*self.proxies.values(), *self.stores.values()):
+            proxy.heal()
+        for name in self.parts:
+            if not self.is_running(name):
+                self._known().launch(name)
+        self._known().wait_until_ready(self.parts)
+
+    # -- who owns what -----------------------------------------------------------------------------------------------
+
+    def owner(self, topic: str) -> str:
+        """Return the name of the broker that owns a topic or a partition, which gets an owner by this if it has none.
+
+        Raises:
+            BrokerStartError: no broker answers for it.
+        """
+        with ClusterAdmin(self.access) as admin:
+            return insist(lambda: self._owner(admin, topic), self._start_timeout, f"no broker answered for {topic}")
+
+    def move(self, topic: str, to: str) -> None:
+        """Move the bundle that a topic is in to a broker, by an unload with a destination, and return when it is there.
+
+        Raises:
+            InvalidUse: there is no such broker, or it does not run.
+            BrokerStartError: it was not moved within the time for a start.
+        """
+        target = self._known().addresses.broker_id(self._running_broker(to))
+        with ClusterAdmin(self.access) as admin:
+
+            def step() -> str | None:
+                url = self._known().any_admin_url()
+                if self._owner(admin, topic) == to:
+                    return to
+                admin.unload(url, admin.bundle(url, topic), target)
+                return None
+
+            insist(step, self._start_timeout, f"{topic} did not move to {to}")
+
+    def drain(self, name: str) -> None:
+        """Move all that a broker owns to the others, by turns; it goes on running, and may get new topics later.
+
+        Raises:
+            InvalidUse: there is no such broker, it does not run, or there is no other one.
+            BrokerStartError: what it owned could not be moved.
+        """
+        addresses = self._known().addresses
+        url = addresses.admin_url(self._running_broker(name))
+        targets = [addresses.broker_id(other) for other in self._others(name)]
+        if not targets:
+            raise InvalidUse(f"{name} is the only broker that runs: nothing can take what it owns")
+        with ClusterAdmin(self.access) as admin:
+
+            def step() -> str | None:
+                bundles = admin.owned(url, CLUSTER)
+                for bundle, target in zip(bundles, itertools.cycle(targets), strict=False):
+                    admin.unload(url, bundle, target)
+                return None if bundles else name
+
+            insist(step, self._start_timeout, f"{name} did not give up all that it owned")
+
+    def cut_off(self, name: str) -> None:
+        """Cut a broker from the metadata store: its connections to ZooKeeper are reset, and new ones refused.
+
+        Raises:
+            InvalidUse: there is no such broker.
+        """
+        store = self._store_of(name)
+        store.refuse()
+        store.cut()
+
+    def rejoin(self, name: str) -> None:
+        """Let a broker connect to the metadata store again, and return when it is ready.
+
+        Raises:
+            InvalidUse: there is no such broker.
+            BrokerStartError: it did not become ready again.
+        """
+        self._store_of(name).accept()
+        self._known().wait_until_ready([name])
+
+    def _known(self) -> ClusterParts:
+        if self._parts is None:
+            raise BrokerStartError("the cluster has no address before it is started")
+        return self._parts
+
+    def _owner(self, admin: ClusterAdmin, topic: str) -> str:
+        return self._known().addresses.broker_at(admin.owner(self._known().any_admin_url(), topic))
+
+    def _others(self, name: str) -> list[str]:
+        """Return the brokers that run besides that one."""
+        return [other for other in self._known().running(self.brokers) if other != name]
+
+    def _running_broker(self, name: str) -> str:
+        """Return the broker's name if it is one and runs."""
+        if name not in self.brokers or not self.is_running(name):
+            running = ", ".join(self._known().running(self.brokers))
+            raise InvalidUse(f"{name!r} is not a broker that runs; those that do: {running or 'none'}")
+        return name
+
+    def _store_of(self, name: str) -> FaultProxy:
+        if name not in self.stores:
+            raise InvalidUse(f"there is no broker {name!r} to cut off; there are {', '.join(self.brokers)}")
+        return self.stores[name]

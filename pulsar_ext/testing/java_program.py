@@ -1,0 +1,172 @@
+"""A Java program from the broker's jars as a child process: quick to start, logged to a file, and under a guard.
+
+The guard ends it when the process that started it is gone, however that ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from . import guard
+from .class_archive import find_archive
+from .jars import ensure_jars, find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+__all__ = ["LOOPBACK", "Java", "JavaProgram"]
+
+# A bookie listens on every interface unless it is given one.
+LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
+
+_HALT_SECONDS: Final = 20.0
+_KILL_SECONDS: Final = 10.0
+
+_OPTIONS: Final = (
+    # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    *(
+        argument
+        for package in (
+            "java.base/sun.net",
+            "java.management/sun.management",
+            "java.base/java.nio",
+            "java.base/jdk.internal.misc",
+            "java.base/java.util.zip",
+        )
+        for argument in ("--add-opens", f"{package}=ALL-UNNAMED")
+    ),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+    "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+)
+
+
+class Java(NamedTuple):
+    """What programs are run with: the `java`, the broker's jars, and the class archive if one was made."""
+
+    program: Path
+    jars: Path
+    archive: Path | None
+
+    @classmethod
+    def find(cls, report: Callable[[str], None] = lambda _: None) -> Java:
+        """Find Java and the jars, fetching these where needed.
+
+        Raises:
+            BrokerStartError: one of them cannot be had; the message says what to install.
+        """
+        program = find_java()
+        jars = ensure_jars(report)
+        return cls(program, jars, find_archive(program))
+
+    def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
+        """Return the command that runs a class, with that much heap and as much direct memory."""
+        archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive is not None else []
+        return [
+            *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *_OPTIONS, *archive, *options),
+            *("-cp", f"{self.jars}/*", main),
+        ]
+
+
+class JavaProgram:
+    """One program, launched and ended any number of times; all its launches log to one file.
+
+    Args:
+        directory: where it runs; must exist.
+        name: names its log there, `name.log`, and the directory `unpacked` that its libraries go to.
+        scratch: removed by the guard when the starting process is gone; None keeps everything.
+    """
+
+    def __init__(self, directory: Path, name: str, scratch: Path | None) -> None:
+        self._directory = directory
+        self._log = directory / f"{name}.log"
+        self._scratch = scratch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._launched_at = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process group that it runs in, None when it does not run."""
+        return self._process.pid if self._process is not None and self.is_running() else None
+
+    def is_running(self) -> bool:
+        """Return whether the process is alive now."""
+        return self._process is not None and self._process.poll() is None
+
+    def log_offset(self) -> int:
+        """Return the size of the log in bytes."""
+        return self._log.stat().st_size if self._log.is_file() else 0
+
+    def log_text(self, since: int = 0) -> str:
+        """Return the log from that byte on, all of it by default."""
+        if not self._log.is_file():
+            return ""
+        with self._log.open("rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace")
+
+    def has_said(self, text: str) -> bool:
+        """Return whether it has logged that text since it was launched the last time."""
+        return text in self.log_text(self._launched_at)
+
+    def launch(
+        self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
+    ) -> None:
+        """Start it, and return without waiting for what it does.
+
+        Args:
+            java: what to run it with.
+            main: its class.
+            arguments: what the class is given.
+            unpacked: emptied first, and where it unpacks its libraries.
+            heap: the Java heap, and the same again for direct memory, as in `512m`.
+            options: more options for the Java machine, after and so above the usual ones.
+        """
+        # What is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
+        shutil.rmtree(unpacked, ignore_errors=True)
+        unpacked.mkdir()
+        command = [*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(self._scratch or ""), *command]
+        self._launched_at = self.log_offset()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                guarded, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def finish(self, seconds: float) -> int | None:
+        """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def halt(self) -> None:
+        """End it in good order, and by SIGKILL if that takes too long; do nothing when it does not run."""
+        if self._process is not None and self.is_running():
+            self._process.terminate()
+            self.finish(_HALT_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it by SIGKILL; do nothing when it does not run."""
+        if self._process is None:
+            return
+        if self.is_running():
+            self._process.send_signal(signal.SIGUSR1)
+            if self.finish(_KILL_SECONDS) is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        self._process = None

@@ -1,0 +1,87 @@
+"""Consumers under faults: a subscription with its sender and its consumers, and the wait until all is acknowledged."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar as official
+from acks_common import Outcome, Sender, label_of, subscribe, unacknowledged
+
+if TYPE_CHECKING:
+    from pulsar_ext import PulsarAdmin
+
+__all__ = ["Stream", "settle"]
+
+_CYCLE_SECONDS: Final = 45.0
+
+
+class Stream:
+    """One subscription: its sender, its consumers, and what they saw."""
+
+    def __init__(self, client: Any, sender: Sender, topic: str, outcome: Outcome, *, ahead: bool) -> None:
+        self.topic, self.outcome, self._sender, self._ahead = topic, outcome, sender, ahead
+        self.seen: Counter[int] = Counter()
+        self._stop = threading.Event()
+        count = 1 if outcome.type == "Exclusive" else 2
+        queue = 1_000 if ahead else 20
+        self._consumers = [subscribe(client, topic, outcome.kind, outcome.type, queue) for _ in range(count)]
+        self._threads = [threading.Thread(target=self._consume, args=(one,), daemon=True) for one in self._consumers]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, count: int) -> None:
+        """Send so many more, whole batches of them."""
+        self._sender.send(count // 10 if self.outcome.kind == "chunked" else count)
+
+    def missing(self) -> int:
+        """How many sent messages were not delivered yet."""
+        return self._sender.sent - len(self.seen)
+
+    def stop(self) -> None:
+        """Consume no more."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self.outcome.sent, self.outcome.delivered = self._sender.sent, len(self.seen)
+        self.outcome.lost = self.missing()
+        self.outcome.again = sum(self.seen.values()) - len(self.seen)
+
+    def _consume(self, consumer: Any) -> None:
+        dice = random.Random(id(consumer))
+        held: list[Any] = []
+        while not self._stop.is_set():
+            if self._ahead:
+                consumer._prefetch.fetch()
+            with contextlib.suppress(official.Timeout):
+                message = consumer.receive(100)
+                self.seen[label_of(message.data())] += 1
+                held.append(message)
+                time.sleep(dice.random() * 0.01)
+                if dice.random() > 0.2 and len(held) < 8:  # some wait, and go out of order
+                    continue
+            dice.shuffle(held)
+            for message in held:
+                consumer.acknowledge(message)
+            held.clear()
+
+
+def settle(admin: PulsarAdmin, streams: list[Stream], cycle: int, seconds: float = _CYCLE_SECONDS) -> None:
+    """Wait until every message was delivered and acknowledged, and note where that does not come true."""
+    waiting = {stream.topic: stream for stream in streams}
+    deadline = time.monotonic() + seconds
+    last: dict[str, str] = {}
+    while waiting and time.monotonic() < deadline:
+        time.sleep(0.2)
+        for topic, stream in list(waiting.items()):
+            left = unacknowledged(admin, topic)
+            last[topic] = f"{stream.missing()} not delivered, {left}"
+            if not stream.missing() and not left:
+                del waiting[topic]
+    for topic, stream in waiting.items():
+        stream.outcome.holes += 1
+        stream.outcome.notes.append(f"cycle {cycle}: {last[topic]}")

@@ -1,0 +1,198 @@
+"""A whole cluster under faults: nothing lost, nothing stored twice, nothing left unacknowledged.
+
+    python tests/faults/cluster.py [--cycles N] [--minutes M] [--only move …] [--clients pulsar] [--save FILE]
+
+Two brokers, two bookies and one ZooKeeper on one machine. For each client four deduplicating producers (unbatched,
+batched, chunked, to four partitions) send numbers all the time, and sixteen subscriptions, of each type and for each
+kind of message, receive and acknowledge, while once a cycle
+
+`kill-broker`: one broker by turns is killed by SIGKILL and restarted; `kill-bookie`: one bookie by turns;
+`move`: a bundle is moved to the other broker, by an unload with a destination;
+`roll`: bookies and brokers are restarted in good order, one after the other, brokers drained before;
+`store`: a broker loses ZooKeeper, for 2 s, or for longer than its session lasts;
+`silent`: nothing passes between clients and brokers in one direction, or in both, and then goes on, or is reset;
+`half-open`: one end of every connection is reset, and the other hears of it later.
+
+In the end every producer's topic is read with the official client from the beginning, and the numbers are compared.
+Starts a cluster of its own, which needs Java. Exits with 1 if `pulsar_ext` lost, repeated or left anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from acks_common import SETTINGS
+from cluster_load import Load, prepare_namespace
+from cluster_report import report
+from producer_topics import CLIENTS, prepare
+
+from pulsar_ext.testing import Profile, PulsarCluster, get_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import producer_topics
+    from cluster_load import Consumed
+
+__all__ = ["CYCLES", "PROFILE", "run"]
+
+CYCLES: Final = {
+    "kill-broker": 100,
+    "kill-bookie": 50,
+    "move": 50,
+    "roll": 20,
+    "store": 20,
+    "silent": 1_000,
+    "half-open": 1_000,
+}
+"""How often each fault happens in a full run."""
+_NETWORK: Final = ("silent", "half-open")
+_SETTLE_EVERY: Final = 10
+"""Cycles of network faults, which are short, between two waits for everything to arrive."""
+_SHORT_LOSS_SECONDS: Final = 2.0
+_LONG_LOSS_SECONDS: Final = 12.0
+PROFILE: Final = Profile(
+    "cluster-faults",
+    "small chunks, deduplication, acknowledgements inside batches",
+    {
+        **get_profile("small-chunks").settings,
+        **{name: str(value).lower() for name, value in SETTINGS.items()},
+        "brokerDeduplicationEnabled": "true",
+        # A producer that comes back by a new connection waits so long for the half-open one to be found dead.
+        "connectionLivenessCheckTimeoutMillis": "500",
+    },
+)
+"""What a cluster for these faults has to be."""
+
+
+def run(
+    cluster: PulsarCluster,
+    cycles: Mapping[str, int],
+    clients: Sequence[str] = CLIENTS,
+    say: Callable[[str], None] = lambda _: None,
+    minutes: float = 1e6,
+) -> Iterator[tuple[list[producer_topics.Outcome], list[Consumed]]]:
+    """Have the cluster suffer each fault so many times, but for no longer than `minutes`; give what came of each."""
+    prepare()
+    prepare_namespace(cluster)
+    for fault, count in cycles.items():
+        url = cluster.proxied_url if fault in _NETWORK else cluster.service_url
+        with Load(cluster, fault, clients, url) as load:
+            end = time.monotonic() + 60 * minutes
+            for turn in range(count):
+                began = time.monotonic()
+                load.send()
+                time.sleep(random.random() * 0.3)  # anywhere in the stream
+                _FAULTS[fault](cluster, turn, load.topics)
+                struck = time.monotonic()
+                is_last = turn == count - 1 or struck > end
+                if is_last or fault not in _NETWORK or turn % _SETTLE_EVERY == _SETTLE_EVERY - 1:
+                    load.settle()
+                now = time.monotonic()
+                say(f"{fault} {turn + 1} of {count}: {struck - began:.1f} s, all there after {now - struck:.1f} s more")
+                if is_last:
+                    break
+            yield list(load.produced()), list(load.consumed())
+
+
+def _kill_broker(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
+    _kill(cluster, cluster.brokers[turn % len(cluster.brokers)])
+
+
+def _kill_bookie(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
+    _kill(cluster, cluster.bookies[turn % len(cluster.bookies)])
+
+
+def _kill(cluster: PulsarCluster, name: str) -> None:
+    cluster.kill(name)
+    time.sleep(random.random())
+    cluster.restart(name)
+
+
+def _move(cluster: PulsarCluster, _: int, topics: Sequence[str]) -> None:
+    topic = random.choice(topics)
+    owner = cluster.owner(topic)
+    cluster.move(topic, next(name for name in cluster.brokers if name != owner))
+
+
+def _roll(cluster: PulsarCluster, _: int, __: Sequence[str]) -> None:
+    cluster.roll()
+
+
+def _store(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
+    name = cluster.brokers[turn % len(cluster.brokers)]
+    cluster.cut_off(name)
+    time.sleep(_LONG_LOSS_SECONDS if turn // len(cluster.brokers) % 2 else _SHORT_LOSS_SECONDS)
+    cluster.rejoin(name)
+
+
+def _silent(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
+    direction = ("to_broker", "to_client", None)[turn % 3]
+    for proxy in cluster.proxies.values():
+        proxy.pause(direction)
+    time.sleep(random.random() * 0.5)
+    for proxy in cluster.proxies.values():
+        if turn % 2:
+            proxy.cut()
+        proxy.resume(direction)
+    time.sleep(random.random() * 0.3)
+
+
+def _half_open(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
+    for proxy in cluster.proxies.values():
+        proxy.forget("client" if turn % 2 else "broker")
+    time.sleep(random.random() * 0.5)
+    for proxy in cluster.proxies.values():
+        proxy.cut()
+    time.sleep(random.random() * 0.3)
+
+
+_FAULTS: Final = {
+    "kill-broker": _kill_broker,
+    "kill-bookie": _kill_bookie,
+    "move": _move,
+    "roll": _roll,
+    "store": _store,
+    "silent": _silent,
+    "half-open": _half_open,
+}
+
+
+def main() -> int:
+    """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--cycles",
+        type=int,
+        help="of each fault; by default " + ", ".join(f"{name} {count:,}" for name, count in CYCLES.items()),
+    )
+    parser.add_argument("--only", nargs="+", choices=tuple(CYCLES), default=tuple(CYCLES), metavar="FAULT")
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
+    parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
+    parser.add_argument("--save", type=Path, help="write the tables to this file as well")
+    arguments = parser.parse_args()
+
+    def say(text: str) -> None:
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+    produced: list[producer_topics.Outcome] = []
+    consumed: list[Consumed] = []
+    with PulsarCluster(PROFILE) as cluster:
+        say(cluster.describe())
+        cycles = {fault: arguments.cycles or CYCLES[fault] for fault in arguments.only}
+        for some_produced, some_consumed in run(cluster, cycles, arguments.clients, say, arguments.minutes):
+            produced += some_produced
+            consumed += some_consumed
+            if arguments.save is not None:
+                arguments.save.write_text(report(produced, consumed), encoding="utf-8")
+    print(report(produced, consumed))
+    return 0 if all(one.clean for one in (*produced, *consumed) if one.client == "pulsar_ext") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

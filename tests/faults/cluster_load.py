@@ -1,0 +1,143 @@
+"""What runs while a cluster suffers: writers in processes, and consumers of every type and kind of message."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar as official
+from acks_common import KINDS, TYPES, Outcome, Sender, quiet
+from acks_streams import Stream, settle
+from producer_topics import PARTITIONS, Writer
+from producer_writer import KINDS as WRITER_KINDS
+
+from pulsar_ext import PulsarAdmin
+from pulsar_ext.admin import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import producer_topics
+
+    from pulsar_ext.testing import PulsarCluster
+
+__all__ = ["NAMESPACE", "WRITERS", "Consumed", "Load", "prepare_namespace"]
+
+NAMESPACE: Final = "public/faults"
+WRITERS: Final = ("unbatched", "batched", "chunked", "4 partitions")
+_BUNDLES: Final = 4
+_MESSAGES: Final = 40
+# Sixteen processes and five Java machines share the processors.
+_SHARE: Final = 0.2
+_OURS: Final = "pulsar_ext"
+_OURS_SECONDS: Final = 90.0
+_OFFICIAL_SECONDS: Final = 10.0
+
+
+@dataclass
+class Consumed:
+    """What became of one subscription under one fault, with the client that consumed."""
+
+    client: str
+    outcome: Outcome
+    left: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether every message was delivered, and nothing is left unacknowledged."""
+        return not (self.outcome.failed or self.left)
+
+
+def prepare_namespace(cluster: PulsarCluster) -> None:
+    """Make the namespace: few bundles, so that a move takes much with it, and everything is kept to be counted."""
+    with PulsarAdmin(cluster.admin_url) as admin:
+        if NAMESPACE not in admin.namespaces("public"):
+            admin.create_namespace(NAMESPACE, bundles=_BUNDLES)
+        # Without a subscription, the broker deletes what it has deduplicated as soon as a ledger is full.
+        admin.set_retention(NAMESPACE, Retention(-1, -1))
+
+
+class Load(contextlib.ExitStack):
+    """The writers and consumers of one fault, each client with its own topics; leaving it ends them.
+
+    Args:
+        cluster: where they work.
+        fault: names their topics.
+        clients: whose they are, `pulsar_ext` and `pulsar`.
+        url: where they connect.
+    """
+
+    def __init__(self, cluster: PulsarCluster, fault: str, clients: Sequence[str], url: str) -> None:
+        super().__init__()
+        self._admin = self.enter_context(PulsarAdmin(cluster.admin_url))
+        directory = Path(self.enter_context(tempfile.TemporaryDirectory()))
+        self._service_url, self._fault, self._cycles, self._sent = cluster.service_url, fault, 0, 0
+        self._writers = [
+            Writer(client, kind, fault, url, cluster.admin_url, directory, namespace=NAMESPACE, share=_SHARE)
+            for client in clients
+            for kind in WRITERS
+        ]
+        for writer in self._writers:
+            if WRITER_KINDS[writer.task.kind].partitioned:
+                self._admin.create_partitioned_topic(writer.task.topic, PARTITIONS)
+            writer.start()
+            self.callback(writer.kill)
+        self._sending = self._open(official, self._service_url)
+        self._streams: dict[str, list[Stream]] = {}
+        for client in clients:
+            module = importlib.import_module(client)
+            consuming = self._open(module, url, **({"admin": cluster.admin_url} if client == _OURS else {}))
+            self._streams[client] = [
+                self._stream(consuming, client, type_name, kind) for type_name in TYPES for kind in KINDS
+            ]
+
+    def _open(self, module: Any, url: str, **options: Any) -> Any:
+        client = module.Client(url, logger=quiet(), **options)
+        self.callback(client.close)
+        return client
+
+    def _stream(self, consuming: Any, client: str, type_name: str, kind: str) -> Stream:
+        topic = f"persistent://{NAMESPACE}/{self._fault}-{client}-{type_name}-{kind}"
+        outcome = Outcome(self._fault, type_name, kind)
+        stream = Stream(consuming, Sender(self._sending, topic, kind), topic, outcome, ahead=False)
+        self.callback(stream.stop)
+        return stream
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that something is done with; of a partitioned one, its partitions."""
+        streams = [stream.topic for streams in self._streams.values() for stream in streams]
+        return [*streams, *(topic for writer in self._writers for topic in writer.topics())]
+
+    def send(self) -> None:
+        """Send some more to the consumers; each message is persisted when this returns."""
+        self._cycles += 1
+        for streams in self._streams.values():
+            for stream in streams:
+                stream.send(_MESSAGES)
+
+    def settle(self) -> None:
+        """Wait until everything was delivered and acknowledged; for the official client not long, and not again."""
+        for client, streams in self._streams.items():
+            whole = [stream for stream in streams if not stream.outcome.holes]
+            settle(self._admin, whole, self._cycles, _OURS_SECONDS if client == _OURS else _OFFICIAL_SECONDS)
+
+    def produced(self) -> Iterator[producer_topics.Outcome]:
+        """End the writers, and count with the official client what their topics hold."""
+        for writer in self._writers:
+            writer.ask_to_stop()
+        for writer in self._writers:
+            yield writer.outcome(self._cycles, self._service_url, self._fault)
+
+    def consumed(self) -> Iterator[Consumed]:
+        """End the consumers, and say what each of them got, and what the broker says is left."""
+        for client, streams in self._streams.items():
+            for stream in streams:
+                stream.stop()
+                stream.outcome.cycles = self._cycles
+                notes = stream.outcome.notes
+                yield Consumed(client, stream.outcome, notes[-1] if stream.outcome.holes else "")

@@ -1,0 +1,42 @@
+"""The tables of the program of faults of clusters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from producer_topics import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import producer_topics
+    from cluster_load import Consumed
+
+__all__ = ["report"]
+
+
+def report(produced: Sequence[producer_topics.Outcome], consumed: Sequence[Consumed]) -> str:
+    """Give the outcomes as Markdown: what producers' topics hold, and what consumers got, by fault and type."""
+    return "\n".join(
+        ["## Producers", "", table(produced), "", "## Consumers", "", *_consumers(consumed), "", *_notes(consumed)]
+    )
+
+
+def _consumers(consumed: Sequence[Consumed]) -> Iterator[str]:
+    yield "| client | fault | subscription | cycles | sent | not delivered | not acknowledged | delivered again |"
+    yield "|---|---|---|--:|--:|--:|--:|--:|"
+    groups: dict[tuple[str, str, str], list[Consumed]] = {}
+    for one in consumed:
+        groups.setdefault((one.outcome.fault, one.client, one.outcome.type), []).append(one)
+    for (fault, client, type_name), ones in groups.items():
+        outcomes = [one.outcome for one in ones]
+        sent, lost, again = (sum(getattr(one, name) for one in outcomes) for name in ("sent", "lost", "again"))
+        left = sum(bool(one.left) for one in ones)
+        stuck = f"{left} of {len(ones)} subscriptions" if left else "0"
+        yield f"| {client} | {fault} | {type_name} | {outcomes[0].cycles} | {sent:,} | {lost:,} | {stuck} | {again:,} |"
+
+
+def _notes(consumed: Sequence[Consumed]) -> Iterator[str]:
+    for one in consumed:
+        for note in one.outcome.notes:
+            yield f"- {one.client} {one.outcome.fault} {one.outcome.type} {one.outcome.kind}: {note}"

@@ -1,0 +1,207 @@
+"""What the programs of faults of producers share: a writer in a process, its topic read back, and the outcome."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar as official
+from producer_writer import KINDS, Task, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["CLIENTS", "PARTITIONS", "Outcome", "Writer", "prepare", "table"]
+
+CLIENTS: Final = ("pulsar_ext", "pulsar")
+PARTITIONS: Final = 4
+_FINISH_SECONDS: Final = 90.0
+_WORK_SECONDS: Final = 20.0
+_READ_MILLIS: Final = 15_000
+_READS: Final = 4
+_spawn = multiprocessing.get_context("forkserver")
+
+
+def prepare() -> None:
+    """Let the server that writers are forked from find and load what they need."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    _spawn.set_forkserver_preload(["pulsar_ext", "producer_writer"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one writer's topic holds after the cycles of one fault."""
+
+    client: str
+    fault: str
+    kind: str
+    cycles: int
+    sent: int
+    lost: int
+    duplicated: int
+    disordered: int
+    note: str = ""
+
+    @property
+    def clean(self) -> bool:
+        """Whether every number is there once and in order."""
+        return not (self.lost or self.duplicated or self.disordered or self.note)
+
+
+class Writer:
+    """One process that writes one topic, again and again."""
+
+    def __init__(
+        self,
+        client: str,
+        kind: str,
+        fault: str,
+        url: str,
+        admin_url: str,
+        directory: Path,
+        *,
+        send_timeout_millis: int = 30_000,
+        namespace: str = "public/default",
+        share: float = 1.0,
+    ) -> None:
+        name = f"{client}-{kind}-{fault}".replace("_", "-").replace(" ", "-")
+        self.task = Task(
+            client=client,
+            kind=kind,
+            topic=f"persistent://{namespace}/{name}",
+            name=name,
+            url=url,
+            admin_url=admin_url,
+            send_timeout_millis=send_timeout_millis,
+            share=share,
+            stop=str(directory / f"{name}.stop"),
+            result=str(directory / f"{name}.json"),
+            working=str(directory / f"{name}.working"),
+        )
+        self._process: Any = None
+
+    def topics(self) -> list[str]:
+        if not KINDS[self.task.kind].partitioned:
+            return [self.task.topic]
+        return [f"{self.task.topic}-partition-{index}" for index in range(PARTITIONS)]
+
+    def wait_until_at_work(self) -> None:
+        """Wait until the process has sent something, so that its end comes in the midst of it."""
+        began = time.monotonic()
+        while not Path(self.task.working).exists() and time.monotonic() - began < _WORK_SECONDS:
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        Path(self.task.working).unlink(missing_ok=True)
+        self._process = _spawn.Process(target=write, args=(self.task,), daemon=True)
+        self._process.start()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def ask_to_stop(self) -> None:
+        Path(self.task.stop).touch()
+
+    def outcome(self, cycles: int, url: str, fault: str) -> Outcome:
+        """Wait for the writer's end, and compare what it sent with what its topic holds."""
+        self._process.join(_FINISH_SECONDS)
+        note = ""
+        if self._process.is_alive():
+            self.kill()
+            note = "hung at the end"
+        elif self._process.exitcode:
+            note = f"ended with {self._process.exitcode}"
+        result = Path(self.task.result)
+        sent = json.loads(result.read_text())["sent"] if result.exists() else 0
+        try:
+            lists = _read(url, self.topics(), chunked=KINDS[self.task.kind].bytes > 0)
+        except _Unreadable as error:  # nothing can be said about what it holds
+            return Outcome(self.task.client, fault, self.task.kind, cycles, sent, 0, 0, 0, f"not counted: {error}")
+        found = Counter(number for numbers in lists for number, _ in numbers)
+        sent = max([sent, *(number + 1 for number in found)])
+        return Outcome(
+            client=self.task.client,
+            fault=fault,
+            kind=self.task.kind,
+            cycles=cycles,
+            sent=sent,
+            lost=sum(number not in found for number in range(sent)),
+            duplicated=sum(count - 1 for count in found.values()),
+            disordered=sum(_disorder(numbers, by_key=KINDS[self.task.kind].keys > 0) for numbers in lists),
+            note=note,
+        )
+
+
+class _Unreadable(Exception):  # noqa: N818  # never leaves this program
+    """A topic says that it has more, and gives nothing."""
+
+
+def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[tuple[int, str]]]:
+    """Read topics from the beginning: each message's number and key.
+
+    Raises:
+        _Unreadable: one of them cannot be read to its end, and that is not for half a message in chunks.
+    """
+    client = official.Client(url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    try:
+        return [_read_one(client, topic, chunked=chunked) for topic in topics]
+    finally:
+        client.close()
+
+
+def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tuple[int, str]]:
+    for attempt in range(_READS):
+        numbers: list[tuple[int, str]] = []
+        try:
+            reader = client.create_reader(topic, official.MessageId.earliest)
+        except official.Timeout:  # the broker is still loading the topic after its last fault
+            continue
+        try:
+            while reader.has_message_available():
+                message = reader.read_next(_READ_MILLIS)
+                numbers.append((int(message.data().split(b" ", 1)[0]), message.partition_key()))
+        except official.Timeout:
+            if not chunked and attempt == _READS - 1:
+                raise _Unreadable(f"{topic} gives {len(numbers)} messages, and then nothing") from None
+            if not chunked:
+                continue
+        finally:
+            reader.close()
+        return numbers
+    raise _Unreadable(f"{topic} could not be opened")
+
+
+def _disorder(numbers: Iterable[tuple[int, str]], *, by_key: bool) -> int:
+    """Count the numbers that are first seen behind a higher one; of the same key where keys count."""
+    highest: dict[str, int] = {}
+    seen: set[int] = set()
+    count = 0
+    for number, key in numbers:
+        last = highest.get(key if by_key else "", -1)
+        if number not in seen and number < last:
+            count += 1
+        seen.add(number)
+        highest[key if by_key else ""] = max(last, number)
+    return count
+
+
+def table(outcomes: Iterable[Outcome]) -> str:
+    lines = [
+        "| client | fault | kind | cycles | sent | lost | duplicated | out of order | |",
+        "|---|---|---|--:|--:|--:|--:|--:|---|",
+    ]
+    lines += [
+        f"| {o.client} | {o.fault} | {o.kind} | {o.cycles} | {o.sent:,} | {o.lost:,} | {o.duplicated:,} "
+        f"| {o.disordered:,} | {o.note} |"
+        for o in outcomes
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,157 @@
+"""A cluster of two brokers and two bookies: each part ended and brought back by its name, and bundles moved."""
+
+import contextlib
+import re
+
+import psutil
+import pulsar
+import pytest
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.testing import PulsarCluster
+from pulsar_ext.testing.backend import process_problem
+
+pytestmark = [
+    pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}"),
+    # One worker, and so one cluster: it has five Java machines.
+    pytest.mark.xdist_group("cluster"),
+]
+
+
+@pytest.fixture
+def topic(pulsar_cluster, pulsar_topic_factory):
+    return pulsar_topic_factory(broker=pulsar_cluster)
+
+
+@pytest.fixture
+def connect(pulsar_cluster):
+    with contextlib.ExitStack() as opened:
+
+        def client(url=pulsar_cluster.service_url):
+            logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+            return opened.enter_context(contextlib.closing(pulsar.Client(url, logger=logger)))
+
+        yield client
+
+
+def contents(client, topic, count):
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    return [reader.read_next(30_000).data() for _ in range(count)]
+
+
+@pytest.mark.parametrize("which", ["broker", "bookie", "zookeeper"])
+def test_a_killed_part_comes_back_with_its_data(pulsar_cluster, connect, topic, which):
+    """What was written is there after a SIGKILL of the topic's broker, of a bookie, or of ZooKeeper, and URLs stay."""
+    client = connect()
+    producer = client.create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    name = {"broker": pulsar_cluster.owner(topic), "bookie": "bookie-1"}.get(which, which)
+    urls, pid = (pulsar_cluster.service_url, pulsar_cluster.admin_urls), pulsar_cluster.pid(name)
+    pulsar_cluster.kill(name)
+    assert not pulsar_cluster.is_running(name)
+    assert not psutil.pid_exists(pid)
+    pulsar_cluster.restart(name)
+    assert pulsar_cluster.is_running()
+    assert (pulsar_cluster.service_url, pulsar_cluster.admin_urls) == urls
+    producer.send(b"after")
+    assert contents(client, topic, 2) == [b"before", b"after"]
+
+
+def test_another_broker_takes_over(pulsar_cluster, connect, topic):
+    """While a killed broker stays away its topic goes on at the other one."""
+    client = connect()
+    producer = client.create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    killed = pulsar_cluster.owner(topic)
+    pulsar_cluster.kill(killed)
+    producer.send(b"after")
+    assert pulsar_cluster.owner(topic) not in (killed, None)
+    assert contents(client, topic, 2) == [b"before", b"after"]
+
+
+def test_bundles_move_where_they_are_told_to(pulsar_cluster, connect, topic):
+    """A topic moves to the one broker and to the other, and its producer goes with it."""
+    producer = connect().create_producer(topic, send_timeout_millis=0)
+    for number, name in enumerate((*pulsar_cluster.brokers, *pulsar_cluster.brokers)):
+        pulsar_cluster.move(topic, name)
+        assert pulsar_cluster.owner(topic) == name
+        producer.send(b"%d" % number)
+    assert contents(connect(), topic, 4) == [b"0", b"1", b"2", b"3"]
+
+
+def test_roll_restarts_what_it_is_told_to(pulsar_cluster, connect, topic):
+    """Each named part is another process afterwards, the others are not, and a producer goes on."""
+    producer = connect().create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    before = {name: pulsar_cluster.pid(name) for name in pulsar_cluster.parts}
+    pulsar_cluster.roll("bookie-2", "broker-1")
+    changed = {name for name in pulsar_cluster.parts if pulsar_cluster.pid(name) != before[name]}
+    assert changed == {"bookie-2", "broker-1"}
+    producer.send(b"after")
+    assert contents(connect(), topic, 2) == [b"before", b"after"]
+
+
+def test_a_broker_without_the_metadata_store(pulsar_cluster, connect, topic):
+    """A broker that is cut off from ZooKeeper has no connection to it, and is at work again after it has rejoined."""
+    producer = connect().create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    name = pulsar_cluster.owner(topic)
+    store = pulsar_cluster.stores[name]
+    assert store.connections > 0
+    pulsar_cluster.cut_off(name)
+    assert store.connections == 0
+    pulsar_cluster.rejoin(name)
+    assert store.connections > 0
+    producer.send(b"after")
+    assert contents(connect(), topic, 2) == [b"before", b"after"]
+
+
+def test_look_ups_stay_behind_the_proxies(pulsar_cluster, connect, topic):
+    """A client of the proxied URL reaches each broker through that broker's proxy, wherever the topic is."""
+    client = connect(pulsar_cluster.proxied_url)
+    producer = client.create_producer(topic, send_timeout_millis=0)
+    for name in pulsar_cluster.brokers:
+        pulsar_cluster.move(topic, name)
+        producer.send(b"x")
+        proxy = pulsar_cluster.proxies[name]
+        results = []
+        reader = client.create_reader(topic, pulsar.MessageId.latest)
+        proxy.pause()
+        producer.send_async(b"y", lambda result, _, results=results: results.append(result))
+        with pytest.raises(pulsar.Timeout):
+            reader.read_next(500)
+        assert results == []
+        proxy.resume()
+        producer.flush()
+        assert results == [pulsar.Result.Ok]
+
+
+def test_names_are_checked_before_anything_ends(pulsar_cluster, topic):
+    """A part that there is not, or that is no broker, is named, and everything runs on."""
+    for wrong in (
+        lambda: pulsar_cluster.kill("broker-1", "broker-9"),
+        lambda: pulsar_cluster.restart("broker-1", "broker-9"),
+        lambda: pulsar_cluster.roll("broker-1", "broker-9"),
+        lambda: pulsar_cluster.move(topic, "bookie-1"),
+        lambda: pulsar_cluster.drain("zookeeper"),
+        lambda: pulsar_cluster.cut_off("bookie-1"),
+        lambda: pulsar_cluster.pid("broker-9"),
+    ):
+        before = [pulsar_cluster.pid(name) for name in pulsar_cluster.parts]
+        with pytest.raises(InvalidUse, match=r"broker-|bookie-"):
+            wrong()
+        assert [pulsar_cluster.pid(name) for name in pulsar_cluster.parts] == before
+
+
+def test_a_cluster_with_tokens_leaves_nothing():
+    """One broker and one bookie, with authentication: it works, its logs hold no token, and nothing is left of it."""
+    with PulsarCluster("auth", brokers=1, bookies=1) as cluster:
+        pids = [cluster.pid(name) for name in cluster.parts]
+        token = cluster.access.token
+        assert re.search("profile auth.*1 brokers and 1 bookies", cluster.describe())
+        said = [cluster.log_text(name) for name in cluster.parts]
+        assert token not in "".join([*said, repr(cluster), cluster.describe()])
+        with pytest.raises(InvalidUse, match="the only broker"):
+            cluster.drain("broker-1")
+    assert not cluster.is_running()
+    assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -1,0 +1,88 @@
+"""What the parts of a cluster are configured with: each finds the others, and no two want the same port."""
+
+from pathlib import Path
+
+import pytest
+
+from pulsar_ext.errors import BrokerStartError, InvalidUse
+from pulsar_ext.testing import PulsarCluster
+from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, bookie_conf, broker_conf, zookeeper_conf
+
+DATA = Path("/data")
+
+
+@pytest.fixture
+def addresses():
+    return Addresses(1, {"bookie-1": 2, "bookie-2": 3}, {"broker-1": BrokerPorts(4, 5, 6, 7, 8)})
+
+
+def test_every_port_is_another_one():
+    """A cluster of any size gets as many different ports as it needs, and names for its parts."""
+    chosen = Addresses.choose(3, 2)
+    ports = [chosen.zookeeper, *chosen.bookies.values(), *(port for one in chosen.brokers.values() for port in one)]
+    assert len(set(ports)) == len(ports) == 1 + 2 + 3 * 5
+    assert chosen.parts == ("zookeeper", "bookie-1", "bookie-2", "broker-1", "broker-2", "broker-3")
+
+
+def test_urls(addresses):
+    """Clients get one URL of all brokers, directly or through the proxies, and each broker has an admin URL."""
+    two = addresses._replace(brokers={**addresses.brokers, "broker-2": BrokerPorts(14, 15, 16, 17, 18)})
+    assert two.service_url == "pulsar://127.0.0.1:4,127.0.0.1:14"
+    assert two.proxied_url == "pulsar://127.0.0.1:7,127.0.0.1:17"
+    assert two.admin_urls == ["http://127.0.0.1:5", "http://127.0.0.1:15"]
+    assert two.broker_id("broker-2") == "127.0.0.1:15"
+    assert two.broker_at("pulsar://localhost:14") == "broker-2"
+    with pytest.raises(BrokerStartError, match="none of this cluster's brokers"):
+        two.broker_at("pulsar://localhost:17")
+
+
+def test_a_broker_goes_through_its_proxies(addresses):
+    """A broker reaches ZooKeeper by its own proxy, and shows the way through the proxy to whoever came by it."""
+    conf = broker_conf("broker-1", addresses, "plain")
+    assert conf["metadataStoreUrl"] == conf["configurationMetadataStoreUrl"] == "zk:127.0.0.1:8"
+    assert conf["brokerServicePort"] == "4"
+    assert conf["bindAddresses"] == "proxied:pulsar://127.0.0.1:6"
+    assert "proxied:pulsar://127.0.0.1:7" in conf["advertisedListeners"]
+    assert conf["advertisedAddress"] == "127.0.0.1"
+
+
+def test_profiles_and_settings_reach_the_broker(addresses):
+    """The profile's settings and the caller's own hold, the caller's above all."""
+    conf = broker_conf("broker-1", addresses, "small-chunks", {"loadBalancerSheddingEnabled": True})
+    assert conf["maxMessageSize"] == "102400"
+    assert conf["loadBalancerSheddingEnabled"] == "true"
+
+
+@pytest.mark.parametrize(("bookies", "copies"), [(1, "1"), (2, "2"), (3, "2")])
+def test_entries_are_on_two_bookies(addresses, bookies, copies):
+    """With two bookies or more each entry is on two of them."""
+    some = addresses._replace(bookies={f"bookie-{number}": 10 + number for number in range(bookies)})
+    conf = broker_conf("broker-1", some, "plain")
+    names = ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum")
+    assert [conf[name] for name in names] == [copies] * 3
+
+
+def test_a_bookie_takes_long_frames():
+    """A bookie has the frame limit that it is given, and it looks for ZooKeeper without a path."""
+    conf = bookie_conf(2, 1, DATA, 5_263_360)
+    assert conf["nettyMaxFrameSizeBytes"] == "5263360"
+    assert conf["metadataServiceUri"] == "metadata-store:zk:127.0.0.1:1"
+    assert conf["bookiePort"] == "2"
+
+
+def test_everything_is_on_the_loopback(addresses):
+    """No part listens on an address that another machine reaches."""
+    assert zookeeper_conf(1, DATA)["clientPortAddress"] == "127.0.0.1"
+    assert bookie_conf(2, 1, DATA, 1)["listeningInterface"].startswith("lo")
+    assert broker_conf("broker-1", addresses, "plain")["bindAddress"] == "127.0.0.1"
+
+
+def test_impossible_clusters_are_refused():
+    """Too few parts, settings that hold the cluster together, and a bad profile are refused before anything starts."""
+    for sizes in ({"brokers": 0}, {"bookies": 0}):
+        with pytest.raises(InvalidUse, match="at least one broker and one bookie"):
+            PulsarCluster(**sizes)
+    with pytest.raises(InvalidUse, match="the cluster itself sets clusterName, metadataStoreUrl"):
+        PulsarCluster(settings={"metadataStoreUrl": "zk:elsewhere", "clusterName": "mine"})
+    with pytest.raises(InvalidUse, match="choose one of"):
+        PulsarCluster("nope")

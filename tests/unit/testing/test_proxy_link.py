@@ -1,0 +1,203 @@
+"""The fault proxy before a server that echoes: each fault does to a connection what it says."""
+
+import contextlib
+import socket
+import socketserver
+import threading
+
+import pytest
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.testing import FaultProxy
+
+_SECONDS = 20.0
+
+
+class Echo(socketserver.BaseRequestHandler):
+    """Sends back what comes, and notes how each connection ended."""
+
+    def handle(self):
+        end = "reset"
+        with contextlib.suppress(ConnectionResetError):
+            while data := self.request.recv(65536):
+                self.request.sendall(data)
+            end = "closed"
+        self.server.ends.append(end)
+        self.server.ended.release()
+
+
+@pytest.fixture
+def server():
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as echo:
+        echo.daemon_threads = True
+        echo.ends, echo.ended = [], threading.Semaphore(0)
+        thread = threading.Thread(target=echo.serve_forever, args=(0.01,))
+        thread.start()
+        yield echo
+        echo.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def proxy(server):
+    with FaultProxy(*server.server_address) as one:
+        yield one
+
+
+@pytest.fixture
+def client(proxy):
+    with socket.create_connection(("127.0.0.1", proxy.port), _SECONDS) as one:
+        yield one
+
+
+def exchange(client, data):
+    client.sendall(data)
+    return receive(client, len(data))
+
+
+def receive(client, count):
+    got = b""
+    while len(got) < count:
+        more = client.recv(count - len(got))
+        if not more:
+            break
+        got += more
+    return got
+
+
+def is_silent(client):
+    client.settimeout(0.1)
+    try:
+        return client.recv(1) is None
+    except TimeoutError:
+        return True
+    finally:
+        client.settimeout(_SECONDS)
+
+
+def frame(size):
+    return size.to_bytes(4, "big") + b"x" * size
+
+
+def test_megabytes_pass_unchanged(client):
+    """More than a lane holds passes in both directions at once, unchanged."""
+    data = bytes(range(256)) * 40_000
+    sender = threading.Thread(target=client.sendall, args=(data,))
+    sender.start()
+    assert receive(client, len(data)) == data
+    sender.join()
+
+
+def test_an_end_is_passed_on(client, server, proxy):
+    """A client that closes is a connection that the server sees closed, and the proxy holds it no longer."""
+    assert exchange(client, b"x") == b"x"
+    client.close()
+    assert server.ended.acquire(timeout=_SECONDS)
+    assert server.ends == ["closed"]
+
+
+def test_a_cut_resets_both_ends(client, server, proxy):
+    """After a cut both ends have heard a reset, and a new connection works."""
+    assert exchange(client, b"x") == b"x"
+    assert proxy.cut() == 1
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert server.ended.acquire(timeout=_SECONDS)
+    assert server.ends == ["reset"]
+    assert proxy.connections == 0
+    with socket.create_connection(("127.0.0.1", proxy.port), _SECONDS) as again:
+        assert exchange(again, b"y") == b"y"
+
+
+@pytest.mark.parametrize("direction", ["to_broker", "to_client", None])
+def test_silence_and_its_end(client, proxy, direction):
+    """A silent direction carries nothing, the connection stays, and what piled up comes in the end."""
+    assert exchange(client, b"x") == b"x"
+    proxy.pause(direction)
+    client.sendall(b"later")
+    assert is_silent(client)
+    proxy.resume(direction)
+    assert receive(client, 5) == b"later"
+
+
+@pytest.mark.parametrize("direction", ["to_broker", "to_client"])
+@pytest.mark.parametrize("after", [0, 3, 100])
+def test_a_cut_amid_a_frame(client, proxy, direction, after):
+    """Frames before it pass, so many bytes of the long one do, then the connection is reset, and only this one."""
+    trap = proxy.cut_in_frame(after, direction)
+    short = frame(20) if after > 30 else b""
+    client.sendall(short)
+    assert receive(client, len(short)) == short
+    with contextlib.suppress(ConnectionResetError):
+        client.sendall(frame(200))
+        got = receive(client, 204)
+        assert len(got) <= after
+        if direction == "to_client":
+            assert got == frame(200)[:after]
+    assert trap.left == 0
+    with socket.create_connection(("127.0.0.1", proxy.port), _SECONDS) as again:
+        assert exchange(again, frame(200)) == frame(200)
+
+
+def test_the_broker_forgets(client, server, proxy):
+    """The server hears a reset, the client hears nothing, whatever it sends, until it is cut."""
+    assert exchange(client, b"x") == b"x"
+    assert proxy.forget("broker") == 1
+    assert server.ended.acquire(timeout=_SECONDS)
+    assert server.ends == ["reset"]
+    client.sendall(b"nobody hears this")
+    assert is_silent(client)
+    assert proxy.connections == 1
+    assert proxy.cut() == 1
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+
+
+def test_the_client_is_forgotten(client, server, proxy):
+    """The client hears a reset, and the server's connection stays open until the proxy is closed."""
+    assert exchange(client, b"x") == b"x"
+    proxy.forget("client")
+    with pytest.raises(ConnectionResetError):
+        client.recv(1)
+    assert server.ends == []
+    proxy.close()
+    assert server.ended.acquire(timeout=_SECONDS)
+    assert server.ends == ["reset"]
+
+
+def test_a_half_open_connection_ends_with_its_survivor(client, server, proxy):
+    """When the end that is left gives up, the proxy holds nothing of the connection any more."""
+    assert exchange(client, b"x") == b"x"
+    proxy.forget("broker")
+    assert server.ended.acquire(timeout=_SECONDS)
+    client.close()
+    while proxy.connections:
+        threading.Event().wait(0.01)
+
+
+def test_heal_takes_everything_back(client, proxy):
+    """After heal() a proxy that refused, was silent, slow and set to break frames is as good as new."""
+    assert exchange(client, b"x") == b"x"
+    proxy.refuse()
+    proxy.pause()
+    proxy.delay(3_600, 3_600)
+    proxy.limit(1)
+    trap = proxy.cut_in_frame(4, "to_broker")
+    proxy.heal()
+    assert exchange(client, frame(500)) == frame(500)
+    assert trap.left == 1
+    with socket.create_connection(("127.0.0.1", proxy.port), _SECONDS) as another:
+        assert exchange(another, b"y") == b"y"
+
+
+def test_wrong_names_are_refused(proxy):
+    """A direction or an end that there is not changes nothing and is named."""
+    for wrong in (
+        lambda: proxy.pause("up"),
+        lambda: proxy.delay(1, direction="up"),
+        lambda: proxy.limit(1, "up"),
+        lambda: proxy.cut_in_frame(1, "up"),
+        lambda: proxy.forget("up"),
+    ):
+        with pytest.raises(InvalidUse, match="'up'"):
+            wrong()
