@@ -209,16 +209,18 @@ class HttpSession:
         Raises:
             AdminError: it does not.
         """
+        said = ""
         for question in questions_about_brokers(path):
             left = max(end - time.monotonic(), 0.001)
             answer = await self._transport.fetch("GET", f"{base}/{question}", headers, None, left)
+            said = f"HTTP {answer.status}: {reason_of(answer)!r}"
             self._places.learn(brokers_of(answer))
             if self._places.knows(url):
                 return
         raise AdminError(
             f"{base} redirects to the host {host_of(url)}, which the cluster names neither as a broker nor as the "
-            f"topic's (HTTP {answer.status}: {reason_of(answer)!r}). The token or password was not sent there. If that "
+            f"topic's ({said}). The token or password was not sent there. If that "
             "host is one of the cluster's, give its admin URL as well: admin=[…]",
-            status=answer.status,
+            status=None,
             reason="redirect to a host that is not known",
         )
