@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: test reproduce pipeline clean
+.PHONY: test reproduce pipeline pythons clean
 
 test: $(VENV)/ready
 	$(VENV)/bin/tox run -e lint,types,unit,integration
@@ -13,6 +13,9 @@ reproduce: $(VENV)/ready
 
 pipeline: $(VENV)/ready
 	$(VENV)/bin/tox run -q -e pipeline -- $(ARGS)
+
+pythons: $(VENV)/ready
+	tests/pythons $(ARGS)
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'
