@@ -92,6 +92,9 @@ class Sender:
 
 
 def subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 20) -> Any:
+    grouping = (
+        {"ack_group_time_ms": 100} if isinstance(client, pulsar_ext.Client) else {}
+    )  # the official one has its own
     return client.subscribe(
         topic,
         SUBSCRIPTION,
@@ -99,7 +102,7 @@ def subscribe(client: Any, topic: str, kind: str, type_name: str, queue: int = 2
         initial_position=official.InitialPosition.Earliest,
         receiver_queue_size=queue,
         batch_index_ack_enabled=kind == "batch-index",
-        ack_group_time_ms=100,
+        **grouping,
     )
 
 

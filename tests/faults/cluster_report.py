@@ -16,27 +16,31 @@ __all__ = ["report"]
 
 
 def report(produced: Sequence[producer_topics.Outcome], consumed: Sequence[Consumed]) -> str:
-    """Give the outcomes as Markdown: what producers' topics hold, and what consumers got, by fault and type."""
+    """Give the outcomes as Markdown: what producers' topics hold, and what consumers got, by fault and type.
+
+    "late" and "left" count subscriptions: not all acknowledged in time after a fault, and not in the end either.
+    """
     return "\n".join(
         ["## Producers", "", table(produced), "", "## Consumers", "", *_consumers(consumed), "", *_notes(consumed)]
     )
 
 
 def _consumers(consumed: Sequence[Consumed]) -> Iterator[str]:
-    yield "| client | fault | subscription | cycles | sent | not delivered | not acknowledged | delivered again |"
-    yield "|---|---|---|--:|--:|--:|--:|--:|"
+    yield "| client | fault | subscription | cycles | sent | not delivered | late | left | delivered again |"
+    yield "|---|---|---|--:|--:|--:|--:|--:|--:|"
     groups: dict[tuple[str, str, str], list[Consumed]] = {}
     for one in consumed:
         groups.setdefault((one.outcome.fault, one.client, one.outcome.type), []).append(one)
     for (fault, client, type_name), ones in groups.items():
         outcomes = [one.outcome for one in ones]
         sent, lost, again = (sum(getattr(one, name) for one in outcomes) for name in ("sent", "lost", "again"))
-        left = sum(bool(one.left) for one in ones)
-        stuck = f"{left} of {len(ones)} subscriptions" if left else "0"
-        yield f"| {client} | {fault} | {type_name} | {outcomes[0].cycles} | {sent:,} | {lost:,} | {stuck} | {again:,} |"
+        late, left = sum(bool(one.outcome.holes) for one in ones), sum(bool(one.left) for one in ones)
+        counts = f"{sent:,} | {lost:,} | {late} | {left} | {again:,}"
+        yield f"| {client} | {fault} | {type_name} | {outcomes[0].cycles} | {counts} |"
 
 
 def _notes(consumed: Sequence[Consumed]) -> Iterator[str]:
     for one in consumed:
         for note in one.outcome.notes:
-            yield f"- {one.client} {one.outcome.fault} {one.outcome.type} {one.outcome.kind}: {note}"
+            end = one.left or "nothing is left"
+            yield f"- {one.client} {one.outcome.fault} {one.outcome.type} {one.outcome.kind}: {note}; in the end {end}"

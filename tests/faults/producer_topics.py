@@ -128,13 +128,16 @@ class Writer:
             return Outcome(self.task.client, fault, self.task.kind, cycles, sent, 0, 0, 0, f"not counted: {error}")
         found = Counter(number for numbers in lists for number, _ in numbers)
         sent = max([sent, *(number + 1 for number in found)])
+        missing = [number for number in range(sent) if number not in found]
+        if missing and not note:
+            note = f"the first {missing[0]:,}, the last {missing[-1]:,}"
         return Outcome(
             client=self.task.client,
             fault=fault,
             kind=self.task.kind,
             cycles=cycles,
             sent=sent,
-            lost=sum(number not in found for number in range(sent)),
+            lost=len(missing),
             duplicated=sum(count - 1 for count in found.values()),
             disordered=sum(_disorder(numbers, by_key=KINDS[self.task.kind].keys > 0) for numbers in lists),
             note=note,
