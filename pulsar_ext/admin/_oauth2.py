@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 
 from pulsar_ext.errors import AdminUnauthorized, AdminUnavailable, InvalidUse
 
 from ._transport import tls_context
+from ._url import is_less_safe, scheme_of
 
 __all__ = ["Oauth2Parameters", "Oauth2Tokens"]
 
@@ -58,7 +58,7 @@ class Oauth2Parameters:
         """
         values = _object(text, "The parameters of AuthenticationOauth2 are")
         issuer = values.get("issuer_url")
-        if _scheme(str(issuer)) not in {"http", "https"}:
+        if scheme_of(str(issuer)) not in {"http", "https"}:
             raise InvalidUse("The parameters of AuthenticationOauth2 have no issuer_url that begins with http(s)://")
         names = ("private_key", "client_id", "client_secret", "audience", "scope")
         found = cls(str(issuer), **{name: str(values[name]) for name in names if values.get(name) is not None})
@@ -138,7 +138,7 @@ class Oauth2Tokens:
         with httpx2.Client(verify=self._context, trust_env=False, timeout=_TIMEOUT_SECONDS) as http:
             configuration = self._answer(http, "GET", self._parameters.configuration_url, None)
             endpoint = str(configuration.get("token_endpoint", ""))
-            if _is_less_safe(self._parameters.issuer_url, endpoint):
+            if is_less_safe(self._parameters.issuer_url, endpoint):
                 raise InvalidUse(
                     f"The issuer {self._parameters.issuer_url} names no token endpoint, or one without TLS. The "
                     "client's secret was not sent"
@@ -181,18 +181,6 @@ def _refused(method: str, url: str, status: int, reason: str) -> AdminUnauthoriz
         method=method,
         path=url,
     )
-
-
-def _is_less_safe(issuer: str, endpoint: str) -> bool:
-    scheme = _scheme(endpoint)
-    return scheme not in {"http", "https"} or (_scheme(issuer) == "https" and scheme != "https")
-
-
-def _scheme(url: str) -> str:
-    try:
-        return urlsplit(url).scheme
-    except ValueError:
-        return ""
 
 
 def _object(text: str, what: str) -> dict[str, Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from pulsar_ext.errors import AdminError
 
-from ._url import host_of
+from ._url import host_of, is_less_safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +91,7 @@ def redirect_target(url: str, answer: Answer) -> str:
         AdminError: from https to something else, where others could read along.
     """
     target = urljoin(url, answer.headers.get("location", ""))
-    scheme = urlsplit(target).scheme
-    if scheme not in {"http", "https"} or (urlsplit(url).scheme == "https" and scheme != "https"):
+    if is_less_safe(url, target):
         raise AdminError(
             "The broker redirects from https to something else; set webServiceUrlTls on it",
             status=answer.status,

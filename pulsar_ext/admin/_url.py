@@ -12,7 +12,7 @@ from pulsar_ext.errors import AdminRequired, InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["AdminUrl", "derive_admin_url", "host_of"]
+__all__ = ["AdminUrl", "derive_admin_url", "host_of", "is_less_safe", "scheme_of"]
 
 _ENVIRONMENT = "PULSAR_ADMIN_URL"
 _ADMIN_OF_SERVICE = {"pulsar": ("http", 8080), "pulsar+ssl": ("https", 8443)}
@@ -115,6 +115,20 @@ def host_of(address: str) -> str:
         return urlsplit(address if "://" in address else f"//{address}").hostname or ""
     except ValueError:
         return ""
+
+
+def scheme_of(url: str) -> str:
+    """Give the scheme of a URL, in lower case; an empty text if it is none."""
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        return ""
+
+
+def is_less_safe(url: str, target: str) -> bool:
+    """Whether others could read along at what a URL names, and not at that URL; or it is not http at all."""
+    scheme = scheme_of(target)
+    return scheme not in {"http", "https"} or (scheme_of(url) == "https" and scheme != "https")
 
 
 def _host_and_port(text: str, port: int | None = None) -> str:

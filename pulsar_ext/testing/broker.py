@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .access import Access
 
-__all__ = ["Broker", "Reachable"]
+__all__ = ["Broker", "Reachable", "start_error", "tail_of"]
 
 _POLL_SECONDS = 0.1
 _LOG_TAIL_LINES = 40
@@ -212,7 +212,7 @@ class Broker(ABC):
 
     def log_tail(self, lines: int = _LOG_TAIL_LINES) -> str:
         """Return the last lines of the log."""
-        return "\n".join(self.log_text().splitlines()[-lines:])
+        return tail_of(self.log_text(), lines)
 
     def describe(self) -> str:
         """Say in one line what runs where, without secrets."""
@@ -253,10 +253,17 @@ class Broker(ABC):
             raise self._start_error("the broker ended while it was starting")
 
     def _start_error(self, reason: str) -> BrokerStartError:
-        tail = self.log_tail()
-        return BrokerStartError(
-            f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end}): {reason}\n"
-            f"the end of its log:\n{tail or '(empty)'}",
-            reason=reason,
-            log_tail=tail,
-        )
+        what = f"no Pulsar {self.version} (profile {self._profile.name}, back end {self.back_end})"
+        return start_error(what, reason, self.log_tail())
+
+
+def tail_of(log: str, lines: int = _LOG_TAIL_LINES) -> str:
+    """Return the last lines of a log."""
+    return "\n".join(log.splitlines()[-lines:])
+
+
+def start_error(what: str, reason: str, log_tail: str) -> BrokerStartError:
+    """Make the error that says what is not there, why, and how its log ends."""
+    return BrokerStartError(
+        f"{what}: {reason}\nthe end of its log:\n{log_tail or '(empty)'}", reason=reason, log_tail=log_tail
+    )

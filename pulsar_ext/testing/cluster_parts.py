@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .broker import start_error, tail_of
 from .cluster_admin import ClusterAdmin
 from .cluster_conf import CLUSTER, HOST, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
 from .identity import Identity
@@ -34,7 +35,6 @@ __all__ = ["ClusterParts"]
 _POLL_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0
 _ROUND_TRIP_SECONDS: Final = 15.0
-_LOG_TAIL_LINES: Final = 40
 _BOOKIE_READY: Final = "Started component bookie-server"
 # Around the longest frame of a broker a bookie needs some room for its own headers.
 _BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
@@ -172,7 +172,7 @@ class ClusterParts:
 
     def lost_a_port(self) -> bool:
         """Return whether a part could not start because its port was taken meanwhile."""
-        return any("Address already in use" in program.log_text() for program in self._programs.values())
+        return any(program.has_lost_a_port() for program in self._programs.values())
 
     def discard(self) -> None:
         """Kill all of them, and remove their data and logs."""
@@ -223,13 +223,8 @@ class ClusterParts:
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
     def _error(self, name: str, reason: str) -> BrokerStartError:
-        tail = "\n".join(self._programs[name].log_text().splitlines()[-_LOG_TAIL_LINES:])
-        return BrokerStartError(
-            f"no Pulsar {PULSAR_VERSION} cluster (profile {self._profile.name}), {name}: {reason}\n"
-            f"the end of its log:\n{tail or '(empty)'}",
-            reason=reason,
-            log_tail=tail,
-        )
+        what = f"no Pulsar {PULSAR_VERSION} cluster (profile {self._profile.name}), {name}"
+        return start_error(what, reason, tail_of(self._programs[name].log_text()))
 
 
 def _accepts(port: int) -> bool:

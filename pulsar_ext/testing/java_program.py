@@ -119,6 +119,10 @@ class JavaProgram:
         """Return whether it has logged that text since it was launched the last time."""
         return text in self.log_text(self._launched_at)
 
+    def has_lost_a_port(self) -> bool:
+        """Return whether it could not start because a port of its was taken meanwhile."""
+        return self.has_said("Address already in use")
+
     def launch(
         self, java: Java, main: str, arguments: Sequence[str], *, unpacked: Path, heap: str, options: Sequence[str] = ()
     ) -> None:

@@ -83,7 +83,6 @@ class PulsarProcess(Broker):
         self._ports: _Ports | None = None
         self._identity: Identity | None = None
         self._program: JavaProgram | None = None
-        self._log_start = 0
         self._launches = 0
         self._is_fresh = True
 
@@ -144,7 +143,6 @@ class PulsarProcess(Broker):
         conf.write_text(standalone_conf(settings), encoding="utf-8")
         if self._program is None:
             self._program = JavaProgram(home, _NAME, None if self._data_dir else home)
-        self._log_start = self.log_offset()
         self._launches += 1
         self._program.launch(
             java,
@@ -156,7 +154,7 @@ class PulsarProcess(Broker):
         )
 
     def _may_launch_again(self) -> bool:
-        lost_a_port = "Address already in use" in self.log_text(self._log_start)
+        lost_a_port = self._program is not None and self._program.has_lost_a_port()
         # Ports that the caller gave, or that data is tied to, cannot be exchanged.
         fixed = any(self._wanted) or not self._is_fresh
         if not lost_a_port or fixed or self._home is None or self._launches >= _LAUNCHES:

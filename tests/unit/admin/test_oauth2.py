@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import Oauth2Tokens
-from pulsar_ext.admin._oauth2 import Oauth2Parameters, _is_less_safe
+from pulsar_ext.admin._oauth2 import Oauth2Parameters
+from pulsar_ext.admin._url import is_less_safe
 from pulsar_ext.errors import InvalidUse
 
 _SECRET = {"client_id": "me", "client_secret": "s3cret"}
@@ -90,4 +91,4 @@ def test_no_text_breaks_the_reading(text):
 )
 def test_the_secret_does_not_leave_tls(issuer, endpoint, less):
     """An issuer with TLS cannot send the secret to an endpoint without."""
-    assert _is_less_safe(issuer, endpoint) is less
+    assert is_less_safe(issuer, endpoint) is less
