@@ -205,7 +205,7 @@ class ChunkedSender(DedupSender):
             close_quietly(self._patiently(partial(recovery.open_as, name)))
             self._patiently(recovery.settle)
             if self._patiently(
-                lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id, trimmed=False)
+                lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id)
             ):
                 return DUPLICATE_MESSAGE, None
             attempt += 1

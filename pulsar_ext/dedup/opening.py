@@ -1,9 +1,9 @@
 """What is found out before an effectively-once producer sends anything: that the broker deduplicates, and from where.
 
 The broker tells a producer the highest id that was *pushed* under its name; what was pushed and not yet persisted may
-still be lost with the broker. So the topic must have no write pending when that number is read. And the number is not
-all: of a group of batches by key a part may be persisted above it, a message in chunks may be half written at it, and a
-name that was idle for long is forgotten, while its messages are still there.
+still be lost with the broker, or with a bookie. So that number is believed only where the topic holds what it stands
+for. And it is not all: of a group of batches by key a part may be persisted above it, a message in chunks may be half
+written at it, and a name that was idle for long is forgotten, while its messages are still there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.topic_name import TopicName
 
+from .resumption import is_persisted, resume_chunked
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
-from .stored import is_whole, same_name, stored_entry, tail
+from .stored import own_entries, same_name, snapshot_of, stored_entry, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,7 +109,7 @@ class Opening:
         )
 
     def settle(self) -> None:
-        """Wait until the topic has no write pending, so that what was pushed is persisted or lost for good.
+        """Wait until the topic has no write pending.
 
         Raises:
             ProducerBroken: writes stay pending.
@@ -124,22 +125,46 @@ class Opening:
                 )
             time.sleep(_PAUSE_SECONDS)
 
-    def sequence(self, published: int) -> SequenceIds:
+    def sequence(self, published: int) -> SequenceIds | None:
         """Give the name's sequence, whose number the broker says is `published`.
+
+        Returns:
+            None if the topic does not hold what that number stands for: it was pushed, and is pending or lost.
 
         Raises:
             ProducerForgotten: the broker has forgotten the name.
+            MessageIdUnresolved: the name's last entry is not among the last 10,000, and the broker's snapshot of
+                sequence ids does not have it.
             AdminError: the admin API refused or did not answer.
         """
         above: frozenset[int] = frozenset()
         if published < 0:
             self._check_fresh()
-        elif self._group:
+            return SequenceIds(-1, above, first=self._initial + 1)
+        stats = self._admin.internal_stats(self._topic)
+        snapshot, counted = snapshot_of(stats, self._name)
+        if self._chunked:
+            own = own_entries(self._admin, self._topic, stats, self._name, derived=True)
+            resumption = resume_chunked(published, own, snapshot)
+            if resumption is None:
+                return None
+            published, self.half_written = resumption.published, resumption.half_written
+        elif snapshot != published:
+            own = own_entries(self._admin, self._topic, stats, self._name, behind=counted)
+            if not is_persisted(published, own, snapshot):
+                return None
+        if self._group:
             above = persisted_above(published, self._own(published), self._group)
-        elif self._chunked and not is_whole(self._admin, self._topic, self._name, published, trimmed=True):
-            self.half_written = published
-            published -= 1
-        return SequenceIds(max(published, -1), above, first=self._initial + 1)
+        return SequenceIds(published, above, first=self._initial + 1)
+
+    def unsure(self, published: int) -> ProducerBroken:
+        """Give the error of a number that the topic does not bear out."""
+        return ProducerBroken(
+            f"For {_PATIENCE_SECONDS:g} s the broker has said that the last sequence id of the producer {self._name} is "
+            f"{published}, and {self._topic} does not hold that message. It is pending, or lost, so that it is not "
+            "known where to go on. Nothing was sent; try again later.",
+            last_published=None,
+        )
 
     def chunk_bytes(self) -> int:
         """Give from how many bytes on a message may be sent in chunks; 0 if the broker does not say."""
@@ -169,8 +194,10 @@ class Opening:
         stats = self._admin.internal_stats(self._topic)
         looked = 0
         for entry in tail(self._admin, self._topic, stats):
-            half = self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1
-            if same_name(entry.producer_name, self._name) and not half:
+            is_own = same_name(entry.producer_name, self._name)
+            if is_own and self._chunked and entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1:
+                self.half_written = entry.sequence_id
+            elif is_own:
                 raise self._forgotten(
                     f"{self._topic} holds a message of it with sequence id {entry.sequence_id} at {entry.position}",
                     entry.sequence_id,
@@ -205,24 +232,33 @@ def open_surely(
 ) -> tuple[Any, SequenceIds]:
     """Open a producer so that its name's number is sure; close it again if it cannot be effectively once.
 
+    From then on no other producer pushes under the name.
+
     Args:
         open_producer: opens an official producer of the name.
         close: closes one.
         opening: what there is to find out.
 
     Raises:
-        DeduplicationDisabled, ProducerForgotten, AdminError: see `Opening`; it is closed, and nothing was sent.
+        DeduplicationDisabled, ProducerForgotten, MessageIdUnresolved, AdminError: see `Opening`.
+        ProducerBroken: the broker's number is more than the topic holds, and stays so.
+            In each case it is closed, and nothing was sent.
     """
-    # The first one takes the name over, so that no other producer pushes under it any more.
-    producer = open_producer()
-    try:
-        opening.prove()
-        opening.settle()
-    finally:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        producer = open_producer()
+        try:
+            opening.prove()
+            opening.settle()
+            published = producer.last_sequence_id()
+            sequence = opening.sequence(published)
+        except BaseException:
+            close(producer)
+            raise
+        if sequence is not None:
+            return producer, sequence
+        # Another one is told the number anew: what has failed is taken back.
         close(producer)
-    producer = open_producer()
-    try:
-        return producer, opening.sequence(producer.last_sequence_id())
-    except BaseException:
-        close(producer)
-        raise
+        if time.monotonic() > deadline:
+            raise opening.unsure(published)
+        time.sleep(_PAUSE_SECONDS)

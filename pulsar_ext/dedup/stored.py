@@ -11,17 +11,20 @@ from pulsar_ext.errors import (
     MessageIdUnresolved,
 )
 
+from .resumption import OwnEntry
 from .sequence_ids import StoredEntry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
+    from pulsar_ext.ids.position import Position
 
-__all__ = ["is_whole", "same_name", "stored_entry", "tail"]
+__all__ = ["is_whole", "own_entries", "same_name", "snapshot_of", "stored_entry", "tail"]
 
 
 _SEQUENCE_ID = 8
+_SNAPSHOT_CURSOR = "pulsar.dedup"
 _MOST_ENTRIES = 10_000
 
 
@@ -30,15 +33,15 @@ def same_name(shown: str, name: str) -> bool:
     return shown == _shown(name)
 
 
-def _is_of(entry: EntryMetadata, name: str) -> bool:
-    return same_name(entry.producer_name, name) or entry.producer_name.startswith(f"{_shown(name)}~")
+def _is_derived(shown: str, name: str) -> bool:
+    return shown.startswith(f"{_shown(name)}~")
 
 
 def _shown(name: str) -> str:
     return name.encode("latin-1", "replace").decode("latin-1")
 
 
-def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int, *, trimmed: bool) -> bool:
+def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int) -> bool:
     """Find out whether the topic holds a message, whole: its last chunk, or the message itself if it has none.
 
     It is the last that this name, or one derived from it, has sent.
@@ -48,25 +51,62 @@ def is_whole(admin: PulsarAdmin, topic: str, name: str, sequence_id: int, *, tri
         topic: the topic or partition.
         name: the producer's.
         sequence_id: the message's.
-        trimmed: the answer if the topic holds nothing of this name, as after everything was consumed and trimmed.
 
     Raises:
         MessageIdUnresolved: it is not among the last 10,000 entries.
         AdminError: the admin API refused or did not answer.
     """
-    for looked, entry in enumerate(tail(admin, topic, admin.internal_stats(topic))):
-        if _is_of(entry, name):
-            if entry.sequence_id != sequence_id:
-                return False
-            if not entry.is_chunk or entry.chunk_id == (entry.num_chunks or 0) - 1:
-                return True
-        if looked >= _MOST_ENTRIES:
+    for entry in own_entries(admin, topic, admin.internal_stats(topic), name, derived=True):
+        if entry.carried != sequence_id or not entry.is_partial:
+            return entry.carried == sequence_id
+    return False
+
+
+def snapshot_of(stats: InternalStats, name: str) -> tuple[int | None, Position | None]:
+    """Give the number that the broker's last snapshot of sequence ids has for a name, and up to where it counts.
+
+    Both are None where the snapshot does not have the name.
+    """
+    cursor = stats.cursors.get(_SNAPSHOT_CURSOR)
+    number = None if cursor is None else cursor.raw.get("properties", {}).get(name)
+    return (None, None) if cursor is None or number is None else (int(number), cursor.mark_delete_position)
+
+
+def own_entries(
+    admin: PulsarAdmin,
+    topic: str,
+    stats: InternalStats,
+    name: str,
+    *,
+    behind: Position | None = None,
+    derived: bool = False,
+) -> Iterator[OwnEntry]:
+    """Give a name's entries, the newest first.
+
+    Args:
+        admin: the admin API.
+        topic: the topic or partition.
+        stats: of the topic.
+        name: the producer's.
+        behind: those behind this position only, however many other entries there are.
+        derived: those of the names derived from it as well.
+
+    Raises:
+        MessageIdUnresolved: without a position, when 10,000 entries are no answer.
+        AdminError: the admin API refused or did not answer.
+    """
+    for looked, entry in enumerate(tail(admin, topic, stats)):
+        if behind is not None and entry.position <= behind:
+            return
+        if same_name(entry.producer_name, name) or (derived and _is_derived(entry.producer_name, name)):
+            carried = max(entry.sequence_id, entry.highest_sequence_id or 0)
+            yield OwnEntry(carried, is_partial=entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1)
+        if behind is None and looked >= _MOST_ENTRIES:
             raise MessageIdUnresolved(
-                f"{topic} has so many entries of other producers that it was not found out whether the message of "
-                f"{name} with sequence id {sequence_id} is there whole.",
+                f"{topic} has so many entries of other producers that the last one of {name} was not found among "
+                f"{_MOST_ENTRIES:,}, so that it is not known whether its last message is there whole.",
                 position=None,
             )
-    return trimmed
 
 
 def stored_entry(entry: EntryMetadata) -> StoredEntry:
@@ -90,10 +130,9 @@ def stored_entry(entry: EntryMetadata) -> StoredEntry:
 
 def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
     """Give a topic's entries, the newest first."""
-    for ledger in reversed(stats.ledgers):
-        is_open = ledger is stats.ledgers[-1]
-        for entry_id in reversed(range(stats.current_ledger_entries if is_open else ledger.entries)):
+    for ledger_id, entries in reversed(stats.ledger_sizes()):
+        for entry_id in reversed(range(entries)):
             try:
-                yield admin.entry(topic, ledger.ledger_id, entry_id, payload=payload)
+                yield admin.entry(topic, ledger_id, entry_id, payload=payload)
             except AdminNotFound:
                 return  # trimmed, as all before it
