@@ -202,11 +202,10 @@ class ChunkedSender(DedupSender):
         name, attempt = recovery.name, 0
         while True:
             # Who takes the name over keeps what is still on an earlier connection's way from being written.
-            close_quietly(self._patiently(partial(recovery.open_as, name)))
+            if recovery.half_written != sequence_id or attempt:  # else the own producer has it
+                close_quietly(self._patiently(partial(recovery.open_as, name)))
             self._patiently(recovery.settle)
-            if self._patiently(
-                lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id)
-            ):
+            if self._patiently(lambda: is_whole(recovery.admin, recovery.topic, recovery.name, sequence_id)):
                 return DUPLICATE_MESSAGE, None
             attempt += 1
             name = f"{recovery.name}~{attempt}"

@@ -160,8 +160,8 @@ class Opening:
     def unsure(self, published: int) -> ProducerBroken:
         """Give the error of a number that the topic does not bear out."""
         return ProducerBroken(
-            f"For {_PATIENCE_SECONDS:g} s the broker has said that the last sequence id of the producer {self._name} is "
-            f"{published}, and {self._topic} does not hold that message. It is pending, or lost, so that it is not "
+            f"For {_PATIENCE_SECONDS:g} s the broker has said that the last sequence id of the producer {self._name} "
+            f"is {published}, and {self._topic} does not hold that message. It is pending, or lost, so that it is not "
             "known where to go on. Nothing was sent; try again later.",
             last_published=None,
         )

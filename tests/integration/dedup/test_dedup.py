@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pulsar as official
 import pytest
 from stored import entries, read
 
@@ -250,6 +251,44 @@ def test_messages_in_chunks_are_stored_once_while_their_topic_moves(pulsar_own_b
         assert [int(message.data().split()[0]) for message in read(client, topic, 12)] == list(range(12))
         keep.close()
         client.close()
+
+
+@pytest.mark.parametrize("loaded_again", [False, True])
+def test_half_of_a_message_behind_the_last_one_repeats_and_loses_nothing(
+    client_factory, pulsar_broker_factory, pulsar_topic_factory, pulsar_fault_proxy, loaded_again
+):
+    """A program that ended amid a message in chunks goes on with it: the one before is not sent again, this one is."""
+    broker = pulsar_broker_factory("small-chunks")
+    client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
+    admin, size = client.context.admin_api(), 3_000_000
+    admin.set_deduplication(topic.split("://")[1].rsplit("/", 1)[0], value=True)
+    producer = opened(client, topic, chunking_enabled=True)
+    producer.send(b"0 ".ljust(size, b"x"), sequence_id=0)
+    producer.close()
+    whole = len(entries(admin, topic))
+    proxy = pulsar_fault_proxy(broker)
+    proxy.limit(1_000_000, "to_broker")
+    dying = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    half = dying.create_producer(topic, producer_name="p", chunking_enabled=True, send_timeout_millis=0)
+    half.send_async(b"1 ".ljust(size, b"x"), lambda *_: None, sequence_id=1)
+    deadline = time.monotonic() + 30
+    while len(entries(admin, topic)) == whole and time.monotonic() < deadline:
+        time.sleep(0.01)
+    proxy.refuse()
+    proxy.cut()
+    dying.shutdown()
+    assert whole < len(entries(admin, topic)) < 2 * whole
+    if loaded_again:
+        admin.unload(topic)
+    producer = opened(client, topic, chunking_enabled=True)
+    assert producer.last_sequence_id_published() == 0
+    reported = []
+    for number in (0, 1, 2):
+        content = (b"%d " % number).ljust(size, b"x")
+        producer.send_async(content, lambda result, _: reported.append(result.name), sequence_id=number)
+    producer.flush()
+    assert reported == ["DuplicateMessage", "Ok", "Ok"]
+    assert [int(message.data().split()[0]) for message in read(client, topic, 3)] == [0, 1, 2]
 
 
 def test_batches_by_key_where_nobody_asked_for_deduplication(pulsar_broker_factory, client_factory):

@@ -37,7 +37,7 @@ EVENTS = st.lists(st.sampled_from(["push", "persist", "lose", "snapshot"]), max_
 
 @given(EVENTS)
 def test_a_number_is_believed_if_and_only_if_it_is_persisted(events):
-    """Whatever was pushed, written, lost and snapshot: the topic bears the number out exactly where nothing is missing."""
+    """Whatever was pushed, written and lost: the topic bears the number out exactly where nothing is missing."""
     topic, pending = Topic(), []
     for event in events:
         if event == "push":
@@ -61,7 +61,7 @@ def test_a_number_is_believed_if_and_only_if_it_is_persisted(events):
     st.booleans(),
 )
 def test_a_half_written_message_is_sent_under_another_name(last, follows, loaded_again, trimmed):
-    """Behind the last whole message may be half of the next one, which the broker counts if it loaded the topic since."""
+    """Half of the next message may follow the last whole one; the broker counts it once it has loaded the topic."""
     entries = [OwnEntry(number, is_partial=chunk < 2) for number in range(last + 1) for chunk in range(3)]
     snapshot = None
     if trimmed:
