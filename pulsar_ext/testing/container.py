@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
@@ -35,6 +35,8 @@ from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from testcontainers.core.network import Network
 
     from .container_network import DockerNetwork
 
@@ -263,7 +265,8 @@ class PulsarContainer(Broker):
         if self._network is None:
             return ()
         names = self._aliases or (self._name,)
-        container.with_network(self._network).with_network_aliases(*names)
+        # It asks the network for its name, and for nothing else.
+        container.with_network(cast("Network", self._network)).with_network_aliases(*names)
         return names
 
     def _halt(self) -> None:

@@ -28,7 +28,10 @@ _NAMES: Final = ("advertisedListeners", "internalListenerName", "bindAddresses")
 class DockerNetwork(Protocol):
     """A Docker network that exists: testcontainers' `Network`, or the engine's own."""
 
-    name: str
+    @property
+    def name(self) -> str | None:
+        """What the engine knows it by."""
+        ...
 
 
 def check_alias(alias: str) -> str:

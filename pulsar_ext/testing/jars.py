@@ -1,8 +1,8 @@
 """Java and the broker's jars: found, fetched with Maven once, and checked before each use.
 
 The jars live in a cache outside any checkout, with a manifest of what must be there. A cache that is half filled or
-damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do. Those of the
-default version must be as the committed list has them; those of another one stay as they were fetched.
+damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do. The jars
+of the default version must be as the committed list has them, those of another one stay as they were fetched.
 """
 
 from __future__ import annotations
