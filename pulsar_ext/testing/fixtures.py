@@ -116,9 +116,9 @@ def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Bro
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
             from .backend import start_broker  # noqa: PLC0415  # only for those who use it
 
-            version = run.option("pulsar_version")
+            options.setdefault("version", run.option("pulsar_version"))
             with told_plainly():
-                broker = start_broker(run.option("backend"), profile, **{"version": version} | options)
+                broker = start_broker(run.option("backend"), profile, **options)
             brokers.callback(broker.stop)
             return broker
 
