@@ -9,9 +9,9 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +20,10 @@ from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
 
-app = App(name="broker", help="Run a standalone broker, and look after what it needs.")
+# Here --version is the broker's.
+app = App(name="broker", help="Run a standalone broker, and look after what it needs.", version_flags=[])
+
+Version = Annotated[str | None, Parameter(name=("--version", "--pulsar-version"), env_var="PULSAR_EXT_PULSAR_VERSION")]
 
 _POLL_SECONDS = 0.5
 
@@ -33,6 +36,7 @@ def run(
     port: int | None = None,
     admin_port: int | None = None,
     data_dir: Path | None = None,
+    version: Version = None,
     as_json: Json = False,
 ) -> int:
     """Start a broker, print its URLs, and end it at Ctrl-C.
@@ -43,6 +47,8 @@ def run(
         port: where clients connect; a free port by default.
         admin_port: where the admin REST API listens; a free port by default.
         data_dir: keeps its data across runs; by default data goes with the broker.
+        version: of the broker, any that the configured Maven repositories or the registry serve; by default the one
+            that this is tested with.
         as_json: print one line of JSON instead of text.
     """
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # loaded only by the command that needs it
@@ -56,6 +62,7 @@ def run(
         broker_port=port,
         admin_port=admin_port,
         data_dir=data_dir,
+        version=version,
         report=lambda line: notes.print(line, style="dim", markup=False),
     )
     ended = threading.Event()
@@ -97,8 +104,12 @@ def profiles(*, as_json: Json = False) -> None:
 
 
 @app.command
-def fetch() -> None:
-    """Fetch the jars of the broker with Maven, and prepare Java to start it faster."""
+def fetch(*, version: Version = None) -> None:
+    """Fetch the jars of the broker with Maven, and prepare Java to start it faster.
+
+    Args:
+        version: of the broker; by default the one that this is tested with.
+    """
     from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
     from pulsar_ext.testing.jars import (  # noqa: PLC0415  # likewise
         ensure_jars,
@@ -108,9 +119,9 @@ def fetch() -> None:
     console = Console(highlight=False)
     with console.status("looking at the jars") as status:
         find_java()
-        jars = ensure_jars(status.update)
+        jars = ensure_jars(status.update, version)
         status.update("starting a broker once, to archive the classes it loads")
-        archive = make_archive()
+        archive = make_archive(version)
     console.print(f"{len(list(jars.glob('*.jar')))} jars are in {jars}", markup=False)
     console.print(f"class archive: {archive.name if archive else 'this Java makes none; brokers start without'}")
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .versions import choose_version
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -43,22 +45,26 @@ class Choice:
         return f"back end {self.backend}: {self.reason}; {self.other}"
 
 
-def choose_backend(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Choice:
+def choose_backend(
+    backend: str | None = None, report: Callable[[str], None] = lambda _: None, version: str | None = None
+) -> Choice:
     """Choose a back end: the one that is named, else Docker where it can be used, else a process.
 
     Args:
         backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
         report: called with short lines of progress when an image has to be pulled or built.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
 
     Raises:
-        InvalidUse: the back end is unknown.
+        InvalidUse: the back end is unknown, or what cannot be a version was asked for.
         BrokerStartError: the one that is named, or both, cannot be used here; the message says what to install.
     """
     asked = backend or os.environ.get(_VARIABLE) or "auto"
     if asked not in BACKENDS:
         raise InvalidUse(f"there is no back end {asked!r}; choose one of: {', '.join(BACKENDS)}")
-    no_docker = docker_problem(report) if asked != "process" else None
-    no_process = process_problem() if asked == "process" or no_docker is not None else None
+    chosen = choose_version(version)
+    no_docker = docker_problem(report, chosen) if asked != "process" else None
+    no_process = process_problem(chosen) if asked == "process" or no_docker is not None else None
     if asked == "docker" and no_docker is not None:
         raise BrokerStartError(f"the back end docker cannot be used here: {no_docker}")
     if asked == "process" and no_process is not None:
@@ -83,6 +89,7 @@ def start_broker(
     admin_port: int | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     report: Callable[[str], None] = lambda _: None,
+    version: str | None = None,
 ) -> Broker:
     """Start a broker in the back end that `choose_backend` gives, and return it when it is ready.
 
@@ -94,23 +101,24 @@ def start_broker(
         admin_port: where the admin REST API listens; a free port by default.
         data_dir: keeps data across runs; by default data goes with the broker. Only a process can keep it.
         report: called with short lines: which back end was chosen, why, and what takes long.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
 
     Raises:
-        InvalidUse: no such back end or profile.
+        InvalidUse: no such back end or profile, or what cannot be a version.
         BrokerStartError: it did not become ready; nothing is left running.
     """
     fixed = broker_port is not None or admin_port is not None or data_dir is not None
     if fixed and (backend or os.environ.get(_VARIABLE) or "auto") == "auto":
         choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
     else:
-        choice = choose_backend(backend, report)
+        choice = choose_backend(backend, report, version)
     report(str(choice))
     if choice.backend == "docker":
         if fixed:
             raise InvalidUse("a container has ports and data of its own: leave them out, or use the back end process")
         from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
 
-        return PulsarContainer(profile, settings=settings, report=report).start()
+        return PulsarContainer(profile, settings=settings, report=report, version=version).start()
     from .process import PulsarProcess  # noqa: PLC0415  # the other half of the same choice
 
     return PulsarProcess(
@@ -120,10 +128,11 @@ def start_broker(
         admin_port=admin_port,
         data_dir=data_dir,
         report=report,
+        version=version,
     ).start()
 
 
-def docker_problem(report: Callable[[str], None] = lambda _: None) -> str | None:
+def docker_problem(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> str | None:
     """Say why no container can be run here and what to do about it, or return None if one can.
 
     The image is pulled or built by this if it is not there yet.
@@ -138,13 +147,13 @@ def docker_problem(report: Callable[[str], None] = lambda _: None) -> str | None
         return f"a Python package is missing ({error}): pip install 'pulsar-ext[testing]'"
     try:
         connect_engine(timeout=_ENGINE_SECONDS).client.close()
-        choose_image(report=report)
+        choose_image(report=report, version=version)
     except BrokerStartError as error:
         return str(error)
     return None
 
 
-def process_problem() -> str | None:
+def process_problem(version: str | None = None) -> str | None:
     """Say why no broker process can be run here and what to install, or return None if one can."""
     try:
         from .jars import (  # noqa: PLC0415  # needs filelock, from the extra
@@ -158,7 +167,8 @@ def process_problem() -> str | None:
         return f"a Python package is missing ({error}): pip install 'pulsar-ext[testing]'"
     except BrokerStartError as error:
         return str(error)
-    damage = find_damage(cached_jars())
+    damage = find_damage(version)
     if damage is not None and shutil.which("mvn") is None:
-        return f"the jars in {cached_jars()} are needed ({damage}), and there is no mvn to fetch them: install Maven"
+        where = cached_jars(version)
+        return f"the jars in {where} are needed ({damage}), and there is no mvn to fetch them: install Maven"
     return None

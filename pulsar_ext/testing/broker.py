@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from pulsar_ext.errors import BrokerStartError
 
-from .profiles import PULSAR_VERSION, Profile, get_profile
-from .readiness import default_namespace_exists, round_trip
+from .profiles import Profile, get_profile
+from .readiness import default_namespace_exists, reported_version, round_trip
+from .versions import asked_version, choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +65,10 @@ class Broker(ABC):
         profile: a profile or its name.
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
         start_timeout: seconds from launch to ready before the start counts as failed.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
+
+    Raises:
+        InvalidUse: no such profile, or what cannot be a version.
     """
 
     back_end: ClassVar[str]
@@ -75,10 +80,13 @@ class Broker(ABC):
         *,
         settings: Mapping[str, object] | None = None,
         start_timeout: float = 90.0,
+        version: str | None = None,
     ) -> None:
         self._profile = get_profile(profile)
         self._settings = dict(settings or {})
         self._start_timeout = start_timeout
+        self._asked_version = asked_version(version)
+        self._version = choose_version(version)
 
     def __repr__(self) -> str:
         state = "running" if self.is_running() else "not running"
@@ -167,8 +175,8 @@ class Broker(ABC):
 
     @property
     def version(self) -> str:
-        """The broker's version."""
-        return PULSAR_VERSION
+        """The broker's version, as it says itself; before the start the one that is to be started."""
+        return self._version
 
     def start(self) -> Self:
         """Launch the broker and return when it is ready; a second call does nothing.
@@ -243,10 +251,20 @@ class Broker(ABC):
                     f"the default namespace did not appear at {self.admin_url} in {self._start_timeout:.0f} s"
                 )
             time.sleep(_POLL_SECONDS)
+        self._check_version()
         failure = round_trip(self.service_url, self.access, timeout=max(deadline - time.monotonic(), 1.0))
         self._check_alive()
         if failure is not None:
             raise self._start_error(f"a first message did not come back from {self.service_url}: {failure}")
+
+    def _check_version(self) -> None:
+        reported = reported_version(self.admin_url, self.access)
+        if self._asked_version is not None and reported not in {None, self._asked_version}:
+            raise self._start_error(
+                f"version {self._asked_version} was asked for, and what started says that it is {reported}: leave out "
+                "the version, or the image"
+            )
+        self._version = reported or self._version
 
     def _check_alive(self) -> None:
         if not self.is_running():

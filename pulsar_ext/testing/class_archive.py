@@ -9,22 +9,20 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from .jars import cached_jars
-
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["archive_path", "find_archive"]
 
 
-def archive_path(java: Path) -> Path:
-    """Return where the archive for that Java is kept, whether it was made or not."""
+def archive_path(java: Path, jars: Path) -> Path:
+    """Return where the archive for that Java and that directory of jars is kept, whether it was made or not."""
     status = java.resolve().stat()
     identity = f"{java.resolve()} {status.st_size} {status.st_mtime_ns}"
-    return cached_jars() / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
+    return jars / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
 
 
-def find_archive(java: Path) -> Path | None:
-    """Return the archive for that Java, or None if it was not made."""
-    path = archive_path(java)
+def find_archive(java: Path, jars: Path) -> Path | None:
+    """Return the archive for that Java and these jars, or None if it was not made."""
+    path = archive_path(java, jars)
     return path if path.is_file() else None

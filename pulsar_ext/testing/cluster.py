@@ -15,7 +15,8 @@ from .cluster_admin import ClusterAdmin, insist
 from .cluster_conf import CLUSTER, Addresses, broker_conf
 from .cluster_parts import ClusterParts
 from .java_program import Java
-from .profiles import PULSAR_VERSION, Profile, get_profile
+from .profiles import Profile, get_profile
+from .versions import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,9 +45,10 @@ class PulsarCluster:
         java_options: more options for every Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before a start counts as failed.
         report: called with short lines of progress when the jars have to be fetched.
+        version: of all parts; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
 
     Raises:
-        InvalidUse: a number below 1, no such profile, or a setting that cannot be had.
+        InvalidUse: a number below 1, no such profile, what cannot be a version, or a setting that cannot be had.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class PulsarCluster:
         java_options: Sequence[str] = (),
         start_timeout: float = 120.0,
         report: Callable[[str], None] = lambda _: None,
+        version: str | None = None,
     ) -> None:
         if brokers < 1 or bookies < 1:
             raise InvalidUse(f"a cluster has at least one broker and one bookie, not {brokers} and {bookies}")
@@ -68,6 +71,7 @@ class PulsarCluster:
         self._java_options = tuple(java_options)
         self._start_timeout = start_timeout
         self._report = report
+        self._version = choose_version(version)
         # Refuses bad settings here rather than at the start.
         broker_conf("broker-1", Addresses.choose(brokers, bookies), self._profile, self._settings)
         self._parts: ClusterParts | None = None
@@ -159,11 +163,16 @@ class PulsarCluster:
         """Return the part's log from that byte on, all of it by default."""
         return self._known().program(name).log_text(since)
 
+    @property
+    def version(self) -> str:
+        """The version of all parts."""
+        return self._version
+
     def describe(self) -> str:
         """Say in one line what runs where, without secrets."""
         brokers, bookies = self._counts
         return (
-            f"Pulsar {PULSAR_VERSION}, profile {self._profile.name}, a cluster of {brokers} brokers and {bookies} "
+            f"Pulsar {self._version}, profile {self._profile.name}, a cluster of {brokers} brokers and {bookies} "
             f"bookies: {self.service_url} and {', '.join(self.admin_urls)}"
         )
 
@@ -177,7 +186,7 @@ class PulsarCluster:
         """
         if self._parts is not None:
             return self
-        java = Java.find(self._report)
+        java = Java.find(self._report, self._version)
         for attempts_left in reversed(range(_LAUNCHES)):
             addresses = Addresses.choose(*self._counts)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)

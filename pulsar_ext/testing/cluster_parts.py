@@ -20,7 +20,7 @@ from .cluster_admin import ClusterAdmin
 from .cluster_conf import CLUSTER, HOST, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
 from .identity import Identity
 from .java_program import Java, JavaProgram
-from .profiles import PULSAR_VERSION, standalone_conf
+from .profiles import standalone_conf
 from .proxy import FaultProxy
 from .readiness import default_namespace_exists, round_trip
 
@@ -223,7 +223,7 @@ class ClusterParts:
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
     def _error(self, name: str, reason: str) -> BrokerStartError:
-        what = f"no Pulsar {PULSAR_VERSION} cluster (profile {self._profile.name}), {name}"
+        what = f"no Pulsar {self._java.version} cluster (profile {self._profile.name}), {name}"
         return start_error(what, reason, tail_of(self._programs[name].log_text()))
 
 

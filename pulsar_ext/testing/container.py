@@ -15,25 +15,30 @@ import threading
 import time
 import uuid
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 from docker.errors import APIError, DockerException, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from . import container_guard
 from .access import Access
 from .broker import Broker
+from .container_network import HOST_PORT, check_alias, check_settings, listener_settings
 from .identity import Identity
 from .image import choose_image, start_command
 from .ports import free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from testcontainers.core.network import Network
+
+    from .container_network import DockerNetwork
 
 __all__ = ["PulsarContainer"]
 
@@ -58,6 +63,14 @@ class PulsarContainer(Broker):
         heap: the Java heap, and the same again for direct memory, as in `512m`.
         start_timeout: seconds from launch to ready before the start counts as failed.
         report: called with short lines of progress when an image has to be pulled or built.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
+            With an image that is named, the version that the image must have.
+        network: a Docker network that exists, such as testcontainers' `Network`, whose containers may use the broker.
+        network_aliases: what the broker is called on the network; the first one is in its URLs there. By default it is
+            the container's name.
+
+    Raises:
+        InvalidUse: no such profile, a setting that cannot be had, or an alias that cannot be a host name.
     """
 
     back_end: ClassVar[str] = "docker"
@@ -71,8 +84,11 @@ class PulsarContainer(Broker):
         heap: str = "512m",
         start_timeout: float = 90.0,
         report: Callable[[str], None] = lambda _: None,
+        version: str | None = None,
+        network: DockerNetwork | None = None,
+        network_aliases: Sequence[str] = (),
     ) -> None:
-        super().__init__(profile, settings=settings, start_timeout=start_timeout)
+        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
         # Refuses bad settings here, where the caller can see which, rather than at the start.
         broker_settings(self._profile, settings=self._settings)
         self._image = image
@@ -84,16 +100,65 @@ class PulsarContainer(Broker):
         self._ports: dict[int, int] = {}
         self._identity: Identity | None = None
         self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
+        self._network: DockerNetwork | None = None
+        self._aliases: tuple[str, ...] = ()
+        self.with_network_aliases(*network_aliases)
+        if network is not None:
+            self.with_network(network)
+
+    def with_network(self, network: DockerNetwork) -> Self:
+        """Let the containers of a Docker network use the broker too; call it before the start.
+
+        Args:
+            network: one that exists, such as testcontainers' `Network`; it must outlive the broker.
+
+        Raises:
+            InvalidUse: the broker was started, or its settings describe listeners of their own.
+        """
+        self._must_be_new()
+        check_settings(self._settings)
+        self._network = network
+        return self
+
+    def with_network_aliases(self, *aliases: str) -> Self:
+        """Say what the broker is called on its network; the first one is in its URLs there. Call it before the start.
+
+        Raises:
+            InvalidUse: the broker was started, or an alias cannot be a host name.
+        """
+        self._must_be_new()
+        self._aliases = tuple(check_alias(alias) for alias in aliases)
+        return self
 
     @property
     def service_url(self) -> str:
         """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
-        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._host_port(_BROKER_PORT)}"
+        return f"pulsar{'+ssl' if self._profile.tls else ''}://localhost:{self._host_port(self._published_port)}"
 
     @property
     def admin_url(self) -> str:
         """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
         return f"http{'s' if self._profile.tls else ''}://localhost:{self._host_port(_ADMIN_PORT)}"
+
+    @property
+    def network_service_url(self) -> str:
+        """The URL for clients in containers of the network, `pulsar://alias:6650`, or `pulsar+ssl://…`.
+
+        Raises:
+            InvalidUse: the broker is on no network.
+            BrokerStartError: it was not started yet.
+        """
+        return f"pulsar{'+ssl' if self._profile.tls else ''}://{self._network_host()}:{_BROKER_PORT}"
+
+    @property
+    def network_admin_url(self) -> str:
+        """The URL of the admin REST API for containers of the network, `http://alias:8080`, or `https://…`.
+
+        Raises:
+            InvalidUse: the broker is on no network.
+            BrokerStartError: it was not started yet.
+        """
+        return f"http{'s' if self._profile.tls else ''}://{self._network_host()}:{_ADMIN_PORT}"
 
     @property
     def access(self) -> Access:
@@ -142,11 +207,13 @@ class PulsarContainer(Broker):
             raise BrokerStartError(f"the Docker engine could not start {self.image}: {error}") from error
 
     def _create(self) -> None:
-        image = choose_image(self._image, report=self._report)
+        if self._aliases and self._network is None:
+            raise InvalidUse(f"the aliases {', '.join(self._aliases)} are names on a network, and none was given")
+        image = choose_image(self._image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
             broker_port = free_port()
-            self._ports = {_BROKER_PORT: broker_port, _ADMIN_PORT: free_port({broker_port})}
+            self._ports = {self._published_port: broker_port, _ADMIN_PORT: free_port({broker_port})}
             self._container = self._describe_container(image, command)
             try:
                 with _without_ryuk():
@@ -177,7 +244,11 @@ class PulsarContainer(Broker):
         bindings: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self._ports.items()}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
-        self._identity = Identity.make(self._profile)
+        names = self._join(container)
+        if names:
+            outside = self._ports[self._published_port]
+            settings |= listener_settings(names[0], _BROKER_PORT, outside, tls=self._profile.tls)
+        self._identity = Identity.make(self._profile, names)
         self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
         self._identity.write(Path(self._secrets_home.name))
         # Files, because anyone who may use the engine can read a container's environment.
@@ -188,6 +259,15 @@ class PulsarContainer(Broker):
             container.with_env(f"PULSAR_PREFIX_{key}", value)
         container.with_env("PULSAR_MEM", f"-Xmx{self._heap} -XX:MaxDirectMemorySize={self._heap}")
         return container
+
+    def _join(self, container: DockerContainer) -> tuple[str, ...]:
+        """Put the container on its network, if it has one, and return the broker's names there."""
+        if self._network is None:
+            return ()
+        names = self._aliases or (self._name,)
+        # It asks the network for its name, and for nothing else.
+        container.with_network(cast("Network", self._network)).with_network_aliases(*names)
+        return names
 
     def _halt(self) -> None:
         if self.is_running() and self._container is not None:
@@ -217,6 +297,21 @@ class PulsarContainer(Broker):
         if self._secrets_home is not None:
             self._secrets_home.cleanup()
             self._secrets_home = None
+
+    @property
+    def _published_port(self) -> int:
+        """The port in the container that the host's clients get to."""
+        return _BROKER_PORT if self._network is None else HOST_PORT
+
+    def _network_host(self) -> str:
+        if self._network is None:
+            raise InvalidUse("the broker is on no Docker network: use with_network(…) before the start")
+        self._host_port(_ADMIN_PORT)
+        return (self._aliases or (self._name,))[0]
+
+    def _must_be_new(self) -> None:
+        if self._container is not None:
+            raise InvalidUse("the broker was started already: networks and aliases are given before the start")
 
     def _host_port(self, inside: int) -> int:
         if inside not in self._ports:

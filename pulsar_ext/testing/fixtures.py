@@ -116,6 +116,7 @@ def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Bro
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
             from .backend import start_broker  # noqa: PLC0415  # only for those who use it
 
+            options.setdefault("version", run.option("pulsar_version"))
             with told_plainly():
                 broker = start_broker(run.option("backend"), profile, **options)
             brokers.callback(broker.stop)

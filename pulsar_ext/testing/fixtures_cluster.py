@@ -19,8 +19,9 @@ __all__ = ["_pulsar_clusters", "pulsar_cluster"]
 
 
 @pytest.fixture(scope="session")
-def _pulsar_clusters() -> Iterator[Callable[[str | Profile], PulsarCluster]]:
+def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Profile], PulsarCluster]]:
     """Give this process's cluster of a profile; it has one at a time, for the sake of memory."""
+    version = pytestconfig.stash[RUN].option("pulsar_version")
     with contextlib.ExitStack() as running:
         made: dict[str, PulsarCluster] = {}
 
@@ -32,7 +33,7 @@ def _pulsar_clusters() -> Iterator[Callable[[str | Profile], PulsarCluster]]:
                 running.close()
                 made.clear()
                 with told_plainly():
-                    made[key] = running.enter_context(PulsarCluster(profile))
+                    made[key] = running.enter_context(PulsarCluster(profile, version=version))
             return made[key]
 
         yield cluster_of

@@ -17,6 +17,7 @@ from .token_endpoint import TokenEndpoint
 from .tokens import KEY_FILE, TokenSecret
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path, PurePath
 
 __all__ = ["Identity"]
@@ -46,8 +47,12 @@ class Identity:
         return "Identity(<hidden>)"
 
     @classmethod
-    def make(cls, profile: Profile) -> Self:
+    def make(cls, profile: Profile, names: Iterable[str] = ()) -> Self:
         """Make new ones.
+
+        Args:
+            profile: what the broker is.
+            names: what its certificate is valid for, besides `localhost` and `127.0.0.1`.
 
         Raises:
             BrokerStartError: there is no `openssl` command, which certificates and hashed passwords need.
@@ -65,7 +70,7 @@ class Identity:
             files[_OAUTH2_FILE] = json.dumps(client).encode()
         if profile.tls:
             subjects = {"broker": "localhost"} | ({"admin": SUPERUSER} if profile.kind == "certificate" else {})
-            files |= certificate_files(_NAMES, subjects)
+            files |= certificate_files(", ".join([_NAMES, *(f"DNS:{name}" for name in names)]), subjects)
         return cls(profile, files)
 
     @classmethod

@@ -16,23 +16,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docker.errors import DockerException, ImageNotFound  # type: ignore[import-not-found]  # mypy sees docker/
+from docker.errors import DockerException, ImageNotFound, NotFound  # type: ignore[import-not-found]  # mypy sees docker/
 from requests.exceptions import RequestException
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .image_build import IMAGE_LABEL, build_image, build_problem, local_tag, machine_of, write_context
 from .jars import cache_root
 from .profiles import PULSAR_VERSION
+from .versions import VARIABLE, choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-__all__ = ["OFFICIAL_IMAGE", "choose_image", "connect_engine", "image_problem", "main", "start_command"]
+__all__ = ["choose_image", "connect_engine", "image_problem", "main", "official_image", "start_command"]
 
-OFFICIAL_IMAGE: Final = f"apachepulsar/pulsar:{PULSAR_VERSION}"
+_IMAGE_VARIABLE: Final = "PULSAR_EXT_IMAGE"
 
 # As its documentation says; the last step replaces the shell, so that signals reach the broker.
 _OFFICIAL_COMMAND: Final = "bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss"
@@ -44,6 +45,11 @@ _REGISTRY_SECONDS: Final = 8
 _NO_REGISTRY_SECONDS: Final = 3600.0
 # The engine keeps silent while it unpacks a large layer.
 _ENGINE_SECONDS: Final = 600
+
+
+def official_image(version: str) -> str:
+    """Return the name of the official image of that version."""
+    return f"apachepulsar/pulsar:{version}"
 
 
 def connect_engine(timeout: int = _ENGINE_SECONDS) -> DockerClient:
@@ -76,23 +82,29 @@ def _check_socket(address: str) -> None:
             probe.connect(address.removeprefix("unix://"))
 
 
-def choose_image(image: str | None = None, *, report: Callable[[str], None] = lambda _: None) -> str:
+def choose_image(
+    image: str | None = None, *, report: Callable[[str], None] = lambda _: None, version: str | None = None
+) -> str:
     """Return the name of the image to run: one that the engine has, or can pull if it was asked for by name.
 
     Args:
         image: this one; by default that of `PULSAR_EXT_IMAGE`, else the official one, else one that is built here.
         report: called with short lines of progress when it takes longer.
+        version: of the broker in an image that is not named; by default that of `choose_version()`.
 
     Raises:
+        InvalidUse: the version does not look like one.
         BrokerStartError: no engine answers, or no image can be had; the message says what to do.
     """
-    if chosen := image or os.environ.get("PULSAR_EXT_IMAGE"):
+    if chosen := image or os.environ.get(_IMAGE_VARIABLE):
         return chosen
+    wanted = choose_version(version)
+    official = official_image(wanted)
     engine = connect_engine()
     try:
-        if _is_present(engine, OFFICIAL_IMAGE) or _is_pulled(engine, report):
-            return OFFICIAL_IMAGE
-        return build_image(engine, report=report)
+        if _is_present(engine, official) or _is_pulled(engine, official, report):
+            return official
+        return build_image(engine, wanted, report=report)
     finally:
         engine.client.close()
 
@@ -103,15 +115,17 @@ def image_problem() -> str | None:
     Raises:
         BrokerStartError: no engine answers.
     """
-    if os.environ.get("PULSAR_EXT_IMAGE"):
+    if os.environ.get(_IMAGE_VARIABLE):
         return None
+    version = choose_version()
+    official = official_image(version)
     engine = connect_engine()
     try:
-        if _is_present(engine, OFFICIAL_IMAGE) or _is_present(engine, local_tag(machine_of(engine))):
+        if _is_present(engine, official) or _is_present(engine, local_tag(machine_of(engine), version)):
             return None
     finally:
         engine.client.close()
-    return None if _registry_answers(lambda _: None) else build_problem()
+    return None if _registry_answers(official, lambda _: None) else build_problem()
 
 
 def start_command(image: str, *, report: Callable[[str], None] = lambda _: None) -> str | None:
@@ -145,36 +159,40 @@ def _is_present(engine: DockerClient, image: str) -> bool:
     return True
 
 
-def _is_pulled(engine: DockerClient, report: Callable[[str], None]) -> bool:
-    if not _registry_answers(report):
+def _is_pulled(engine: DockerClient, image: str, report: Callable[[str], None]) -> bool:
+    if not _registry_answers(image, report):
         return False
-    report(f"pulling {OFFICIAL_IMAGE}")
+    report(f"pulling {image}")
     try:
-        engine.client.images.pull(OFFICIAL_IMAGE)
+        engine.client.images.pull(image)
     except (DockerException, RequestException) as error:
-        _remember_refusal(error, report)
+        _remember_refusal(image, error, report)
         return False
     return True
 
 
-def _registry_answers(report: Callable[[str], None]) -> bool:
+def _registry_answers(image: str, report: Callable[[str], None]) -> bool:
     """Ask in seconds what a pull would find out only after minutes, and believe a "no" for a while."""
     with contextlib.suppress(FileNotFoundError):
         if time.time() - _refusal_file().stat().st_mtime < _NO_REGISTRY_SECONDS:
             return False
     engine = connect_engine(timeout=_REGISTRY_SECONDS)
     try:
-        engine.client.api.inspect_distribution(OFFICIAL_IMAGE)
+        engine.client.api.inspect_distribution(image)
+    except NotFound as error:
+        # There is a registry; it is only this version that it does not have.
+        report(f"{image} cannot be pulled: {error}")
+        return False
     except (DockerException, RequestException) as error:
-        _remember_refusal(error, report)
+        _remember_refusal(image, error, report)
         return False
     finally:
         engine.client.close()
     return True
 
 
-def _remember_refusal(error: Exception, report: Callable[[str], None]) -> None:
-    report(f"{OFFICIAL_IMAGE} cannot be pulled: {error}")
+def _remember_refusal(image: str, error: Exception, report: Callable[[str], None]) -> None:
+    report(f"{image} cannot be pulled: {error}")
     # Without a cache to write to it is asked again each time, which costs seconds and no more.
     with contextlib.suppress(OSError):
         _refusal_file().parent.mkdir(parents=True, exist_ok=True)
@@ -190,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pulsar_ext.testing.image", description=(__doc__ or "").split("\n")[0]
     )
+    parser.add_argument("--pulsar-version", help=f"of the broker (default: {VARIABLE}, else {PULSAR_VERSION})")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("show", help="make sure that there is an image to run, and print its name")
     build = commands.add_parser("build", help="build the image of docker/, whatever else there is, and print its name")
@@ -199,14 +218,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     context.add_argument("--machine", default=os.uname().machine, help="x86_64 or aarch64 (default: this one)")
     chosen = parser.parse_args(arguments)
     try:
+        version = choose_version(chosen.pulsar_version)
         if chosen.command == "context":
-            write_context(chosen.directory, chosen.machine, report=_print_progress)
+            write_context(chosen.directory, chosen.machine, version, report=_print_progress)
         elif chosen.command == "build":
             engine = connect_engine()
-            sys.stdout.write(f"{build_image(engine, base_image=chosen.base_image, report=_print_progress)}\n")
+            image = build_image(engine, version, base_image=chosen.base_image, report=_print_progress)
+            sys.stdout.write(f"{image}\n")
         else:
-            sys.stdout.write(f"{choose_image(report=_print_progress)}\n")
-    except BrokerStartError as error:
+            sys.stdout.write(f"{choose_image(report=_print_progress, version=version)}\n")
+    except (BrokerStartError, InvalidUse) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

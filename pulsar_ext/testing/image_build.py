@@ -45,12 +45,12 @@ def docker_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[2] / "docker"
 
 
-def local_tag(machine: str, base_image: str | None = None) -> str:
-    """Return the name of the image that `build_image` makes for that machine."""
+def local_tag(machine: str, version: str = PULSAR_VERSION, base_image: str | None = None) -> str:
+    """Return the name of the image that `build_image` makes of that version for that machine."""
     digest = hashlib.sha256()
     for part in _inputs(machine, base_image):
         digest.update(len(part).to_bytes(8, "big") + part)
-    return f"{_REPOSITORY}:{PULSAR_VERSION}-{digest.hexdigest()[:_DIGITS]}"
+    return f"{_REPOSITORY}:{version}-{digest.hexdigest()[:_DIGITS]}"
 
 
 def machine_of(engine: DockerClient) -> str:
@@ -59,7 +59,11 @@ def machine_of(engine: DockerClient) -> str:
 
 
 def build_image(
-    engine: DockerClient, *, base_image: str | None = None, report: Callable[[str], None] = lambda _: None
+    engine: DockerClient,
+    version: str = PULSAR_VERSION,
+    *,
+    base_image: str | None = None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> str:
     """Return the name of the image that `docker/` describes, after building it if the engine does not have it.
 
@@ -67,6 +71,7 @@ def build_image(
 
     Args:
         engine: the Docker engine.
+        version: of the broker.
         base_image: any Linux with bash and Java 17 or newer on the path; by default one is made with debootstrap.
         report: called with short lines of progress.
 
@@ -74,13 +79,13 @@ def build_image(
         BrokerStartError: something to build with is missing, or the build failed; the message says what to do.
     """
     machine = machine_of(engine)
-    tag = local_tag(machine, base_image)
+    tag = local_tag(machine, version, base_image)
     root = cache_root()
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "image.lock"):
             if not _has(engine, tag):
-                _build(engine, tag, base_image or _make_base(engine, report), machine, report)
+                _build(engine, tag, version, base_image or _make_base(engine, report), machine, report)
     except OSError as error:
         raise BrokerStartError(f"cannot build {tag} ({error}); PULSAR_EXT_CACHE moves the cache {root}") from error
     return tag
@@ -102,7 +107,13 @@ def build_problem() -> str | None:
     )
 
 
-def write_context(directory: Path, machine: str, *, report: Callable[[str], None] = lambda _: None) -> None:
+def write_context(
+    directory: Path,
+    machine: str,
+    version: str = PULSAR_VERSION,
+    *,
+    report: Callable[[str], None] = lambda _: None,
+) -> None:
     """Lay out in a new or empty directory what `docker build` needs.
 
     Raises:
@@ -113,13 +124,14 @@ def write_context(directory: Path, machine: str, *, report: Callable[[str], None
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise BrokerStartError(f"{directory} is not empty; name a new directory for the context")
-    jars = sorted(ensure_jars(report).glob("*.jar"))
+    jars = sorted(ensure_jars(report, version).glob("*.jar"))
     report("leaving out what a standalone broker does not need of its jars")
     source, image = docker_directory(), directory / "pulsar"
     for name in ("lib", "conf", "bin"):
         (image / name).mkdir(parents=True)
     (directory / "data").mkdir()
-    slim.slim_jars(jars, image / "lib", machine)
+    # Which jars a broker never loads was found out, and is tested, with the default version.
+    slim.slim_jars(jars, image / "lib", machine, leave_out=version == PULSAR_VERSION)
     (image / "conf" / "standalone.conf").write_text(_image_conf(), encoding="utf-8")
     for script in sorted((source / "bin").iterdir()):
         # An installed package may have lost the mode.
@@ -147,12 +159,14 @@ def _has(engine: DockerClient, image: str) -> bool:
     return True
 
 
-def _build(engine: DockerClient, tag: str, base: str, machine: str, report: Callable[[str], None]) -> None:
+def _build(
+    engine: DockerClient, tag: str, version: str, base: str, machine: str, report: Callable[[str], None]
+) -> None:
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         context = Path(scratch, "context")
-        write_context(context, machine, report=report)
+        write_context(context, machine, version, report=report)
         report(f"building {tag}")
-        arguments = {"BASE_IMAGE": base, "PULSAR_VERSION": PULSAR_VERSION}
+        arguments = {"BASE_IMAGE": base, "PULSAR_VERSION": version}
         try:
             engine.client.images.build(path=str(context), tag=tag, buildargs=arguments, rm=True, forcerm=True)
         except (BuildError, DockerException) as error:

@@ -1,12 +1,12 @@
 """Java and the broker's jars: found, fetched with Maven once, and checked before each use.
 
 The jars live in a cache outside any checkout, with a manifest of what must be there. A cache that is half filled or
-damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do.
+damaged is noticed in a fraction of a second and filled again; where it cannot be, the error says what to do. The jars
+of the default version must be as the committed list has them, those of another one stay as they were fetched.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,31 +22,18 @@ from filelock import FileLock
 
 from pulsar_ext.errors import BrokerStartError
 
-from .profiles import PULSAR_VERSION
+from .jar_sums import committed_sums, differences, sum_of
+from .maven import copy_jars
+from .versions import choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 __all__ = ["cache_root", "cached_jars", "ensure_jars", "find_damage", "find_java"]
 
 _OLDEST_JAVA: Final = 17
-_MAVEN_SECONDS: Final = 1800.0
 _MANIFEST: Final = "manifest.json"
-
-# Without the imported project pom, mediation picks OpenTelemetry jars that do not fit, and the broker dies.
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>pulsar-ext</groupId><artifactId>broker-jars</artifactId><version>1</version>
-  <dependencyManagement><dependencies><dependency>
-    <groupId>org.apache.pulsar</groupId><artifactId>pulsar</artifactId><version>{version}</version>
-    <type>pom</type><scope>import</scope>
-  </dependency></dependencies></dependencyManagement>
-  <dependencies><dependency>
-    <groupId>org.apache.pulsar</groupId><artifactId>pulsar-broker</artifactId><version>{version}</version>
-  </dependency></dependencies>
-</project>
-"""
+_SHOWN: Final = 3
 
 
 def cache_root() -> Path:
@@ -59,9 +45,13 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsar_ext"
 
 
-def cached_jars() -> Path:
-    """Return the directory where the broker's jars are, or will be."""
-    return cache_root() / f"pulsar-{PULSAR_VERSION}"
+def cached_jars(version: str | None = None) -> Path:
+    """Return the directory where the jars of that version are, or will be; by default of `choose_version()`.
+
+    Raises:
+        InvalidUse: the version does not look like one.
+    """
+    return cache_root() / f"pulsar-{choose_version(version)}"
 
 
 def find_java() -> Path:
@@ -84,70 +74,85 @@ def find_java() -> Path:
     if version is None:
         raise BrokerStartError(f"{found} does not print its version: {advice}")
     if int(version[1]) < _OLDEST_JAVA:
-        raise BrokerStartError(f"{found} is Java {version[1]}, too old for Pulsar {PULSAR_VERSION}: {advice}")
+        raise BrokerStartError(f"{found} is Java {version[1]}, too old for Pulsar: {advice}")
     return Path(found)
 
 
-def ensure_jars(report: Callable[[str], None] = lambda _: None) -> Path:
+def ensure_jars(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Path:
     """Return the directory with the broker's jars, fetching or repairing them first where needed.
 
     Several processes may call this at once: one fetches, the others wait for it.
 
     Args:
         report: called with short lines of progress when it takes longer.
+        version: of the broker; by default that of `choose_version()`.
 
     Raises:
-        BrokerStartError: the jars are not there and cannot be fetched; the message says what to do.
+        InvalidUse: the version does not look like one.
+        BrokerStartError: the jars are not there and cannot be fetched, or are not those that are known; the message
+            says what to do.
     """
-    directory = cached_jars()
+    chosen = choose_version(version)
+    directory = cached_jars(chosen)
     root = directory.parent
-    if find_damage(directory) is None:
+    if find_damage(chosen) is None:
         return directory
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f"{directory.name}.lock"):
             # The process that held the lock before may have done the work.
-            damage = find_damage(directory)
-            if damage is not None:
-                report(f"{directory}: {damage}; fetching the jars of Pulsar {PULSAR_VERSION} with Maven")
-                _replace(directory, damage, report)
+            damage = find_damage(chosen)
+            if damage is not None and not _is_known(directory, chosen):
+                report(f"{directory}: {damage}; fetching the jars of Pulsar {chosen} with Maven")
+                _replace(directory, chosen, damage, report)
     except OSError as error:
         raise BrokerStartError(f"cannot write the cache {root} ({error}): set PULSAR_EXT_CACHE to another") from error
     return directory
 
 
-def find_damage(directory: Path) -> str | None:
-    """Return in a few words what is wrong with a directory of jars, or None if all of it is as it was fetched.
+def find_damage(version: str | None = None) -> str | None:
+    """Return in a few words what is wrong with the cached jars of a version, or None if all of them are as wanted.
 
-    A jar whose size and time are as recorded is taken as it is; any other one is read and compared.
+    A jar whose size and time are as recorded is taken as it was then; any other one is read. Wanted is what the
+    committed list says, or where there is none what was recorded.
     """
+    chosen = choose_version(version)
+    directory = cached_jars(chosen)
     if not directory.is_dir():
         return "not there yet"
     try:
-        manifest = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))
-        bad = [name for name, facts in manifest["jars"].items() if not _is_intact(directory / name, facts)]
+        recorded = json.loads((directory / _MANIFEST).read_text(encoding="utf-8"))["jars"]
+        # The class path is every jar of the directory, so one too many is as wrong as one too few.
+        found = {path.name: _known_sum(path, recorded.get(path.name)) for path in directory.glob("*.jar")}
+        wanted = committed_sums(chosen) or {name: facts["sha256"] for name, facts in recorded.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "its manifest is missing or damaged"
-    # The class path is every jar of the directory, so one too many is as wrong as one too few.
-    bad += sorted({path.name for path in directory.glob("*.jar")} - manifest["jars"].keys())
-    return f"{len(bad)} of its jars are missing or damaged ({', '.join(bad[:3])})" if bad else None
+    bad = differences(found, wanted)
+    return f"{len(bad)} of its jars are missing or damaged: {'; '.join(bad[:_SHOWN])}" if bad else None
 
 
-def _is_intact(path: Path, facts: dict[str, object]) -> bool:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
+def _known_sum(path: Path, facts: dict[str, object] | None) -> str:
+    status = path.stat()
+    if facts is not None and (facts["size"], facts["mtime_ns"]) == (status.st_size, status.st_mtime_ns):
+        return str(facts["sha256"])
+    return sum_of(path)
+
+
+def _is_known(directory: Path, version: str) -> bool:
+    """Return whether all jars are as the committed list has them, and record that: only the manifest was amiss."""
+    committed = committed_sums(version)
+    if committed is None or not directory.is_dir() or differences(_sums(directory), committed):
         return False
-    if status.st_size != facts["size"]:
-        return False
-    return status.st_mtime_ns == facts["mtime_ns"] or _digest(path) == facts["sha1"]
+    _record(directory, version)
+    return True
 
 
-def _replace(directory: Path, damage: str, report: Callable[[str], None]) -> None:
+def _replace(directory: Path, version: str, damage: str, report: Callable[[str], None]) -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
     try:
-        _copy_dependencies(fresh, f"{directory}: {damage}", report)
-        _check_and_record(fresh)
+        copy_jars(version, fresh, f"{directory}: {damage}", report)
+        _check(fresh, version)
+        _record(fresh, version)
         fresh.chmod(0o755)
         if directory.exists():
             # A broker that still runs on the old jars keeps them open, so they are moved away first and then deleted.
@@ -161,65 +166,37 @@ def _replace(directory: Path, damage: str, report: Callable[[str], None]) -> Non
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _copy_dependencies(target: Path, state: str, report: Callable[[str], None]) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
+def _check(directory: Path, version: str) -> None:
+    """Raise if what Maven copied is not a broker's jars, or not those that are known."""
+    committed = committed_sums(version)
+    wrong = differences(_sums(directory), committed) if committed is not None else []
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         raise BrokerStartError(
-            f"the jars of Pulsar {PULSAR_VERSION} are needed ({state}), and there is no mvn on the path to fetch them: "
-            "install Maven, or use a Docker engine, or copy the directory from a machine that has it"
+            f"what Maven gave is not Pulsar {version} as this package knows it: {'; '.join(wrong[:_SHOWN])}{more}. "
+            "Delete these files in Maven's local repository and try again; if that gives the same sums, do not use "
+            "what the repository serves, but find out who changed it"
         )
-    with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
-        pom = Path(scratch, "pom.xml")
-        pom.write_text(_POM.format(version=PULSAR_VERSION), encoding="utf-8")
-        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        command = [maven, "-B", "-f", str(pom), *goal]
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch
-        ) as run:
-            try:
-                said = _follow(run.stdout or (), report)
-                status = run.wait(_MAVEN_SECONDS)
-            except BaseException:
-                run.kill()
-                raise
-    if status != 0:
-        errors = [line for line in said if line.startswith("[ERROR]")][:6] or said[-6:]
-        raise BrokerStartError(
-            f"Maven could not fetch the jars of Pulsar {PULSAR_VERSION} (exit status {status}); they are needed once, "
-            "with a network or a filled local repository. What it said:\n" + "\n".join(errors)
-        )
-
-
-def _follow(lines: Iterable[str], report: Callable[[str], None]) -> list[str]:
-    said = [""]
-    counts: Counter[str] = Counter()
-    for line in lines:
-        said.append(line.rstrip())
-        if step := re.search(r"\b(Downloaded|Copying)\b.*\.jar", line):
-            counts[step[1]] += 1
-            report(f"{step[1].lower()} jars: {counts[step[1]]}")
-    return said
-
-
-def _check_and_record(directory: Path) -> None:
     jars = sorted(directory.glob("*.jar"))
     if not any(path.name.startswith("pulsar-broker-") for path in jars):
         raise BrokerStartError("Maven ended well but copied no pulsar-broker jar; run `mvn -version` and look at it")
     broken = [path.name for path in jars if not zipfile.is_zipfile(path)]
     if broken:
         raise BrokerStartError(
-            f"{len(broken)} jars in Maven's local repository are damaged ({', '.join(broken[:3])}): delete them there "
-            "and try again"
+            f"{len(broken)} jars in Maven's local repository are damaged ({', '.join(broken[:_SHOWN])}): delete them "
+            "there and try again"
         )
-    manifest = {"version": PULSAR_VERSION, "jars": {path.name: _facts(path) for path in jars}}
+
+
+def _record(directory: Path, version: str) -> None:
+    manifest = {"version": version, "jars": {path.name: _facts(path) for path in sorted(directory.glob("*.jar"))}}
     (directory / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _facts(path: Path) -> dict[str, object]:
     status = path.stat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha1": _digest(path)}
+    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
+def _sums(directory: Path) -> dict[str, str]:
+    return {path.name: sum_of(path) for path in directory.glob("*.jar")}

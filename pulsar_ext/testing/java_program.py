@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from . import guard
 from .class_archive import find_archive
 from .jars import ensure_jars, find_java
+from .versions import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,22 +53,29 @@ _OPTIONS: Final = (
 
 
 class Java(NamedTuple):
-    """What programs are run with: the `java`, the broker's jars, and the class archive if one was made."""
+    """What programs are run with: the `java`, the broker's jars, the class archive if one was made, and the version."""
 
     program: Path
     jars: Path
     archive: Path | None
+    version: str
 
     @classmethod
-    def find(cls, report: Callable[[str], None] = lambda _: None) -> Java:
+    def find(cls, report: Callable[[str], None] = lambda _: None, version: str | None = None) -> Java:
         """Find Java and the jars, fetching these where needed.
 
+        Args:
+            report: called with short lines of progress when the jars have to be fetched.
+            version: of the broker; by default that of `choose_version()`.
+
         Raises:
+            InvalidUse: the version does not look like one.
             BrokerStartError: one of them cannot be had; the message says what to install.
         """
         program = find_java()
-        jars = ensure_jars(report)
-        return cls(program, jars, find_archive(program))
+        chosen = choose_version(version)
+        jars = ensure_jars(report, chosen)
+        return cls(program, jars, find_archive(program, jars), chosen)
 
     def command(self, main: str, heap: str, options: Sequence[str]) -> list[str]:
         """Return the command that runs a class, with that much heap and as much direct memory."""

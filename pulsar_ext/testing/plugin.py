@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--pulsar-profile", dest="pulsar_profile", help="profile of the broker (PULSAR_EXT_PROFILE; plain)")
     group.addoption(
+        "--pulsar-version",
+        dest="pulsar_pulsar_version",
+        help="version of the brokers (PULSAR_EXT_PULSAR_VERSION; by default the one that the plugin is tested with)",
+    )
+    group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
         help="use the broker that runs there instead of starting one (PULSAR_EXT_URL; its token: PULSAR_EXT_TOKEN)",
@@ -45,14 +50,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check what can be checked before any test runs."""
     run = config.stash[RUN] = Run(config)
-    profile = run.option("profile")
-    if profile is not None:
+    profile, version = run.option("profile"), run.option("pulsar_version")
+    if profile is not None or version is not None:
         from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # only for those who use it
 
         from .profiles import get_profile  # noqa: PLC0415  # likewise
+        from .versions import choose_version  # noqa: PLC0415  # likewise
 
         try:
-            get_profile(profile)
+            get_profile(profile or "plain")
+            choose_version(version)
         except InvalidUse as error:
             raise pytest.UsageError(str(error)) from None
 

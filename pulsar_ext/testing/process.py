@@ -21,7 +21,7 @@ from .broker import Broker
 from .identity import Identity
 from .java_program import LOOPBACK, Java, JavaProgram
 from .ports import free_port, is_free
-from .profiles import PULSAR_VERSION, Profile, broker_settings, standalone_conf
+from .profiles import Profile, broker_settings, standalone_conf
 
 if TYPE_CHECKING:
     import os
@@ -53,6 +53,7 @@ class PulsarProcess(Broker):
         java_options: more options for the Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before the start counts as failed.
         report: called with short lines of progress when the jars have to be fetched.
+        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
     """
 
     back_end: ClassVar[str] = "process"
@@ -69,8 +70,9 @@ class PulsarProcess(Broker):
         java_options: Sequence[str] = (),
         start_timeout: float = 90.0,
         report: Callable[[str], None] = lambda _: None,
+        version: str | None = None,
     ) -> None:
-        super().__init__(profile, settings=settings, start_timeout=start_timeout)
+        super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
         # Refuses bad settings here, where the caller can see which, rather than at the start.
         broker_settings(self._profile, settings=self._settings)
         self._wanted = (broker_port, admin_port)
@@ -126,7 +128,7 @@ class PulsarProcess(Broker):
         return self._program.log_text(since) if self._program is not None else ""
 
     def _launch(self) -> None:
-        java = Java.find(self._report)
+        java = Java.find(self._report, self.version)
         home = self._take_home()
         self._is_fresh = not (home / _STATE_FILE).exists()
         ports = self._take_ports(home)
@@ -217,7 +219,7 @@ class PulsarProcess(Broker):
             taken.add(ports[-1])
         self._ports = _Ports(*ports)
         # Clients of a broker that is killed and restarted come back to the URL they know.
-        state = {"version": PULSAR_VERSION, **self._ports._asdict()}
+        state = {"version": self.version, **self._ports._asdict()}
         (home / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         return self._ports
 
@@ -229,9 +231,10 @@ class PulsarProcess(Broker):
             state = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise BrokerStartError(f"{path} is damaged ({error}): use an empty data directory") from error
-        if state.get("version") != PULSAR_VERSION:
+        if state.get("version") != self.version:
             raise BrokerStartError(
-                f"{home} holds the data of Pulsar {state.get('version')}, not {PULSAR_VERSION}: use an empty directory"
+                f"{home} holds the data of Pulsar {state.get('version')}, not {self.version}: use an empty directory, "
+                "or ask for that version"
             )
         return state
 

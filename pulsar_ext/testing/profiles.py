@@ -54,6 +54,8 @@ _BASE: Final[Mapping[str, str]] = MappingProxyType(
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+        # A virtual machine's card may tell no speed, and without one Pulsar 3 does not start.
+        "loadBalancerOverrideBrokerNicSpeedGbps": "1",
         "diskUsageThreshold": "0.99",
         # A killed broker's writes are in the page cache; only a power cut would need the sync, and it is slow.
         "journalSyncData": "false",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .access import Access
 
-__all__ = ["default_namespace_exists", "round_trip"]
+__all__ = ["default_namespace_exists", "reported_version", "round_trip"]
 
 _REQUEST_SECONDS = 5.0
 
@@ -29,6 +29,18 @@ def default_namespace_exists(admin_url: str, access: Access) -> bool:
             return http.get(f"{admin_url}/admin/v2/namespaces/public/default").status_code == httpx2.codes.OK
     except httpx2.TransportError:
         return False
+
+
+def reported_version(admin_url: str, access: Access) -> str | None:
+    """Return the version that a broker says it has, None if it does not say."""
+    import httpx2  # noqa: PLC0415  # the round trip's own process runs this file and needs no HTTP
+
+    try:
+        with httpx2.Client(timeout=_REQUEST_SECONDS, **access.http_options()) as http:
+            answer = http.get(f"{admin_url}/admin/v2/brokers/version")
+    except httpx2.TransportError:
+        return None
+    return answer.text.strip() or None if answer.status_code == httpx2.codes.OK else None
 
 
 def round_trip(service_url: str, access: Access, *, timeout: float) -> str | None:

@@ -57,10 +57,10 @@ class Run:
             from .rpc import PoolClient  # noqa: PLC0415  # likewise
 
             return PoolClient(ticket)
-        url, admin_url = self.option("url"), self.option("admin_url")
+        url, admin_url, version = self.option("url"), self.option("admin_url"), self.option("pulsar_version")
         if url is None:
-            return Pool(self.option("backend"), self.lines.append)
-        return Existing(url, admin_url or _usual_admin_url(url), os.environ.get("PULSAR_EXT_TOKEN"))
+            return Pool(self.option("backend"), self.lines.append, version)
+        return Existing(url, admin_url or _usual_admin_url(url), os.environ.get("PULSAR_EXT_TOKEN"), version)
 
     def ticket(self) -> dict[str, Any]:
         """Let other processes ask for brokers here; called in the controller of xdist."""

@@ -7,7 +7,7 @@ local connection; without xdist it is asked directly. Tests get a `SharedBroker`
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
@@ -16,7 +16,7 @@ from .access import Access
 from .backend import start_broker
 from .broker import Broker
 from .profiles import Profile, get_profile
-from .readiness import default_namespace_exists
+from .readiness import default_namespace_exists, reported_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +61,18 @@ class Pool:
     Args:
         backend: `auto`, `docker` or `process`, or None for the environment's choice.
         report: called with short lines: what is started where, and why there.
+        version: of the brokers, or None for the environment's choice.
     """
 
-    def __init__(self, backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        backend: str | None = None,
+        report: Callable[[str], None] = lambda _: None,
+        version: str | None = None,
+    ) -> None:
         self._backend = backend
         self._report = report
+        self._version = version
         self._lock = threading.Lock()
         self._starts: dict[str, _Start] = {}
         self._closed = False
@@ -109,7 +116,7 @@ class Pool:
         with start.lock:
             if start.broker is None and start.error is None:
                 try:
-                    start.broker = start_broker(self._backend, profile, report=self._report)
+                    start.broker = start_broker(self._backend, profile, report=self._report, version=self._version)
                     self._report(start.broker.describe())
                 except (BrokerStartError, InvalidUse) as error:
                     start.error = error
@@ -136,17 +143,19 @@ class Existing:
         service_url: where clients connect.
         admin_url: where its admin REST API is.
         token: a superuser's token, where it wants one.
+        version: the one that it must have, if any.
     """
 
-    def __init__(self, service_url: str, admin_url: str, token: str | None = None) -> None:
+    def __init__(self, service_url: str, admin_url: str, token: str | None = None, version: str | None = None) -> None:
         access = Access("token" if token is not None else None, token)
         self._address = Address(service_url, admin_url.rstrip("/"), "existing", "of unknown version", access)
+        self._wanted = version
 
     def address(self, profile: Profile) -> Address:
         """Return where it is, after a look whether it answers.
 
         Raises:
-            BrokerStartError: it does not answer, or another profile than `plain` is asked for.
+            BrokerStartError: it does not answer, or another profile than `plain`, or another version, is asked for.
         """
         if profile.name != "plain":
             raise BrokerStartError(
@@ -158,7 +167,13 @@ class Existing:
                 f"no broker answers for the namespace public/default at {self._address.admin_url}; check --pulsar-url "
                 "and --pulsar-admin-url, and PULSAR_EXT_TOKEN where it wants a token"
             )
-        return self._address
+        version = reported_version(self._address.admin_url, self._address.access) or self._address.version
+        if self._wanted not in {None, version}:
+            raise BrokerStartError(
+                f"version {self._wanted} was asked for, and the broker at {self._address.admin_url} is Pulsar "
+                f"{version}: run without --pulsar-version, or without --pulsar-url"
+            )
+        return replace(self._address, version=version)
 
     def is_running(self, profile: Profile) -> bool:  # noqa: ARG002  # there is one only
         """Return whether it answers."""

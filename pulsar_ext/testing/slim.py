@@ -96,7 +96,7 @@ def is_unneeded(jar_name: str) -> bool:
     return artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
 
 
-def slim_jars(jars: Iterable[Path], target: Path, machine: str) -> None:
+def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, leave_out: bool = True) -> None:
     """Copy what the image needs of the jars into the empty directory `target`.
 
     Native libraries of other machines go, and so do the 94 % of fastutil that no other jar refers to.
@@ -105,8 +105,10 @@ def slim_jars(jars: Iterable[Path], target: Path, machine: str) -> None:
         jars: all jars of the broker.
         target: where the copies go.
         machine: the engine's machine, `x86_64` or `aarch64`.
+        leave_out: whether those of `UNNEEDED_JARS` go.
     """
-    kept = [jar for jar in jars if not is_unneeded(jar.name) and not _is_of_other_machine(jar.name, machine)]
+    needed = [jar for jar in jars if not (leave_out and is_unneeded(jar.name))]
+    kept = [jar for jar in needed if not _is_of_other_machine(jar.name, machine)]
     fastutil = [jar for jar in kept if jar.name.startswith("fastutil-")]
     others = [jar for jar in kept if jar not in fastutil]
     for jar in others:

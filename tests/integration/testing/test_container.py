@@ -20,32 +20,16 @@ from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 from pulsar_ext.errors import BrokerStartError
 from pulsar_ext.testing import PROFILES, PulsarContainer
 from pulsar_ext.testing.access import Access
-from pulsar_ext.testing.image import choose_image, connect_engine, image_problem
+from pulsar_ext.testing.image import choose_image
 
 _GONE_SECONDS = 60
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _containers():
-    try:
-        problem = image_problem()
-    except BrokerStartError as error:
-        problem = error.message
-    if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
-        pytest.fail(f"containers are required here: {problem}")
-    if problem is not None:
-        pytest.skip(problem)
+pytestmark = pytest.mark.usefixtures("containers")
 
 
 @pytest.fixture(scope="module")
-def engine():
-    wrapper = connect_engine()
-    yield wrapper.client
-    wrapper.client.close()
-
-
-@pytest.fixture(scope="module")
-def plain():
+def plain(containers):
     with PulsarContainer() as broker:
         yield broker
 

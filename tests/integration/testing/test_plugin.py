@@ -16,7 +16,7 @@ STARTED = re.compile(r"^Pulsar \S+ profile (\S+), back end \S+: (pulsar://\S+) a
 @pytest.fixture
 def project(pytester, monkeypatch):
     """Give an empty project in which every warning is an error."""
-    for name in ("URL", "ADMIN_URL", "PROFILE", "BACKEND", "TOKEN"):
+    for name in ("URL", "ADMIN_URL", "PROFILE", "BACKEND", "TOKEN", "PULSAR_VERSION"):
         monkeypatch.delenv(f"PULSAR_EXT_{name}", raising=False)
     pytester.makeini(INI)
     return pytester
@@ -152,6 +152,12 @@ def test_existing_broker(project, monkeypatch, pulsar_own_broker):
         assert broker.token not in result.stdout.str()
     assert broker.is_running()
 
+    result = project.runpytest_subprocess(
+        f"--pulsar-url={broker.service_url}", f"--pulsar-admin-url={broker.admin_url}", "--pulsar-version=0.0.1"
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"version 0.0.1 was asked for, and * is Pulsar {broker.version}: run without *"])
+
 
 def test_existing_broker_unreachable(project):
     """An address where no broker answers gives an error that says so, without a stack trace."""
@@ -169,6 +175,9 @@ def test_bad_options(project):
     result = project.runpytest_subprocess("--pulsar-profile=nope")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*no broker profile 'nope'; choose one of: plain, dedup,*"])
+    result = project.runpytest_subprocess("--pulsar-version=latest")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*'latest' is not a version of Pulsar; give one like *"])
     result = project.runpytest_subprocess("--pulsar-backend=nope")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 

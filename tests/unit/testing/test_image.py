@@ -136,9 +136,9 @@ def test_without_an_engine_the_error_says_what_to_do(monkeypatch):
 def test_a_registry_that_did_not_answer_is_not_asked_again_soon(tmp_path, monkeypatch):
     """After a refusal has been noted, the answer is no without any engine or network being asked."""
     monkeypatch.setenv("DOCKER_HOST", _NO_ENGINE)
-    image._remember_refusal(OSError("no such host"), lambda _: None)
+    image._remember_refusal("official:1", OSError("no such host"), lambda _: None)
 
-    assert image._registry_answers(lambda _: None) is False
+    assert image._registry_answers("official:1", lambda _: None) is False
 
 
 def test_the_tag_names_what_is_in_the_image(tmp_path, monkeypatch):
@@ -149,11 +149,28 @@ def test_the_tag_names_what_is_in_the_image(tmp_path, monkeypatch):
     before = image_build.local_tag("x86_64")
 
     assert image_build.local_tag("x86_64") == before
-    others = {image_build.local_tag("aarch64"), image_build.local_tag("x86_64", "eclipse-temurin:17-jre")}
+    others = {image_build.local_tag("aarch64"), image_build.local_tag("x86_64", base_image="eclipse-temurin:17-jre")}
     for path in (copy / "Dockerfile", copy / "rootfs", copy / "bin" / "standalone", copy / "bin" / "healthcheck"):
         path.write_text(path.read_text() + "\n# changed\n")
         others.add(image_build.local_tag("x86_64"))
     assert len(others | {before}) == 7
+
+
+def test_the_tag_names_the_version():
+    """Another version of Pulsar is another image, and its tag begins with it."""
+    assert image_build.local_tag("x86_64", "4.0.7").startswith("pulsar-ext-standalone:4.0.7-")
+    assert image.official_image("4.0.7") == "apachepulsar/pulsar:4.0.7"
+
+
+def test_only_what_was_found_out_with_the_default_version_is_left_out(tmp_path):
+    """Of another version the jars stay that the list of unneeded ones names, and foreign natives go all the same."""
+    names = ["grpc-core-1.jar", "netty-tcnative-boringssl-static-2-osx-x86_64.jar", "pulsar-broker-4.0.7.jar"]
+    jars = [_make_jar(tmp_path / name, {"A.class": b""}) for name in names]
+    (tmp_path / "out").mkdir()
+
+    slim.slim_jars(jars, tmp_path / "out", "x86_64", leave_out=False)
+
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grpc-core-1.jar", "pulsar-broker-4.0.7.jar"]
 
 
 def test_a_base_that_cannot_be_made_is_told_with_the_remedy(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """Java and the jar cache, with stand-ins for `java` and `mvn` on the path: no broker, no network."""
 
+import json
 import os
 import threading
 import zipfile
@@ -7,14 +8,41 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.errors import BrokerStartError, InvalidUse
+from pulsar_ext.testing import jar_sums
 from pulsar_ext.testing.backend import choose_backend, process_problem
+from pulsar_ext.testing.jar_sums import committed_sums, sum_of
 from pulsar_ext.testing.jars import cached_jars, ensure_jars, find_damage, find_java
+from pulsar_ext.testing.profiles import PULSAR_VERSION
+
+UNLISTED = "9.8.7"
+"""A version without a committed list."""
 
 MVN = """#!/bin/sh
 echo x >> {calls}
-for argument; do case $argument in -DoutputDirectory=*) out=${{argument#*=}};; esac; done
-cp {jars}/*.jar "$out"; echo "[INFO] Copying pulsar-broker-4.2.4.jar"
+for argument; do case $argument in
+    -DoutputDirectory=*) out=${{argument#*=}};;
+    --strict-checksums) strict=yes;;
+esac; done
+[ "$strict" = yes ] || exit 3
+cp {jars}/*.jar "$out"; echo "[INFO] Copying pulsar-broker-9.8.7.jar"
+"""
+
+# As Maven does: a version that is not there fails, and a range is answered from the metadata.
+MVN_WITHOUT = """#!/bin/sh
+pom=; next=; debug=
+for argument; do
+    [ -z "$next" ] || pom=$argument
+    next=; case $argument in -f) next=yes;; -X) debug=yes;; esac
+done
+if grep -q '(,0]' "$pom"; then
+    [ -z "$debug" ] || echo '[DEBUG] Using local repository at {repository}'
+    echo '[ERROR] No versions available'
+else
+    grep -q '>9.8.7<' "$pom" || exit 3
+    echo '[ERROR] offline and not cached'
+fi
+exit 1
 """
 
 
@@ -31,10 +59,11 @@ def bin_dir(tmp_path, monkeypatch):
     directory.mkdir()
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "cp"):
+    for name in ("sh", "cp", "grep"):
         (tools / name).symlink_to(Path("/bin", name))
     monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{tools}")
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PULSAR_EXT_PULSAR_VERSION", UNLISTED)
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path / "cache"))
     return directory
 
@@ -44,7 +73,7 @@ def maven(bin_dir, tmp_path):
     """Give a `mvn` that copies two jars, and the file it notes its calls in."""
     jars, calls = tmp_path / "jars", tmp_path / "calls"
     jars.mkdir()
-    for name in ("pulsar-broker-4.2.4.jar", "other-1.jar"):
+    for name in ("pulsar-broker-9.8.7.jar", "other-1.jar"):
         with zipfile.ZipFile(jars / name, "w") as jar:
             jar.writestr("content", name)
     program(bin_dir, "mvn", MVN.format(calls=calls, jars=jars))
@@ -93,14 +122,45 @@ def test_maven_fails(bin_dir):
     program(bin_dir, "mvn", "#!/bin/sh\necho '[ERROR] offline and not cached'\nexit 1")
     with pytest.raises(BrokerStartError, match=r"exit status 1(.|\n)*offline and not cached"):
         ensure_jars()
-    assert [path.name for path in cached_jars().parent.iterdir()] == ["pulsar-4.2.4.lock"]
+    assert [path.name for path in cached_jars().parent.iterdir()] == ["pulsar-9.8.7.lock"]
+
+
+def metadata(repository: Path, name: str, *versions: str) -> None:
+    """Put what Maven keeps of a repository's answer into its local repository."""
+    directory = repository / "org/apache/pulsar/pulsar-broker"
+    directory.mkdir(parents=True, exist_ok=True)
+    listed = "".join(f"<version>{version}</version>" for version in versions)
+    text = f"<metadata><versioning><versions>{listed}</versions></versioning></metadata>"
+    (directory / f"maven-metadata-{name}.xml").write_text(text)
+
+
+def test_a_version_that_is_not_served(bin_dir, tmp_path):
+    """The error lists what all configured repositories serve, the newest first, for people and for programs."""
+    metadata(tmp_path / "m2", "first", "4.0.10", "4.0.9", "5.0.0-M1")
+    metadata(tmp_path / "m2", "second", "4.2.4", "4.0.9")
+    program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
+    with pytest.raises(
+        BrokerStartError, match=r"do not serve Pulsar 9\.8\.7; they serve 5\.0\.0-M1, 4\.2\.4"
+    ) as caught:
+        ensure_jars()
+    assert caught.value.served == ["5.0.0-M1", "4.2.4", "4.0.10", "4.0.9"]
+
+
+def test_a_version_that_is_served_in_part(bin_dir, tmp_path):
+    """When the version is there and what it needs is not, the error says so, with Maven's and the other versions."""
+    metadata(tmp_path / "m2", "first", "4.2.4", "9.8.7")
+    program(bin_dir, "mvn", MVN_WITHOUT.format(repository=tmp_path / "m2"))
+    with pytest.raises(
+        BrokerStartError, match=r"but not all that it needs; they serve 9\.8\.7, 4\.2\.4(.|\n)*offline and not cached"
+    ):
+        ensure_jars()
 
 
 def test_fetched_once(maven):
     """The jars are fetched once; a second call finds them."""
     messages = []
     directory = ensure_jars(messages.append)
-    assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-4.2.4.jar"]
+    assert sorted(path.name for path in directory.glob("*.jar")) == ["other-1.jar", "pulsar-broker-9.8.7.jar"]
     assert "not there yet" in messages[0]
     assert ensure_jars() == directory
     assert maven.read_text().count("x") == 1
@@ -114,7 +174,7 @@ def test_one_fetches_for_all(maven):
     for thread in threads:
         thread.join()
     assert maven.read_text().count("x") == 1
-    assert find_damage(cached_jars()) is None
+    assert find_damage() is None
 
 
 def damage_by_size(directory: Path) -> None:
@@ -146,10 +206,10 @@ def test_damage_is_repaired(maven, damage):
     """Whatever is wrong with the cache, it is noticed, said, and fetched again."""
     directory = ensure_jars()
     damage(directory)
-    assert find_damage(directory)
+    assert find_damage()
     messages = []
     assert ensure_jars(messages.append) == directory
-    assert find_damage(directory) is None
+    assert find_damage() is None
     assert "damaged" in messages[0]
 
 
@@ -165,7 +225,7 @@ def test_touched_is_not_damaged(maven):
     """A jar that was copied with another time but the same content is left alone."""
     directory = ensure_jars()
     os.utime(directory / "other-1.jar", (1, 1))
-    assert find_damage(directory) is None
+    assert find_damage() is None
 
 
 def test_broken_jar_from_maven(maven, tmp_path):
@@ -182,3 +242,92 @@ def test_unwritable_cache(maven, tmp_path, monkeypatch):
     monkeypatch.setenv("PULSAR_EXT_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(BrokerStartError, match="set PULSAR_EXT_CACHE"):
         ensure_jars()
+
+
+# -- the committed list ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listed(maven, monkeypatch, tmp_path):
+    """Give the directory that Maven copies jars from, to damage; the committed list knows them as they are."""
+    jars, lists = tmp_path / "jars", tmp_path / "lists"
+    lists.mkdir()
+    text = "".join(f"{sum_of(path)}  {path.name}\n" for path in sorted(jars.glob("*.jar")))
+    (lists / f"pulsar-{UNLISTED}.sha256").write_text(text)
+    monkeypatch.setattr(jar_sums, "_lists", lambda: lists)
+    return jars
+
+
+def test_the_default_version_has_a_list():
+    """The list of the default version has the broker and its client, each with a sum of 64 digits, in one order."""
+    sums = committed_sums(PULSAR_VERSION)
+    assert {f"pulsar-broker-{PULSAR_VERSION}.jar", f"pulsar-client-original-{PULSAR_VERSION}.jar"} <= sums.keys()
+    assert len(sums) > 300
+    assert all(len(digest) == 64 and int(digest, 16) for digest in sums.values())
+    assert list(sums) == sorted(sums)
+
+
+def test_jars_that_the_list_knows(listed, maven):
+    """Jars that are as in the list are taken."""
+    ensure_jars()
+    assert find_damage() is None
+    assert maven.read_text().count("x") == 1
+
+
+def test_another_jar_than_the_list_knows(listed):
+    """A jar with another content is an error with its name, both sums and what to do, although it is a good jar."""
+    wanted = sum_of(listed / "other-1.jar")
+    with zipfile.ZipFile(listed / "other-1.jar", "a") as jar:
+        jar.writestr("more", "malice")
+    with pytest.raises(BrokerStartError, match=r"Delete these files in Maven's local repository") as caught:
+        ensure_jars()
+    found = sum_of(listed / "other-1.jar")
+    assert f"other-1.jar is another file (found: SHA-256 {found}, wanted: {wanted})" in str(caught.value)
+    assert not cached_jars().exists()
+
+
+def test_a_jar_of_the_list_that_is_missing(listed):
+    """A jar that Maven did not copy is an error with its name and the sum that was wanted."""
+    wanted = sum_of(listed / "other-1.jar")
+    (listed / "other-1.jar").unlink()
+    with pytest.raises(BrokerStartError, match=rf"other-1\.jar is missing \(wanted: SHA-256 {wanted}\)"):
+        ensure_jars()
+
+
+def test_a_jar_that_the_list_does_not_know(listed):
+    """A jar beyond the list is an error too: the class path is every jar there is."""
+    (listed / "stranger.jar").write_bytes(b"x")
+    with pytest.raises(BrokerStartError, match=r"stranger\.jar does not belong there \(found: SHA-256 [0-9a-f]{64}\)"):
+        ensure_jars()
+
+
+def test_a_manifest_does_not_overrule_the_list(listed, maven):
+    """A jar that was exchanged together with its line in the manifest is noticed all the same, and fetched anew."""
+    directory = ensure_jars()
+    good = sum_of(directory / "other-1.jar")
+    path, manifest = directory / "other-1.jar", directory / "manifest.json"
+    path.write_bytes(b"other")
+    facts = json.loads(manifest.read_text())
+    status = path.stat()
+    facts["jars"][path.name] = {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sha256": sum_of(path)}
+    manifest.write_text(json.dumps(facts))
+
+    assert f"wanted: {good}" in find_damage()
+    assert sum_of(ensure_jars() / "other-1.jar") == good
+    assert maven.read_text().count("x") == 2
+
+
+def test_known_jars_without_a_manifest_are_not_fetched_again(listed, maven, bin_dir):
+    """Where only the manifest is amiss, jars that the list knows are taken as they are, without Maven."""
+    directory = ensure_jars()
+    damage_to_the_manifest(directory)
+    (bin_dir / "mvn").unlink()
+    assert ensure_jars() == directory
+    assert find_damage() is None
+
+
+@pytest.mark.parametrize("version", ["", "../4.2.4", "4.2.4 ", "latest", "4.2.4</version>", "4..2"])
+def test_what_is_no_version(bin_dir, version):
+    """What cannot be a version becomes part of no path and no project file."""
+    with pytest.raises(InvalidUse, match="is not a version of Pulsar"):
+        ensure_jars(version=version)
