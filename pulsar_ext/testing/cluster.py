@@ -7,7 +7,7 @@ ZooKeeper, is a fault proxy: what a client hears from a look-up through a proxy 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
@@ -16,10 +16,10 @@ from .cluster_conf import CLUSTER, Addresses, broker_conf
 from .cluster_parts import ClusterParts
 from .java_program import Java
 from .profiles import PULSAR_VERSION, Profile, get_profile
+from .reachable import Reachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import ModuleType, TracebackType
 
     from .access import Access
     from .proxy import FaultProxy
@@ -29,7 +29,7 @@ __all__ = ["PulsarCluster"]
 _LAUNCHES: Final = 3
 
 
-class PulsarCluster:
+class PulsarCluster(Reachable):
     """One ZooKeeper, some bookies and some brokers on the loopback; needs Java 17 or newer, and Maven the first time.
 
     Its parts are named `zookeeper`, `bookie-1`, …, `broker-1`, …. Each entry is on two bookies, so with two of them
@@ -76,19 +76,11 @@ class PulsarCluster:
         running = self._parts.running(self.parts) if self._parts is not None else []
         return f"<PulsarCluster {self._profile.name!r}, running: {', '.join(running) or 'nothing'}>"
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     # -- where it is -------------------------------------------------------------------------------------------------
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`."""
+        """The URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`, or `pulsar+ssl://…`."""
         return self._known().addresses.service_url
 
     @property
@@ -108,12 +100,8 @@ class PulsarCluster:
 
     @property
     def access(self) -> Access:
-        """What a client needs besides the URLs: the superuser's credentials."""
+        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
         return self._known().access
-
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give what a client of `pulsar` or `pulsar_ext` needs besides the URL."""
-        return self.access.client_options(module)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -179,7 +167,7 @@ class PulsarCluster:
             return self
         java = Java.find(self._report)
         for attempts_left in reversed(range(_LAUNCHES)):
-            addresses = Addresses.choose(*self._counts)
+            addresses = Addresses.choose(*self._counts, tls=self._profile.tls)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)
             parts = ClusterParts(java, addresses, *options)
             try:

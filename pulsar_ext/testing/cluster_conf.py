@@ -13,7 +13,7 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .java_program import LOOPBACK
 from .ports import free_port
-from .profiles import broker_settings, get_profile
+from .profiles import broker_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,14 +51,15 @@ class BrokerPorts(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The ports of a whole cluster, by the names of its parts."""
+    """The ports of a whole cluster, by the names of its parts, and whether its brokers speak TLS on theirs."""
 
     zookeeper: int
     bookies: Mapping[str, int]
     brokers: Mapping[str, BrokerPorts]
+    tls: bool = False
 
     @classmethod
-    def choose(cls, brokers: int, bookies: int) -> Addresses:
+    def choose(cls, brokers: int, bookies: int, *, tls: bool = False) -> Addresses:
         """Find a free port for everything.
 
         Raises:
@@ -77,6 +78,7 @@ class Addresses(NamedTuple):
                 f"broker-{number}": BrokerPorts(*(another() for _ in BrokerPorts._fields))
                 for number in range(1, brokers + 1)
             },
+            tls,
         )
 
     @property
@@ -85,14 +87,19 @@ class Addresses(NamedTuple):
         return (ZOOKEEPER, *self.bookies, *self.brokers)
 
     @property
+    def scheme(self) -> str:
+        """What comes before `://` where clients connect."""
+        return "pulsar+ssl" if self.tls else "pulsar"
+
+    @property
     def service_url(self) -> str:
         """One URL for clients, with all brokers."""
-        return "pulsar://" + ",".join(f"{HOST}:{ports.service}" for ports in self.brokers.values())
+        return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.service}" for ports in self.brokers.values())
 
     @property
     def proxied_url(self) -> str:
         """The same through the proxies."""
-        return "pulsar://" + ",".join(f"{HOST}:{ports.proxy}" for ports in self.brokers.values())
+        return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.proxy}" for ports in self.brokers.values())
 
     @property
     def admin_urls(self) -> list[str]:
@@ -101,7 +108,7 @@ class Addresses(NamedTuple):
 
     def admin_url(self, broker: str) -> str:
         """Return the URL of that broker's admin REST API."""
-        return f"http://{self.broker_id(broker)}"
+        return f"http{'s' if self.tls else ''}://{self.broker_id(broker)}"
 
     def broker_at(self, service_url: str) -> str:
         """Return the name of the broker that clients reach at that URL.
@@ -178,9 +185,8 @@ def broker_conf(
     Raises:
         InvalidUse: no such profile, a setting that no broker could have, or one by which the cluster is held together.
     """
-    if get_profile(profile).tls:
-        raise InvalidUse(f"the profile {get_profile(profile).name} speaks TLS, which a cluster's brokers do not here")
     ports = addresses.brokers[name]
+    scheme = addresses.scheme
     store = f"zk:{HOST}:{ports.store}"
     own = {
         "clusterName": CLUSTER,
@@ -188,9 +194,9 @@ def broker_conf(
         "configurationMetadataStoreUrl": store,
         "advertisedAddress": HOST,
         # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker.
-        "advertisedListeners": f"internal:pulsar://{HOST}:{ports.service},proxied:pulsar://{HOST}:{ports.proxy}",
+        "advertisedListeners": f"internal:{scheme}://{HOST}:{ports.service},proxied:{scheme}://{HOST}:{ports.proxy}",
         "internalListenerName": "internal",
-        "bindAddresses": f"proxied:pulsar://{HOST}:{ports.behind}",
+        "bindAddresses": f"proxied:{scheme}://{HOST}:{ports.behind}",
     }
     clash = sorted(own.keys() & dict(settings or {}).keys())
     if clash:

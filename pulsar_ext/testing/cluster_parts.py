@@ -131,7 +131,7 @@ class ClusterParts:
         """
         addresses = self.addresses
         for name, ports in addresses.brokers.items():
-            self.proxies[name] = FaultProxy(HOST, ports.behind, port=ports.proxy)
+            self.proxies[name] = FaultProxy(HOST, ports.behind, port=ports.proxy, scheme=addresses.scheme)
             self.stores[name] = FaultProxy(HOST, addresses.zookeeper, port=ports.store)
         self.launch(ZOOKEEPER)
         self.wait_until_ready([ZOOKEEPER])
@@ -191,14 +191,24 @@ class ClusterParts:
             "--cluster": CLUSTER,
             "--metadata-store": store,
             "--configuration-metadata-store": store,
-            "--web-service-url": self.addresses.admin_urls[0],
-            "--broker-service-url": self.addresses.service_url,
+            # The first two are asked for even where nothing listens without TLS.
+            "--web-service-url": self.addresses.admin_urls[0].replace("https:", "http:"),
+            "--broker-service-url": self.addresses.service_url.replace("pulsar+ssl:", "pulsar:"),
+            **self._tls_urls(),
             # They are for BookKeeper's own table service, which no broker uses.
             "--initial-num-stream-storage-containers": "0",
         }
         self._run(program, _SETUP, [text for pair in arguments.items() for text in pair])
         if program.finish(self._seconds) != 0:
             raise self._error(_SETUP, "its metadata could not be written")
+
+    def _tls_urls(self) -> dict[str, str]:
+        if not self.addresses.tls:
+            return {}
+        return {
+            "--web-service-url-tls": self.addresses.admin_urls[0],
+            "--broker-service-url-tls": self.addresses.service_url,
+        }
 
     def _run(self, program: JavaProgram, name: str, arguments: Sequence[str]) -> None:
         kind = name.partition("-")[0]

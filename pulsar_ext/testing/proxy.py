@@ -40,9 +40,11 @@ class FaultProxy:
         target_host: the broker's host.
         target_port: the broker's port.
         port: where it listens; a free port by default.
+        scheme: what its URL begins with; what passes is never looked into, so TLS goes from end to end.
     """
 
-    def __init__(self, target_host: str, target_port: int, *, port: int | None = None) -> None:
+    def __init__(self, target_host: str, target_port: int, *, port: int | None = None, scheme: str = "pulsar") -> None:
+        self._scheme = scheme
         self._target = (target_host, target_port)
         self._lock = threading.RLock()
         self._ways: dict[Direction, Way] = {direction: Way() for direction in _BOTH}
@@ -57,9 +59,9 @@ class FaultProxy:
 
     @classmethod
     def to(cls, service_url: str) -> Self:
-        """Return a proxy to the broker at that URL, `pulsar://host:port`."""
+        """Return a proxy to the broker at that URL, `pulsar://host:port` or `pulsar+ssl://host:port`."""
         parts = urlsplit(service_url)
-        return cls(parts.hostname or "localhost", parts.port or 6650)
+        return cls(parts.hostname or "localhost", parts.port or 6650, scheme=parts.scheme)
 
     def __repr__(self) -> str:
         host, port = self._target
@@ -80,8 +82,8 @@ class FaultProxy:
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`."""
-        return f"pulsar://localhost:{self._port}"
+        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` before a broker with TLS."""
+        return f"{self._scheme}://localhost:{self._port}"
 
     @property
     def connections(self) -> int:

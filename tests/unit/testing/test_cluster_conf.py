@@ -46,6 +46,20 @@ def test_a_broker_goes_through_its_proxies(addresses):
     assert conf["advertisedAddress"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize("profile", ["tls", "mtls", "basic", "oauth2"])
+def test_with_tls_nothing_listens_without(addresses, profile):
+    """Every URL and every listener of a profile with TLS has it, brokers ask each other by it, and no port is plain."""
+    secured = addresses._replace(tls=True)
+    conf = broker_conf("broker-1", secured, profile)
+    assert (secured.service_url, secured.proxied_url) == ("pulsar+ssl://127.0.0.1:4", "pulsar+ssl://127.0.0.1:7")
+    assert secured.admin_urls == ["https://127.0.0.1:5"]
+    assert (conf["brokerServicePortTls"], conf["webServicePortTls"]) == ("4", "5")
+    assert (conf["brokerServicePort"], conf["webServicePort"]) == ("", "")
+    assert conf["brokerClientTlsEnabled"] == "true"
+    assert conf["advertisedListeners"] == "internal:pulsar+ssl://127.0.0.1:4,proxied:pulsar+ssl://127.0.0.1:7"
+    assert conf["bindAddresses"] == "proxied:pulsar+ssl://127.0.0.1:6"
+
+
 def test_profiles_and_settings_reach_the_broker(addresses):
     """The profile's settings and the caller's own hold, the caller's above all."""
     conf = broker_conf("broker-1", addresses, "small-chunks", {"loadBalancerSheddingEnabled": True})
