@@ -31,7 +31,7 @@ _BOTH: Final[tuple[Direction, ...]] = (TO_BROKER, TO_CLIENT)
 
 
 class FaultProxy:
-    """Forward connections from a free port on the loopback to a broker, and break them on demand.
+    """Forward connections from a free port, by default on the loopback, to a broker, and break them on demand.
 
     Where a direction can be given, `"to_broker"` or `"to_client"`, both are meant without one. What is set holds for
     connections that exist and for new ones.
@@ -40,10 +40,20 @@ class FaultProxy:
         target_host: the broker's host.
         target_port: the broker's port.
         port: where it listens; a free port by default.
+        host: the address that it listens on.
         scheme: what its URL begins with; what passes is never looked into, so TLS goes from end to end.
     """
 
-    def __init__(self, target_host: str, target_port: int, *, port: int | None = None, scheme: str = "pulsar") -> None:
+    def __init__(
+        self,
+        target_host: str,
+        target_port: int,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        scheme: str = "pulsar",
+    ) -> None:
+        self._host = host
         self._scheme = scheme
         self._target = (target_host, target_port)
         self._lock = threading.RLock()
@@ -156,7 +166,7 @@ class FaultProxy:
             if self._listener is None and not self._closed.is_set():
                 listener = socket.socket()
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.1", self._port))
+                listener.bind((self._host, self._port))
                 listener.listen()
                 self._listener = listener
 
