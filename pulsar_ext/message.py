@@ -15,6 +15,7 @@ from pulsar.schema import BytesSchema
 
 from ._native.handles import MessageDoor
 from ._native.messages import inner_message_of, wrap_batch
+from ._native.replicated import replicated_from
 from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .ids.message_id import MessageId, id_of
@@ -39,6 +40,16 @@ class Message(MessageDoor):
             pulsar.PulsarException: it is Avro, and the broker cannot be asked for that schema now; ask again later.
         """
         return value_of(self._schema, self.inner)
+
+    def replicated_from(self) -> str | None:
+        """Give the name of the cluster that replicated the message to this one; None if it was sent to this one.
+
+        Mirrors Java's `Message.getReplicatedFrom`; the official Python client does not show it.
+
+        Raises:
+            InvalidUse: this build of the official client does not let it be seen; the admin API knows it as well.
+        """
+        return replicated_from(self.inner)
 
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name

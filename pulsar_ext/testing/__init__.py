@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .process import PulsarProcess
     from .profiles import PROFILES, PULSAR_VERSION, Profile, get_profile
     from .proxy import FaultProxy
+    from .replication import ReplicatedClusters
 
 __all__ = [
     "PROFILES",
@@ -27,6 +28,7 @@ __all__ = [
     "PulsarCluster",
     "PulsarContainer",
     "PulsarProcess",
+    "ReplicatedClusters",
     "get_profile",
     "start_broker",
 ]
@@ -38,6 +40,7 @@ _HOMES = {
     "PulsarContainer": "container",
     "PulsarProcess": "process",
     "FaultProxy": "proxy",
+    "ReplicatedClusters": "replication",
 }
 
 

@@ -8,55 +8,26 @@ through the official client, and the broker is still running.
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pulsar_ext.errors import BrokerStartError
 
 from .profiles import Profile, get_profile
+from .reachable import Reachable
 from .readiness import default_namespace_exists, reported_version, round_trip
 from .versions import asked_version, choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import ModuleType, TracebackType
 
-    from .access import Access
-
-__all__ = ["Broker", "Reachable", "start_error", "tail_of"]
+__all__ = ["Broker", "start_error", "tail_of"]
 
 _POLL_SECONDS = 0.1
 _LOG_TAIL_LINES = 40
 
 
-class Reachable(Protocol):
-    """What can be connected to: a broker, or a whole cluster."""
-
-    @property
-    def service_url(self) -> str:
-        """The URL for clients."""
-        ...
-
-    @property
-    def admin_url(self) -> str:
-        """The URL of the admin REST API."""
-        ...
-
-    @property
-    def access(self) -> Access:
-        """What a client needs besides the URLs."""
-        ...
-
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give that to a client of `pulsar` or `pulsar_ext`."""
-        ...
-
-    def is_running(self) -> bool:
-        """Return whether all of it is alive now."""
-        ...
-
-
-class Broker(ABC):
+class Broker(Reachable):
     """A real Pulsar broker that tests own: started, killed and restarted at will, gone afterwards.
 
     Use it as a context manager, or call `start()` and `stop()`. Log offsets are opaque numbers that only grow.
@@ -92,34 +63,7 @@ class Broker(ABC):
         state = "running" if self.is_running() else "not running"
         return f"<{type(self).__name__} {self._profile.name!r}, {state}>"
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     # -- what a back end provides ------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` where the profile has TLS."""
-
-    @property
-    @abstractmethod
-    def admin_url(self) -> str:
-        """The URL of the admin REST API, `http://localhost:port`, or `https://…`."""
-
-    @property
-    @abstractmethod
-    def access(self) -> Access:
-        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
-
-    @abstractmethod
-    def is_running(self) -> bool:
-        """Return whether the process or the container is alive now."""
 
     @abstractmethod
     def log_offset(self) -> int:
@@ -154,19 +98,6 @@ class Broker(ABC):
         return False
 
     # -- what all share ----------------------------------------------------------------------------------------------
-
-    @property
-    def token(self) -> str | None:
-        """The superuser's token, or None where the broker takes none."""
-        return self.access.token
-
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give what a client needs: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.
-
-        Args:
-            module: `pulsar` or `pulsar_ext`, whose authentication is used.
-        """
-        return self.access.client_options(module)
 
     @property
     def profile(self) -> Profile:

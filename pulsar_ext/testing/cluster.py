@@ -1,28 +1,30 @@
 """A real Pulsar cluster for tests, on one machine: ZooKeeper, bookies and brokers, each to be ended by its name.
 
-Every part is a Java process of its own from the broker's jars. Before each broker, and between each broker and
-ZooKeeper, is a fault proxy: what a client hears from a look-up through a proxy leads to a proxy again.
+Every part is a Java process of its own, or a container. Before each broker, and between each broker and ZooKeeper, is a
+fault proxy: what a client hears from a look-up through a proxy leads to a proxy again.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .backend import BACKENDS, choose_backend
 from .cluster_admin import ClusterAdmin, insist
 from .cluster_conf import CLUSTER, Addresses, broker_conf
+from .cluster_ground import ProcessGround
 from .cluster_parts import ClusterParts
-from .java_program import Java
 from .profiles import Profile, get_profile
+from .reachable import Reachable
 from .versions import choose_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import ModuleType, TracebackType
 
     from .access import Access
+    from .cluster_ground import Ground
     from .proxy import FaultProxy
 
 __all__ = ["PulsarCluster"]
@@ -30,7 +32,7 @@ __all__ = ["PulsarCluster"]
 _LAUNCHES: Final = 3
 
 
-class PulsarCluster:
+class PulsarCluster(Reachable):
     """One ZooKeeper, some bookies and some brokers on the loopback; needs Java 17 or newer, and Maven the first time.
 
     Its parts are named `zookeeper`, `bookie-1`, …, `broker-1`, …. Each entry is on two bookies, so with two of them
@@ -39,6 +41,7 @@ class PulsarCluster:
 
     Args:
         profile: a profile or its name, for all brokers.
+        backend: what its parts run in, `process` or `docker`; `auto` or None as `start_broker` understands them.
         brokers: how many, 1 or more.
         bookies: how many, 1 or more.
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
@@ -55,6 +58,7 @@ class PulsarCluster:
         self,
         profile: str | Profile = "plain",
         *,
+        backend: str | None = "process",
         brokers: int = 2,
         bookies: int = 2,
         settings: Mapping[str, object] | None = None,
@@ -65,6 +69,9 @@ class PulsarCluster:
     ) -> None:
         if brokers < 1 or bookies < 1:
             raise InvalidUse(f"a cluster has at least one broker and one bookie, not {brokers} and {bookies}")
+        self._backend = backend
+        if backend is not None and backend not in BACKENDS:
+            raise InvalidUse(f"there is no back end {backend!r}; choose one of: {', '.join(BACKENDS)}")
         self._profile = get_profile(profile)
         self._settings = dict(settings or {})
         self._counts = (brokers, bookies)
@@ -80,25 +87,27 @@ class PulsarCluster:
         running = self._parts.running(self.parts) if self._parts is not None else []
         return f"<PulsarCluster {self._profile.name!r}, running: {', '.join(running) or 'nothing'}>"
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     # -- where it is -------------------------------------------------------------------------------------------------
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`."""
+        """The URL for clients, with all brokers: `pulsar://127.0.0.1:port,127.0.0.1:port`, or `pulsar+ssl://…`."""
         return self._known().addresses.service_url
 
     @property
     def proxied_url(self) -> str:
         """The URL for clients that never get past the `proxies`."""
         return self._known().addresses.proxied_url
+
+    @property
+    def network_url(self) -> str | None:
+        """The URL for clients in other containers of `network`; None where there is no such network."""
+        return self._known().network_url
+
+    @property
+    def network(self) -> str | None:
+        """The name of the Docker network that the cluster's containers have, None where it is processes."""
+        return self._known().network
 
     @property
     def admin_urls(self) -> list[str]:
@@ -112,12 +121,8 @@ class PulsarCluster:
 
     @property
     def access(self) -> Access:
-        """What a client needs besides the URLs: the superuser's credentials."""
+        """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
         return self._known().access
-
-    def client_options(self, module: ModuleType) -> dict[str, Any]:
-        """Give what a client of `pulsar` or `pulsar_ext` needs besides the URL."""
-        return self.access.client_options(module)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -152,15 +157,15 @@ class PulsarCluster:
         return self._parts.running(names) == list(names)
 
     def pid(self, name: str) -> int | None:
-        """Return the id of the process group that the part runs in, None when it does not run."""
+        """Return the id of the part's process on the machine that runs it, None when it does not run."""
         return self._known().program(name).pid
 
     def log_offset(self, name: str) -> int:
-        """Return the size of the part's log in bytes."""
+        """Return where the part's log ends now, as a number that means something to `log_text` alone."""
         return self._known().program(name).log_offset()
 
     def log_text(self, name: str, since: int = 0) -> str:
-        """Return the part's log from that byte on, all of it by default."""
+        """Return the part's log from that offset on, all of it by default."""
         return self._known().program(name).log_text(since)
 
     @property
@@ -186,11 +191,10 @@ class PulsarCluster:
         """
         if self._parts is not None:
             return self
-        java = Java.find(self._report, self._version)
         for attempts_left in reversed(range(_LAUNCHES)):
-            addresses = Addresses.choose(*self._counts)
+            addresses = Addresses.choose(*self._counts, tls=self._profile.tls)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)
-            parts = ClusterParts(java, addresses, *options)
+            parts = ClusterParts(self._make_ground(), addresses, *options)
             try:
                 parts.bring_up()
             except BaseException as error:
@@ -332,6 +336,13 @@ class PulsarCluster:
         """
         self._store_of(name).accept()
         self._known().wait_until_ready([name])
+
+    def _make_ground(self) -> Ground:
+        if choose_backend(self._backend, self._report).backend == "docker":
+            from .cluster_containers import ContainerGround  # noqa: PLC0415  # docker is loaded only where it is used
+
+            return ContainerGround(self._report, self._version)
+        return ProcessGround(self._report, self._version)
 
     def _known(self) -> ClusterParts:
         if self._parts is None:

@@ -80,7 +80,8 @@ class ClusterAdmin:
             BrokerStartError: no broker answers for it.
         """
         path = f"/lookup/v2/topic/{topic.replace('://', '/')}"
-        return str(self._call("GET", admin_url, path).json()["brokerUrl"])
+        found = self._call("GET", admin_url, path).json()
+        return str(found.get("brokerUrlTls") or found["brokerUrl"])
 
     def bundle(self, admin_url: str, topic: str) -> Bundle:
         """Return the bundle that the topic is in.

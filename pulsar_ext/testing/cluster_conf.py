@@ -1,8 +1,9 @@
 """What the parts of a test cluster are configured with; pure, so that a test can look at all of it.
 
-A cluster is one ZooKeeper, some bookies and some brokers, all on the loopback. Every broker has two proxies: one
-between clients and the broker, under an address that the broker advertises to whoever comes through it, and one between
-the broker and ZooKeeper.
+A cluster is one ZooKeeper, some bookies and some brokers: all on the loopback, or in a network of containers where they
+know each other by their names, and all brokers share one loopback. Every broker has two proxies: one between clients
+and the broker, under an address that the broker advertises to whoever comes through it, and one between the broker and
+ZooKeeper.
 """
 
 from __future__ import annotations
@@ -13,23 +14,66 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .java_program import LOOPBACK
 from .ports import free_port
-from .profiles import broker_settings, get_profile
+from .profiles import broker_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
+    from pathlib import PurePath
 
     from .profiles import Profile
 
-__all__ = ["CLUSTER", "HOST", "ZOOKEEPER", "Addresses", "BrokerPorts", "bookie_conf", "broker_conf", "zookeeper_conf"]
+__all__ = [
+    "CLUSTER",
+    "HOST",
+    "LOCAL",
+    "NETWORK_LISTENER",
+    "SETUP",
+    "ZOOKEEPER",
+    "Addresses",
+    "BrokerPorts",
+    "Layout",
+    "bookie_conf",
+    "broker_conf",
+    "zookeeper_conf",
+]
 
 CLUSTER: Final = "cluster"
 HOST: Final = "127.0.0.1"
 ZOOKEEPER: Final = "zookeeper"
+SETUP: Final = "setup"
+NETWORK_LISTENER: Final = "network"
+"""What brokers call the listener that other containers of the cluster's network come by."""
 
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # inside a container
+
+_FIRST_NETWORK_PORT: Final = 6650
 _TICK_MILLIS: Final = 1_000
 # Until a session ends, what a killed broker owned is nobody's; ZooKeeper takes 2 to 20 ticks.
 _SESSION_MILLIS: Final = 5_000
+
+
+class Layout(NamedTuple):
+    """How the parts of a cluster reach each other, which depends on what they run in; the default is the loopback.
+
+    Args:
+        network: whether they have a network of their own, in which each has its name.
+        stores: the host of the proxies between the brokers and ZooKeeper.
+    """
+
+    network: bool = False
+    stores: str = HOST
+
+    @property
+    def bind(self) -> str:
+        """The address that everything listens on."""
+        return _EVERYWHERE if self.network else HOST
+
+    def host(self, name: str) -> str:
+        """Return the host that ZooKeeper or a bookie has for the others."""
+        return name if self.network else HOST
+
+
+LOCAL: Final = Layout()
 
 
 class BrokerPorts(NamedTuple):
@@ -51,14 +95,15 @@ class BrokerPorts(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The ports of a whole cluster, by the names of its parts."""
+    """The ports of a whole cluster, by the names of its parts, and whether its brokers speak TLS on theirs."""
 
     zookeeper: int
     bookies: Mapping[str, int]
     brokers: Mapping[str, BrokerPorts]
+    tls: bool = False
 
     @classmethod
-    def choose(cls, brokers: int, bookies: int) -> Addresses:
+    def choose(cls, brokers: int, bookies: int, *, tls: bool = False) -> Addresses:
         """Find a free port for everything.
 
         Raises:
@@ -77,6 +122,7 @@ class Addresses(NamedTuple):
                 f"broker-{number}": BrokerPorts(*(another() for _ in BrokerPorts._fields))
                 for number in range(1, brokers + 1)
             },
+            tls,
         )
 
     @property
@@ -85,14 +131,29 @@ class Addresses(NamedTuple):
         return (ZOOKEEPER, *self.bookies, *self.brokers)
 
     @property
+    def scheme(self) -> str:
+        """What comes before `://` where clients connect."""
+        return "pulsar+ssl" if self.tls else "pulsar"
+
+    @property
     def service_url(self) -> str:
         """One URL for clients, with all brokers."""
-        return "pulsar://" + ",".join(f"{HOST}:{ports.service}" for ports in self.brokers.values())
+        return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.service}" for ports in self.brokers.values())
 
     @property
     def proxied_url(self) -> str:
         """The same through the proxies."""
-        return "pulsar://" + ",".join(f"{HOST}:{ports.proxy}" for ports in self.brokers.values())
+        return f"{self.scheme}://" + ",".join(f"{HOST}:{ports.proxy}" for ports in self.brokers.values())
+
+    @property
+    def network_url(self) -> str:
+        """The same for other containers of the cluster's network."""
+        return f"{self.scheme}://" + ",".join(f"{name}:{self.network_port(name)}" for name in self.brokers)
+
+    @staticmethod
+    def network_port(broker: str) -> int:
+        """Return the port by which other containers connect; broker-1 has the usual one."""
+        return _FIRST_NETWORK_PORT - 1 + int(broker.rpartition("-")[2])
 
     @property
     def admin_urls(self) -> list[str]:
@@ -101,7 +162,7 @@ class Addresses(NamedTuple):
 
     def admin_url(self, broker: str) -> str:
         """Return the URL of that broker's admin REST API."""
-        return f"http://{self.broker_id(broker)}"
+        return f"http{'s' if self.tls else ''}://{self.broker_id(broker)}"
 
     def broker_at(self, service_url: str) -> str:
         """Return the name of the broker that clients reach at that URL.
@@ -119,34 +180,37 @@ class Addresses(NamedTuple):
         return f"{HOST}:{self.brokers[broker].admin}"
 
 
-def zookeeper_conf(port: int, data: Path) -> dict[str, str]:
+def zookeeper_conf(port: int, data: PurePath, layout: Layout = LOCAL) -> dict[str, str]:
     """Return the settings of ZooKeeper."""
     return {
         "tickTime": str(_TICK_MILLIS),
         "dataDir": str(data),
-        "clientPortAddress": HOST,
+        "clientPortAddress": layout.bind,
         "clientPort": str(port),
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
     }
 
 
-def bookie_conf(port: int, zookeeper: int, data: Path, frame_bytes: int) -> dict[str, str]:
+def bookie_conf(
+    name: str, addresses: Addresses, data: PurePath, frame_bytes: int, layout: Layout = LOCAL
+) -> dict[str, str]:
     """Return the settings of a bookie.
 
     Args:
-        port: where it listens.
-        zookeeper: ZooKeeper's port.
+        name: which bookie.
+        addresses: the cluster's.
         data: where its data goes.
         frame_bytes: the longest frame; above the brokers' `nettyMaxFrameSizeBytes`, or sends time out.
+        layout: how it reaches ZooKeeper, and brokers reach it.
     """
     return {
-        "bookiePort": str(port),
-        "advertisedAddress": HOST,
-        "listeningInterface": LOOPBACK,
+        "bookiePort": str(addresses.bookies[name]),
+        "advertisedAddress": layout.host(name),
+        **({} if layout.network else {"listeningInterface": LOOPBACK}),
         "allowLoopback": "true",
         # With a path behind the port it would look one level too deep for the cluster's instance id.
-        "metadataServiceUri": f"metadata-store:zk:{HOST}:{zookeeper}",
+        "metadataServiceUri": f"metadata-store:zk:{layout.host(ZOOKEEPER)}:{addresses.zookeeper}",
         "zkTimeout": str(_SESSION_MILLIS),
         "nettyMaxFrameSizeBytes": str(frame_bytes),
         "journalDirectories": str(data / "journal"),
@@ -165,7 +229,11 @@ def bookie_conf(port: int, zookeeper: int, data: Path, frame_bytes: int) -> dict
 
 
 def broker_conf(
-    name: str, addresses: Addresses, profile: str | Profile, settings: Mapping[str, object] | None = None
+    name: str,
+    addresses: Addresses,
+    profile: str | Profile,
+    settings: Mapping[str, object] | None = None,
+    layout: Layout = LOCAL,
 ) -> dict[str, str]:
     """Return the settings of a broker of the cluster: base, profile, cluster, then the caller's own.
 
@@ -174,23 +242,29 @@ def broker_conf(
         addresses: the cluster's.
         profile: a profile or its name.
         settings: more settings by their names in `broker.conf`.
+        layout: how it reaches ZooKeeper, and others reach it.
 
     Raises:
         InvalidUse: no such profile, a setting that no broker could have, or one by which the cluster is held together.
     """
-    if get_profile(profile).tls:
-        raise InvalidUse(f"the profile {get_profile(profile).name} speaks TLS, which a cluster's brokers do not here")
     ports = addresses.brokers[name]
-    store = f"zk:{HOST}:{ports.store}"
+    store = f"zk:{layout.stores}:{ports.store}"
+    # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker, and so on.
+    listeners = {"internal": (f"{HOST}:{ports.service}", None), "proxied": (f"{HOST}:{ports.proxy}", ports.behind)}
+    if layout.network:
+        port = addresses.network_port(name)
+        listeners[NETWORK_LISTENER] = (f"{name}:{port}", port)
+    scheme = addresses.scheme
     own = {
         "clusterName": CLUSTER,
         "metadataStoreUrl": store,
         "configurationMetadataStoreUrl": store,
         "advertisedAddress": HOST,
-        # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker.
-        "advertisedListeners": f"internal:pulsar://{HOST}:{ports.service},proxied:pulsar://{HOST}:{ports.proxy}",
+        "advertisedListeners": ",".join(f"{one}:{scheme}://{place}" for one, (place, _) in listeners.items()),
         "internalListenerName": "internal",
-        "bindAddresses": f"proxied:pulsar://{HOST}:{ports.behind}",
+        "bindAddresses": ",".join(
+            f"{one}:{scheme}://{layout.bind}:{port}" for one, (_, port) in listeners.items() if port is not None
+        ),
     }
     clash = sorted(own.keys() & dict(settings or {}).keys())
     if clash:
@@ -200,7 +274,7 @@ def broker_conf(
         profile,
         broker_port=ports.service,
         admin_port=ports.admin,
-        bind_address=HOST,
+        bind_address=layout.bind,
         settings={
             **own,
             "managedLedgerDefaultEnsembleSize": copies,

@@ -1,4 +1,4 @@
-"""The processes of a test cluster: launched by their names, and what "ready" means for each of them.
+"""The parts of a test cluster: launched by their names, and what "ready" means for each of them.
 
 ZooKeeper is ready when it takes connections, a bookie when it says so, a broker when it is among the active ones and
 has the default namespace, and all together when one message went in and came out through the official client.
@@ -6,20 +6,17 @@ has the default namespace, and all together when one message went in and came ou
 
 from __future__ import annotations
 
-import shutil
 import socket
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .broker import start_error, tail_of
 from .cluster_admin import ClusterAdmin
-from .cluster_conf import CLUSTER, HOST, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
+from .cluster_conf import CLUSTER, HOST, SETUP, ZOOKEEPER, Addresses, bookie_conf, broker_conf, zookeeper_conf
+from .cluster_ground import Command
 from .identity import Identity
-from .java_program import Java, JavaProgram
 from .profiles import standalone_conf
 from .proxy import FaultProxy
 from .readiness import default_namespace_exists, round_trip
@@ -28,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from .access import Access
+    from .cluster_ground import Ground, Part
     from .profiles import Profile
 
 __all__ = ["ClusterParts"]
@@ -38,7 +36,6 @@ _ROUND_TRIP_SECONDS: Final = 15.0
 _BOOKIE_READY: Final = "Started component bookie-server"
 # Around the longest frame of a broker a bookie needs some room for its own headers.
 _BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
-_SETUP: Final = "setup"
 _HEAPS: Final = {"zookeeper": "96m", "setup": "96m", "bookie": "192m", "broker": "320m"}
 _MAINS: Final = {
     "zookeeper": ("org.apache.zookeeper.server.ZooKeeperServerMain",),
@@ -54,10 +51,10 @@ _ZOOKEEPER_OPTIONS: Final = (
 
 
 class ClusterParts:
-    """One cluster's processes, on ports and in a directory of their own; `discard()` leaves nothing of them.
+    """One cluster's parts, on ports and in a place of their own; `discard()` leaves nothing of them.
 
     Args:
-        java: what to run them with.
+        ground: what they run on.
         addresses: their ports, which say how many there are.
         profile: of the brokers.
         settings: more broker settings.
@@ -67,7 +64,7 @@ class ClusterParts:
 
     def __init__(
         self,
-        java: Java,
+        ground: Ground,
         addresses: Addresses,
         profile: Profile,
         settings: Mapping[str, object],
@@ -75,42 +72,38 @@ class ClusterParts:
         seconds: float,
     ) -> None:
         self.addresses = addresses
-        self._java, self._profile, self._options, self._seconds = java, profile, options, seconds
-        self._home = home = Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+        self._ground, self._profile, self._options, self._seconds = ground, profile, options, seconds
+        self._given = settings
         self._identity = Identity.make(profile)
-        self._identity.write(home)
-        own = self._identity.settings(home)
-        brokers = {name: broker_conf(name, addresses, profile, settings) | own for name in addresses.brokers}
-        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values()) + _BOOKIE_HEADROOM_BYTES
-        self._settings = {
-            ZOOKEEPER: zookeeper_conf(addresses.zookeeper, home / ZOOKEEPER / "data"),
-            **{
-                name: bookie_conf(port, addresses.zookeeper, home / name / "data", frame)
-                for name, port in addresses.bookies.items()
-            },
-            **brokers,
-        }
-        self._programs: dict[str, JavaProgram] = {}
-        for name in (_SETUP, *addresses.parts):
-            (home / name).mkdir()
-            self._programs[name] = JavaProgram(home / name, name, home)
+        self._identity.write(ground.home)
+        self._settings: dict[str, dict[str, str]] = {}
         self.proxies: dict[str, FaultProxy] = {}
         self.stores: dict[str, FaultProxy] = {}
 
     @property
     def access(self) -> Access:
         """What a client needs besides the URLs."""
-        return self._identity.access(self._home)
+        return self._identity.access(self._ground.home)
 
-    def program(self, name: str) -> JavaProgram:
-        """Return the part's process.
+    @property
+    def network(self) -> str | None:
+        """The name of the parts' own Docker network, if they have one."""
+        return self._ground.network
+
+    @property
+    def network_url(self) -> str | None:
+        """The URL for clients in that network."""
+        return self.addresses.network_url if self._ground.network is not None else None
+
+    def program(self, name: str) -> Part:
+        """Return the part, to end it or look at it.
 
         Raises:
             InvalidUse: there is no such part.
         """
         if name not in self.addresses.parts:
             raise InvalidUse(f"the cluster has no part {name!r}; it has {', '.join(self.addresses.parts)}")
-        return self._programs[name]
+        return self._ground.part(name)
 
     def running(self, names: Iterable[str]) -> list[str]:
         """Return which of these are alive now."""
@@ -118,10 +111,7 @@ class ClusterParts:
 
     def launch(self, name: str) -> None:
         """Start a part on the data and the port that it had, if any, and return without waiting for it."""
-        program = self.program(name)
-        conf = self._home / name / "part.conf"
-        conf.write_text(standalone_conf(self._settings[name]), encoding="utf-8")
-        self._run(program, name, [str(conf)])
+        self._run(name, [], standalone_conf(self._settings[name]))
 
     def bring_up(self) -> None:
         """Start all of them for the first time, with the proxies between them, and return when they are ready.
@@ -130,12 +120,18 @@ class ClusterParts:
             BrokerStartError: one did not become ready; what was started runs on.
         """
         addresses = self.addresses
+        self._ground.open(addresses, self._identity.files())
+        self._settings = self._make_settings()
+        stores = self._ground.layout.stores
         for name, ports in addresses.brokers.items():
-            self.proxies[name] = FaultProxy(HOST, ports.behind, port=ports.proxy)
-            self.stores[name] = FaultProxy(HOST, addresses.zookeeper, port=ports.store)
+            self.proxies[name] = FaultProxy(HOST, ports.behind, port=ports.proxy, scheme=addresses.scheme)
+            self.stores[name] = FaultProxy(HOST, addresses.zookeeper, host=stores, port=ports.store)
         self.launch(ZOOKEEPER)
+        # Its Java machine has work to do until ZooKeeper is there, for which it waits.
+        self._launch_set_up()
         self.wait_until_ready([ZOOKEEPER])
-        self._set_up()
+        if self._ground.part(SETUP).finish(self._seconds) != 0:
+            raise self._error(SETUP, "its metadata could not be written")
         rest = [name for name in addresses.parts if name != ZOOKEEPER]
         for name in rest:
             self.launch(name)
@@ -172,45 +168,61 @@ class ClusterParts:
 
     def lost_a_port(self) -> bool:
         """Return whether a part could not start because its port was taken meanwhile."""
-        return any(program.has_lost_a_port() for program in self._programs.values())
+        return self._ground.lost_a_port()
 
     def discard(self) -> None:
         """Kill all of them, and remove their data and logs."""
-        for program in reversed(self._programs.values()):
-            program.kill()
+        self._ground.close()
         for proxy in (*self.proxies.values(), *self.stores.values()):
             proxy.close()
         self._identity.close()
-        shutil.rmtree(self._home, ignore_errors=True)
 
-    def _set_up(self) -> None:
-        """Write the cluster's first metadata: itself, its public namespace, and what bookies look for."""
-        program = self._programs[_SETUP]
-        store = f"zk:{HOST}:{self.addresses.zookeeper}"
+    def _make_settings(self) -> dict[str, dict[str, str]]:
+        addresses, ground = self.addresses, self._ground
+        own = self._identity.settings(ground.secrets)
+        brokers = {
+            name: broker_conf(name, addresses, self._profile, self._given, ground.layout) | own
+            for name in addresses.brokers
+        }
+        frame = max(int(one["nettyMaxFrameSizeBytes"]) for one in brokers.values()) + _BOOKIE_HEADROOM_BYTES
+        return {
+            ZOOKEEPER: zookeeper_conf(addresses.zookeeper, ground.data(ZOOKEEPER), ground.layout),
+            **{
+                name: bookie_conf(name, addresses, ground.data(name), frame, ground.layout)
+                for name in addresses.bookies
+            },
+            **brokers,
+        }
+
+    def _launch_set_up(self) -> None:
+        """Begin to write the cluster's first metadata: itself, its public namespace, and what bookies look for."""
+        store = f"zk:{self._ground.layout.host(ZOOKEEPER)}:{self.addresses.zookeeper}"
         arguments = {
             "--cluster": CLUSTER,
             "--metadata-store": store,
             "--configuration-metadata-store": store,
-            "--web-service-url": self.addresses.admin_urls[0],
-            "--broker-service-url": self.addresses.service_url,
+            # The first two are asked for even where nothing listens without TLS.
+            "--web-service-url": self.addresses.admin_urls[0].replace("https:", "http:"),
+            "--broker-service-url": self.addresses.service_url.replace("pulsar+ssl:", "pulsar:"),
+            **self._tls_urls(),
             # They are for BookKeeper's own table service, which no broker uses.
             "--initial-num-stream-storage-containers": "0",
         }
-        self._run(program, _SETUP, [text for pair in arguments.items() for text in pair])
-        if program.finish(self._seconds) != 0:
-            raise self._error(_SETUP, "its metadata could not be written")
+        self._run(SETUP, [text for pair in arguments.items() for text in pair])
 
-    def _run(self, program: JavaProgram, name: str, arguments: Sequence[str]) -> None:
+    def _tls_urls(self) -> dict[str, str]:
+        if not self.addresses.tls:
+            return {}
+        return {
+            "--web-service-url-tls": self.addresses.admin_urls[0],
+            "--broker-service-url-tls": self.addresses.service_url,
+        }
+
+    def _run(self, name: str, arguments: Sequence[str], settings: str | None = None) -> None:
         kind = name.partition("-")[0]
         main, *flags = _MAINS[kind]
-        program.launch(
-            self._java,
-            main,
-            [*flags, *arguments],
-            unpacked=self._home / name / "tmp",
-            heap=_HEAPS[kind],
-            options=[*(_ZOOKEEPER_OPTIONS if name == ZOOKEEPER else ()), *self._options],
-        )
+        options = [*(_ZOOKEEPER_OPTIONS if name == ZOOKEEPER else ()), *self._options]
+        self._ground.launch(name, Command(main, [*flags, *arguments], settings, _HEAPS[kind], options))
 
     def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
         addresses = self.addresses
@@ -223,8 +235,8 @@ class ClusterParts:
         return default_namespace_exists(url, self.access) and addresses.broker_id(name) in admin.active_brokers(url)
 
     def _error(self, name: str, reason: str) -> BrokerStartError:
-        what = f"no Pulsar {self._java.version} cluster (profile {self._profile.name}), {name}"
-        return start_error(what, reason, tail_of(self._programs[name].log_text()))
+        what = f"no Pulsar {self._ground.version} cluster (profile {self._profile.name}), {name}"
+        return start_error(what, reason, tail_of(self._ground.part(name).log_text()))
 
 
 def _accepts(port: int) -> bool:

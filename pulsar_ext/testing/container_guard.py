@@ -1,7 +1,8 @@
-"""Remove a container when the process that started it is gone, however that ended. Run by its path, never imported.
+"""Remove containers when the process that started them is gone, however that ended. Run by its path, never imported.
 
 It stands in for testcontainers' Ryuk, which is a container itself, from an image that cannot be pulled everywhere, and
-which removes whatever carries a label; this knows one name. Usage: `container_guard.py PARENT_PID NAME`.
+which removes whatever carries a label; this knows names. Usage: `container_guard.py PARENT_PID NAME…`, where a name
+that begins with `network:` is that of a Docker network, which goes behind its containers.
 """
 
 from __future__ import annotations
@@ -12,27 +13,36 @@ import time
 
 _POLL_SECONDS = 0.25
 _ATTEMPTS = 5
+_NETWORK = "network:"
 
 
-def main(parent: int, name: str) -> int:
-    """Wait until the parent is gone, then remove the container, running or not, and its data."""
+def main(parent: int, names: list[str]) -> int:
+    """Wait until the parent is gone, then remove each of them, containers running or not and with their data."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     # Loaded only when there is something to do, so that a guard costs next to nothing while a broker runs.
     from docker.errors import DockerException, NotFound  # type: ignore[import-not-found]  # noqa: PLC0415
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
 
+    left = list(names)
     for _ in range(_ATTEMPTS):
-        try:
-            DockerClient().client.containers.get(name).remove(force=True, v=True)
-        except NotFound:
+        for name in list(left):
+            try:
+                engine = DockerClient().client
+                if name.startswith(_NETWORK):
+                    engine.networks.get(name.removeprefix(_NETWORK)).remove()
+                else:
+                    engine.containers.get(name).remove(force=True, v=True)
+            except NotFound:
+                pass
+            except (DockerException, OSError):
+                continue
+            left.remove(name)
+        if not left:
             return 0
-        except (DockerException, OSError):
-            time.sleep(1)
-        else:
-            return 0
+        time.sleep(1)
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

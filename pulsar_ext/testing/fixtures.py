@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     import pulsar_ext
     from pulsar_ext.admin import PulsarAdmin
 
-    from .broker import Broker, Reachable
+    from .broker import Broker
     from .profiles import Profile
     from .proxy import FaultProxy
+    from .reachable import Reachable
     from .shared import SharedBroker
     from .tenancy import Tenancy
 

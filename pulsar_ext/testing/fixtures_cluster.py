@@ -21,7 +21,8 @@ __all__ = ["_pulsar_clusters", "pulsar_cluster"]
 @pytest.fixture(scope="session")
 def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Profile], PulsarCluster]]:
     """Give this process's cluster of a profile; it has one at a time, for the sake of memory."""
-    version = pytestconfig.stash[RUN].option("pulsar_version")
+    run = pytestconfig.stash[RUN]
+    backend, version = run.option("backend"), run.option("pulsar_version")
     with contextlib.ExitStack() as running:
         made: dict[str, PulsarCluster] = {}
 
@@ -33,7 +34,7 @@ def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Pr
                 running.close()
                 made.clear()
                 with told_plainly():
-                    made[key] = running.enter_context(PulsarCluster(profile, version=version))
+                    made[key] = running.enter_context(PulsarCluster(profile, backend=backend, version=version))
             return made[key]
 
         yield cluster_of
@@ -45,8 +46,9 @@ def pulsar_cluster(
 ) -> Iterator[PulsarCluster]:
     """Give a cluster of two brokers and two bookies, to kill, restart, roll and cut by name; whole again afterwards.
 
-    Its profile is that of the run, or `@pytest.mark.parametrize("pulsar_cluster", ["dedup"], indirect=True)`. Under
-    xdist give the tests that use it one group, or each worker starts one: `@pytest.mark.xdist_group("cluster")`.
+    It runs in what `--pulsar-backend` says. Its profile is that of the run, or
+    `@pytest.mark.parametrize("pulsar_cluster", ["dedup"], indirect=True)`. Under xdist give the tests that use it one
+    group, or each worker starts one: `@pytest.mark.xdist_group("cluster")`.
     """
     run = request.config.stash[RUN]
     cluster = _pulsar_clusters(getattr(request, "param", None) or run.option("profile") or "plain")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-__all__ = ["LOOPBACK", "Java", "JavaProgram"]
+__all__ = ["JAVA_OPTIONS", "LOOPBACK", "Java", "JavaProgram"]
 
 # A bookie listens on every interface unless it is given one.
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
@@ -30,7 +30,7 @@ LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 _HALT_SECONDS: Final = 20.0
 _KILL_SECONDS: Final = 10.0
 
-_OPTIONS: Final = (
+JAVA_OPTIONS: Final = (
     # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -81,7 +81,7 @@ class Java(NamedTuple):
         """Return the command that runs a class, with that much heap and as much direct memory."""
         archive = [f"-XX:SharedArchiveFile={self.archive}"] if self.archive is not None else []
         return [
-            *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *_OPTIONS, *archive, *options),
+            *(str(self.program), f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}", *JAVA_OPTIONS, *archive, *options),
             *("-cp", f"{self.jars}/*", main),
         ]
 

@@ -84,6 +84,7 @@ class PulsarProcess(Broker):
         self._lock: FileLock | None = None
         self._ports: _Ports | None = None
         self._identity: Identity | None = None
+        self._conf: dict[str, str] = {}
         self._program: JavaProgram | None = None
         self._launches = 0
         self._is_fresh = True
@@ -115,6 +116,11 @@ class PulsarProcess(Broker):
         """The id of the process group that the broker runs in, None when it does not run."""
         return self._program.pid if self._program is not None else None
 
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings by which this broker itself connects to brokers, `brokerClient…`: paths of files, no secrets."""
+        return {name: value for name, value in self._conf.items() if name.startswith("brokerClient")}
+
     def is_running(self) -> bool:
         """Return whether the process is alive now."""
         return self._program is not None and self._program.is_running()
@@ -141,6 +147,7 @@ class PulsarProcess(Broker):
         self._identity = self._identity or Identity.load(self._profile, home)
         self._identity.write(home)
         settings |= self._identity.settings(home)
+        self._conf = settings
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
         if self._program is None:

@@ -31,7 +31,7 @@ _BOTH: Final[tuple[Direction, ...]] = (TO_BROKER, TO_CLIENT)
 
 
 class FaultProxy:
-    """Forward connections from a free port on the loopback to a broker, and break them on demand.
+    """Forward connections from a free port, by default on the loopback, to a broker, and break them on demand.
 
     Where a direction can be given, `"to_broker"` or `"to_client"`, both are meant without one. What is set holds for
     connections that exist and for new ones.
@@ -40,9 +40,21 @@ class FaultProxy:
         target_host: the broker's host.
         target_port: the broker's port.
         port: where it listens; a free port by default.
+        host: the address that it listens on.
+        scheme: what its URL begins with; what passes is never looked into, so TLS goes from end to end.
     """
 
-    def __init__(self, target_host: str, target_port: int, *, port: int | None = None) -> None:
+    def __init__(
+        self,
+        target_host: str,
+        target_port: int,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        scheme: str = "pulsar",
+    ) -> None:
+        self._host = host
+        self._scheme = scheme
         self._target = (target_host, target_port)
         self._lock = threading.RLock()
         self._ways: dict[Direction, Way] = {direction: Way() for direction in _BOTH}
@@ -57,9 +69,9 @@ class FaultProxy:
 
     @classmethod
     def to(cls, service_url: str) -> Self:
-        """Return a proxy to the broker at that URL, `pulsar://host:port`."""
+        """Return a proxy to the broker at that URL, `pulsar://host:port` or `pulsar+ssl://host:port`."""
         parts = urlsplit(service_url)
-        return cls(parts.hostname or "localhost", parts.port or 6650)
+        return cls(parts.hostname or "localhost", parts.port or 6650, scheme=parts.scheme)
 
     def __repr__(self) -> str:
         host, port = self._target
@@ -80,8 +92,8 @@ class FaultProxy:
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`."""
-        return f"pulsar://localhost:{self._port}"
+        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` before a broker with TLS."""
+        return f"{self._scheme}://localhost:{self._port}"
 
     @property
     def connections(self) -> int:
@@ -154,7 +166,7 @@ class FaultProxy:
             if self._listener is None and not self._closed.is_set():
                 listener = socket.socket()
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind(("127.0.0.1", self._port))
+                listener.bind((self._host, self._port))
                 listener.listen()
                 self._listener = listener
 

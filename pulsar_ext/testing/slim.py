@@ -27,10 +27,8 @@ UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
         "perfmark-api",
         "proto-google-common-protos",
         "protobuf-java-util",
-        "stream-storage-.*",
+        "stream-storage-(api|common|java-client.*|proto|server)",
         "statelib",
-        "distributedlog-.*",
-        "libthrift",
         "zero-allocation-hashing",
         "vertx-.*",
         "failsafe",
@@ -59,7 +57,10 @@ UNNEEDED_JARS: Final[dict[str, tuple[str, ...]]] = {
         "pulsar-client-messagecrypto-bc",
         "jetty-alpn-.*",
     ),
-    "ZooKeeper clients and servers of a real cluster": ("curator-.*", "snappy-java", "jcommander"),
+    "ZooKeeper clients of a real cluster; its servers need snappy, and its set-up the state storage's own": (
+        "curator-.*",
+        "jcommander",
+    ),
     "other operating systems": ("netty-resolver-dns-(native|classes)-macos",),
     "host metrics and exporters that are off by default": (
         "oshi-core.*",
@@ -93,7 +94,8 @@ _FASTUTIL: Final = re.compile(rb"it/unimi/dsi/fastutil/[\w$/]+")
 def is_unneeded(jar_name: str) -> bool:
     """Return whether the image leaves out the jar of that file name."""
     artifact = _ARTIFACT.fullmatch(jar_name)
-    return artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
+    needless = artifact is not None and _UNNEEDED.fullmatch(artifact["name"]) is not None
+    return needless or jar_name.endswith("-tests.jar")
 
 
 def slim_jars(jars: Iterable[Path], target: Path, machine: str, *, leave_out: bool = True) -> None:

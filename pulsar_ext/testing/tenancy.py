@@ -58,6 +58,28 @@ class Tenancy:
         """Create a namespace, `tenant/name`."""
         self._call("PUT", f"namespaces/{namespace}")
 
+    def put_cluster(self, name: str, data: dict[str, Any]) -> None:
+        """Say where a cluster is, be it this one or another, in the words of the broker's `ClusterData`."""
+        known = name in self._call("GET", "clusters").json()
+        self._call("POST" if known else "PUT", f"clusters/{name}", json=data)
+
+    def replicate(self, namespace: str, clusters: list[str]) -> None:
+        """Have a namespace in so many clusters; it and its tenant are made where they are missing."""
+        tenant = namespace.partition("/")[0]
+        known = tenant in self._call("GET", "tenants").json()
+        about = {"allowedClusters": clusters, "adminRoles": []}
+        self._call("POST" if known else "PUT", f"tenants/{tenant}", json=about)
+        if namespace in self._call("GET", f"namespaces/{tenant}").json():
+            self._call("POST", f"namespaces/{namespace}/replication", json=clusters)
+        else:
+            # From its beginning, for a topic that is loaded before the broker has heard of a change has no replicator.
+            self._call("PUT", f"namespaces/{namespace}", json={"replication_clusters": clusters})
+
+    def has_carried_over(self, topic: str, cluster: str) -> bool | None:
+        """Return True when a cluster has all of a topic, None while it has not."""
+        replicator = self._call("GET", f"{topic.replace('://', '/')}/stats").json()["replication"].get(cluster, {})
+        return True if replicator.get("connected") and replicator["replicationBacklog"] == 0 else None
+
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Create a partitioned topic, `persistent://tenant/namespace/name`."""
         self._call("PUT", f"{topic.replace('://', '/')}/partitions", json=partitions)

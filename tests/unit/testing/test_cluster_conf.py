@@ -6,7 +6,7 @@ import pytest
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarCluster
-from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, bookie_conf, broker_conf, zookeeper_conf
+from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, Layout, bookie_conf, broker_conf, zookeeper_conf
 
 DATA = Path("/data")
 
@@ -46,6 +46,20 @@ def test_a_broker_goes_through_its_proxies(addresses):
     assert conf["advertisedAddress"] == "127.0.0.1"
 
 
+@pytest.mark.parametrize("profile", ["tls", "mtls", "basic", "oauth2"])
+def test_with_tls_nothing_listens_without(addresses, profile):
+    """Every URL and every listener of a profile with TLS has it, brokers ask each other by it, and no port is plain."""
+    secured = addresses._replace(tls=True)
+    conf = broker_conf("broker-1", secured, profile)
+    assert (secured.service_url, secured.proxied_url) == ("pulsar+ssl://127.0.0.1:4", "pulsar+ssl://127.0.0.1:7")
+    assert secured.admin_urls == ["https://127.0.0.1:5"]
+    assert (conf["brokerServicePortTls"], conf["webServicePortTls"]) == ("4", "5")
+    assert (conf["brokerServicePort"], conf["webServicePort"]) == ("", "")
+    assert conf["brokerClientTlsEnabled"] == "true"
+    assert conf["advertisedListeners"] == "internal:pulsar+ssl://127.0.0.1:4,proxied:pulsar+ssl://127.0.0.1:7"
+    assert conf["bindAddresses"] == "proxied:pulsar+ssl://127.0.0.1:6"
+
+
 def test_profiles_and_settings_reach_the_broker(addresses):
     """The profile's settings and the caller's own hold, the caller's above all."""
     conf = broker_conf("broker-1", addresses, "small-chunks", {"loadBalancerSheddingEnabled": True})
@@ -62,9 +76,9 @@ def test_entries_are_on_two_bookies(addresses, bookies, copies):
     assert [conf[name] for name in names] == [copies] * 3
 
 
-def test_a_bookie_takes_long_frames():
+def test_a_bookie_takes_long_frames(addresses):
     """A bookie has the frame limit that it is given, and it looks for ZooKeeper without a path."""
-    conf = bookie_conf(2, 1, DATA, 5_263_360)
+    conf = bookie_conf("bookie-1", addresses, DATA, 5_263_360)
     assert conf["nettyMaxFrameSizeBytes"] == "5263360"
     assert conf["metadataServiceUri"] == "metadata-store:zk:127.0.0.1:1"
     assert conf["bookiePort"] == "2"
@@ -73,8 +87,24 @@ def test_a_bookie_takes_long_frames():
 def test_everything_is_on_the_loopback(addresses):
     """No part listens on an address that another machine reaches."""
     assert zookeeper_conf(1, DATA)["clientPortAddress"] == "127.0.0.1"
-    assert bookie_conf(2, 1, DATA, 1)["listeningInterface"].startswith("lo")
+    assert bookie_conf("bookie-1", addresses, DATA, 1)["listeningInterface"].startswith("lo")
     assert broker_conf("broker-1", addresses, "plain")["bindAddress"] == "127.0.0.1"
+
+
+def test_containers_know_each_other_by_name(addresses):
+    """In a network of their own parts listen everywhere, ZooKeeper and bookies have names, brokers a listener more."""
+    network = Layout(network=True, stores="172.20.0.1")
+    assert zookeeper_conf(1, DATA, network)["clientPortAddress"] == "0.0.0.0"
+    bookie = bookie_conf("bookie-2", addresses, DATA, 1, network)
+    assert bookie["advertisedAddress"] == "bookie-2"
+    assert bookie["metadataServiceUri"] == "metadata-store:zk:zookeeper:1"
+    assert "listeningInterface" not in bookie
+    broker = broker_conf("broker-1", addresses, "plain", layout=network)
+    assert broker["metadataStoreUrl"] == "zk:172.20.0.1:8"
+    assert broker["advertisedListeners"].endswith(",network:pulsar://broker-1:6650")
+    assert broker["bindAddresses"] == "proxied:pulsar://0.0.0.0:6,network:pulsar://0.0.0.0:6650"
+    two = addresses._replace(brokers={**addresses.brokers, "broker-2": BrokerPorts(14, 15, 16, 17, 18)})
+    assert two.network_url == "pulsar://broker-1:6650,broker-2:6651"
 
 
 def test_impossible_clusters_are_refused():

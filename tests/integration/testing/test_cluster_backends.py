@@ -1,0 +1,124 @@
+"""What is done to a cluster's parts by their names, on processes and on containers: one cluster a back end."""
+
+import contextlib
+import os
+
+import httpx2
+import pulsar
+import pytest
+
+from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.testing import PulsarCluster
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.image import connect_engine, image_problem
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+_QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def _docker_problem():
+    try:
+        return image_problem()
+    except BrokerStartError as error:
+        return error.message
+
+
+@pytest.fixture(scope="module", params=["process", "docker"])
+def cluster(request):
+    problem = process_problem() if request.param == "process" else _docker_problem()
+    if problem is not None and os.environ.get("PULSAR_EXT_REQUIRE_CONTAINERS") == "1":
+        pytest.fail(f"both back ends are required here: {problem}")
+    if problem is not None:
+        pytest.skip(problem)
+    with PulsarCluster(backend=request.param) as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _whole_again(cluster):
+    yield
+    cluster.heal()
+
+
+@pytest.fixture
+def topic(cluster, pulsar_topic_factory):
+    return pulsar_topic_factory(broker=cluster)
+
+
+@pytest.fixture
+def connect(cluster):
+    with contextlib.ExitStack() as opened:
+        yield lambda url: opened.enter_context(contextlib.closing(pulsar.Client(url, logger=_QUIET)))
+
+
+def _contents(client, topic, count):
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    return [reader.read_next(30_000).data() for _ in range(count)]
+
+
+def test_moved_drained_and_behind_proxies(cluster, connect, topic):
+    """A bundle goes where it is told, a drained broker has nothing, and a client stays behind the proxies."""
+    producer = connect(cluster.proxied_url).create_producer(topic, send_timeout_millis=0)
+    for name in ("broker-1", "broker-2", "broker-1"):
+        cluster.move(topic, name)
+        producer.send(name.encode())
+        assert cluster.owner(topic) == name
+        assert cluster.proxies[name].connections > 0
+    cluster.drain("broker-1")
+    assert cluster.owner(topic) == "broker-2"
+    assert _contents(connect(cluster.service_url.split(",")[0]), topic, 3) == [b"broker-1", b"broker-2", b"broker-1"]
+
+
+def test_killed_parts_come_back_with_their_data(cluster, connect, topic):
+    """Another broker takes over a killed one's topic; it and a killed bookie are back with the data that they had."""
+    client = connect(cluster.service_url)
+    producer = client.create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    killed = cluster.owner(topic)
+    cluster.kill(killed)
+    assert cluster.pid(killed) is None
+    producer.send(b"after")
+    assert cluster.owner(topic) != killed
+    cluster.kill("bookie-1")
+    assert not cluster.is_running("bookie-1")
+    cluster.restart("bookie-1", killed)
+    assert cluster.is_running()
+    producer.send(b"again")
+    assert _contents(client, topic, 3) == [b"before", b"after", b"again"]
+
+
+def test_rolled_and_cut_from_the_metadata_store(cluster, connect, topic):
+    """A rolled broker is another process; one that is cut off has no connection to ZooKeeper, and gets it back."""
+    producer = connect(cluster.service_url).create_producer(topic, send_timeout_millis=0)
+    producer.send(b"before")
+    pid = cluster.pid("broker-2")
+    cluster.roll("broker-2")
+    assert cluster.pid("broker-2") not in (pid, None)
+    store = cluster.stores["broker-1"]
+    assert store.connections > 0
+    cluster.cut_off("broker-1")
+    assert store.connections == 0
+    cluster.rejoin("broker-1")
+    assert store.connections > 0
+    producer.send(b"after")
+    assert _contents(connect(cluster.service_url), topic, 2) == [b"before", b"after"]
+
+
+def test_other_containers_reach_it_by_name():
+    """In the cluster's network a broker's name is a host, its listener leads to such names, and nothing is left."""
+    if problem := _docker_problem():
+        pytest.skip(problem)
+    engine = connect_engine().client
+    with PulsarCluster(backend="docker", brokers=1, bookies=1) as cluster:
+        network = cluster.network
+        assert cluster.network_url == "pulsar://broker-1:6650"
+        topic = f"{cluster.admin_url}/lookup/v2/topic/persistent/public/default/named"
+        found = httpx2.get(topic, headers={"X-Pulsar-ListenerName": "network"}, timeout=30, trust_env=False).json()
+        assert found["brokerUrl"] == cluster.network_url
+        image = engine.containers.get(f"{network}-broker-1").image.id
+        connecting = ["bash", "-c", "exec 3<> /dev/tcp/broker-1/6650 && echo reached"]
+        assert engine.containers.run(image, connecting, network=network, remove=True) == b"reached\n"
+    names = [one.name for one in engine.containers.list(all=True)] + [one.name for one in engine.networks.list()]
+    assert not [name for name in names if name.startswith(network)]
+    engine.close()
