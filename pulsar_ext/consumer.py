@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
+    from ._native.locks import OwnedLock
     from ._native.seek_gate import SeekGate
-    from ._runtime.condition import OwnedLock
     from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
     from .redelivery.tracker import Redelivery

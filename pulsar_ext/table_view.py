@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pulsar
 
 from ._native.fork import never_opened, refuse_after_fork
+from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
 from ._native.schemas import value_of
-from ._runtime.condition import OwnedLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

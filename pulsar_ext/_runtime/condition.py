@@ -12,21 +12,10 @@ from contextlib import suppress
 from operator import attrgetter, call
 from typing import Any
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
 
-__all__ = ["Condition", "Flag", "OwnedLock", "refuse_interrupting"]
-
-_RLock: Any = type(threading.RLock())
-
-
-class OwnedLock(_RLock):  # type: ignore[misc]  # threading.RLock is a function
-    """A re-entrant lock that tells a signal's handler whether it interrupts who holds it."""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether this thread holds it."""
-        held: bool = self._is_owned()
-        return held
+__all__ = ["Condition", "Flag", "refuse_interrupting"]
 
 
 def refuse_interrupting(what: str, *locks: OwnedLock) -> None:
@@ -42,7 +31,7 @@ def refuse_interrupting(what: str, *locks: OwnedLock) -> None:
 
 
 class Condition(threading.Condition):
-    """A `threading.Condition` with a re-entrant lock that a `with` block takes and lets go in C."""
+    """A `threading.Condition` with a re-entrant lock that a `with` block takes and lets go by itself."""
 
     # What a `with` looks up on the class: the lock's own methods, without a Python function in between.
     __enter__: Any = property(attrgetter("_lock.__enter__"))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminRequired
@@ -95,7 +95,7 @@ class ClientContext:
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
-        self._admin_lock = threading.Lock()
+        self._admin_lock = Lock()
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.fork import closed_error
-from pulsar_ext._runtime.condition import OwnedLock
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.receive.order import Part
 
 if TYPE_CHECKING:

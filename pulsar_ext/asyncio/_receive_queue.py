@@ -9,13 +9,13 @@ the call, without waking any thread.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext.receive.order import Part
 from pulsar_ext.receive.record import Records
@@ -55,7 +55,7 @@ class ReceiveQueue(Part):
         self._closed = False
         self.is_replaced = False
         """Whether another C++ object is about to take the place of the one that is asked."""
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._requested = 0
         """How many requests have no answer yet."""
         self._reserved = 0

@@ -93,15 +93,20 @@ def _read_up_to(
 ) -> MessageId | None:
     reader = open_reader(topic, start)
     try:
-        while True:
-            live = from_inner(reader.read_next(quiet_millis).message_id())
-            at = Position(live.ledger_id(), live.entry_id())
-            if at >= position:
-                return live if at == position else None
+        return _read_on(reader, position, quiet_millis)
     except Timeout:
         return None
     finally:
         reader.close()
+
+
+def _read_on(reader: Any, position: Position, quiet_millis: int) -> MessageId | None:
+    """Read up to a position. Apart from the reader's end: see `_native/locks.py`."""
+    while True:
+        live = from_inner(reader.read_next(quiet_millis).message_id())
+        at = Position(live.ledger_id(), live.entry_id())
+        if at >= position:
+            return live if at == position else None
 
 
 def _inner(position: Position) -> Any:

@@ -6,11 +6,11 @@ acknowledgement, the admin API that a client uses, and the one warning where no 
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
 from pulsar_ext.errors import (
     AdminError,
@@ -118,7 +118,7 @@ class Resolver:
         self._admin = admin
         self._open_reader = open_reader
         self._warned = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._asked_in_vain: tuple[float, AdminUnavailable] | None = None
 
     def resolve(self, topic: str | None, message_id: Any) -> MessageId:

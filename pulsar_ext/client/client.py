@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +16,7 @@ import pulsar
 from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, consumers_of
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
@@ -93,7 +93,7 @@ class Client(ClientTools, ClientDoor):
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
         self._authentication = arguments["authentication"]
-        self._closing = threading.RLock()
+        self._closing = OwnedLock()
         self._closed = False
         refuse_after_fork(self)
         close_at_exit(self)
@@ -261,7 +261,7 @@ class Client(ClientTools, ClientDoor):
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         super().after_fork(refusal)
         self.context.after_fork(refusal)
-        self._closing = threading.RLock()
+        self._closing = OwnedLock()
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ import pulsar
 
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ class ClientClose:
     def __init__(self, inner: Any, senders: OpenSenders, receiving: list[Consumer | Reader], seconds: float) -> None:
         self.inner = inner
         self._senders, self._receiving, self._seconds = senders, receiving, seconds
-        self._closing = threading.Lock()
+        self._closing = Lock()
 
     def close(self, close: Callable[[], object]) -> None:
         """Close it.
@@ -65,7 +66,7 @@ class ClientClose:
 
     def after_fork(self, refusal: Any) -> None:
         """Refuse to close in this child process; the lock may have been held at the fork."""
-        self.inner, self._closing = refusal, threading.Lock()
+        self.inner, self._closing = refusal, Lock()
 
     def _close_later(self) -> bool:
         """Have it closed in the background; False if no thread can be started any more."""

@@ -97,10 +97,8 @@ class SameCluster:
         except pulsar.PulsarException:
             return False
         try:
-            for _ in range(_LOOKS):
-                if any(one.startswith(name) for one in self._admin.stats(topic).subscriptions):
-                    return True
-                time.sleep(_LOOK_SECONDS)
+            if self._is_shown(topic, name):
+                return True
             if not reader.is_connected():
                 return False
         except (AdminError, pulsar.PulsarException):
@@ -111,6 +109,14 @@ class SameCluster:
         told = self._told(f"shows no reader that this client has just opened on {topic}", service_url)
         self._refused_for = service_url, told
         raise AdminRequired(told)
+
+    def _is_shown(self, topic: TopicName, name: str) -> bool:
+        """Look for a subscription again and again. Apart from the reader's end: see `_native/locks.py`."""
+        for _ in range(_LOOKS):
+            if any(one.startswith(name) for one in self._admin.stats(topic).subscriptions):
+                return True
+            time.sleep(_LOOK_SECONDS)
+        return False
 
     def _told(self, what: str, service_url: str) -> str:
         name = "unknown"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.reader import Reader
 
     from .key_encoding import KeyFormsMode
 
@@ -52,16 +53,26 @@ def read_histogram(
     admin = context.admin_api
     refuse_missing_topic(admin(), topic)
     slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
+    with context.opener.create_reader(topic, MessageId.earliest) as reader:
+        return _read_weights(reader, slot_of, by, progress)
+
+
+def _read_weights(
+    reader: Reader,
+    slot_of: Callable[[Any], int],
+    by: Literal["messages", "bytes"],
+    progress: Callable[[int], object] | None,
+) -> Counter[int]:
+    """Read all that is there. Apart from the reader's end: see `_native/locks.py`."""
     weights: Counter[int] = Counter()
     count = 0
-    with context.opener.create_reader(topic, MessageId.earliest) as reader:
-        while reader.has_message_available():
-            message: Any = reader.read_next()
-            inner = message.inner
-            weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
-            count += 1
-            if progress is not None and not count % _REPORT_EVERY:
-                progress(count)
+    while reader.has_message_available():
+        message: Any = reader.read_next()
+        inner = message.inner
+        weights[slot_of(inner)] += inner.length() if by == "bytes" else 1
+        count += 1
+        if progress is not None and not count % _REPORT_EVERY:
+            progress(count)
     return weights
 
 

@@ -12,13 +12,13 @@ import base64
 import binascii
 import logging
 import re
-import threading
 import time
 import warnings
 from collections import OrderedDict
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnavailable, InvalidUse
 
@@ -92,7 +92,7 @@ class KeyForms:
             raise InvalidUse(f"key_forms is one of {', '.join(_MODES)}, not {mode!r}.")
         self._admin = admin
         self._mode = mode
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._batches: OrderedDict[tuple[str, int, int], list[KeyForm]] = OrderedDict()
         self._texts: dict[tuple[str, str], KeyForm] = {}
         self._streaks: dict[tuple[str, bool], tuple[KeyForm, int] | None] = {}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pulsar
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
@@ -75,7 +75,7 @@ class _GroupConsumer(RangeConsumer):
         self = cls.assemble_judged(judge, on_misrouted, official, subscription)
         self._start, self._inclusive = start, inclusive
         self._handed_out = HandedOut()
-        self._still = threading.RLock()
+        self._still = OwnedLock()
         self._again = {}
         return self
 

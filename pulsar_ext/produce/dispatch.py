@@ -180,29 +180,34 @@ class BatchDispatcher(FlyingBatches):
         """Push what is closed, in order."""
         if self._pushing:
             return  # a signal's handler sends: the push that it interrupted goes on with this
-        interrupted: BaseException | None = None
         self._pushing = True
         try:
-            while self._groups:
-                group = self._groups[0]
-                if group.sealed is None:
-                    group.sealed = self.seal(group)
-                while group.sealed:
-                    try:
-                        self.push_batch(group.sealed[0])
-                    except BaseException as error:
-                        if operator.length_hint(group.sealed[0].unsent or (None,)):
-                            raise  # it is still to be pushed
-                        interrupted = error  # a signal's handler raised behind it
-                    if group.sealed[0].refused:
-                        self.part(group)
-                    else:
-                        group.sealed.popleft()
-                self._groups.popleft()
+            interrupted = self._push_each()
         finally:
             self._pushing = False
         if interrupted is not None:
             raise interrupted
+
+    def _push_each(self) -> BaseException | None:
+        """Push them; give what a signal's handler raised behind one. Apart: see `_native/locks.py`."""
+        interrupted: BaseException | None = None
+        while self._groups:
+            group = self._groups[0]
+            if group.sealed is None:
+                group.sealed = self.seal(group)
+            while group.sealed:
+                try:
+                    self.push_batch(group.sealed[0])
+                except BaseException as error:
+                    if operator.length_hint(group.sealed[0].unsent or (None,)):
+                        raise  # it is still to be pushed
+                    interrupted = error
+                if group.sealed[0].refused:
+                    self.part(group)
+                else:
+                    group.sealed.popleft()
+            self._groups.popleft()
+        return interrupted
 
     def seal(self, group: BatchGroup) -> deque[Batch]:
         """Close a group, and decide in which order its batches are pushed."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import operator
-import threading
 from collections import deque
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Exclusive:
     """A re-entrant lock, and what has to wait because its holder is interrupted."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = OwnedLock()
         self.inside: int | None = None
         """The thread that is at work with the lock held: who finds one there, with the lock, has interrupted it."""
         self.deferred: deque[Callable[[], object]] = deque()
@@ -86,6 +86,6 @@ class Exclusive:
 
     def renew(self) -> None:
         """Begin anew in a child process, where the lock may have been held at the fork, for good."""
-        self.lock = threading.RLock()
+        self.lock = OwnedLock()
         self.inside = None
         self.deferred.clear()

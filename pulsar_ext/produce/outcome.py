@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import deserialize_inner
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._runtime.callbacks import call_back
@@ -57,7 +57,7 @@ class BulkOutcome:
     """Counts the outcomes of one `send_many`; `one` and `many` may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._awaited: tuple[int, Flag] | None = None
         self.done = 0
         self.duplicates = 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.fork import refuse_after_fork
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import finish_together
@@ -71,7 +72,7 @@ class PartitionedSender:
         self._routing = routing
         self._grow = grow
         self._mixed_keys = mixed_keys
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()
         self._next_look = time.monotonic() + _LOOK_SECONDS
         self._growing = threading.Lock()
         self._finished = False
@@ -220,4 +221,4 @@ class PartitionedSender:
 
     def after_fork(self, _refusal: Any, /) -> None:
         """Replace the lock, which may have been held at the fork, for good; the parts refuse by themselves."""
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pulsar_ext._runtime.condition import Condition, OwnedLock
+from typing import TYPE_CHECKING
+
+from pulsar_ext._runtime.condition import Condition
+
+if TYPE_CHECKING:
+    from pulsar_ext._native.locks import OwnedLock
 
 __all__ = ["PendingLimit"]
 

@@ -6,11 +6,11 @@ What was looked at, and what is still to be looked at, stays here until a receiv
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
@@ -190,6 +190,8 @@ class FilteredSource(_Keeping):
 class ScreenedSource(_Keeping):
     """Hands on the messages that pass a screen, which may be looked at ahead of every receive.
 
+    Loops are functions apart from what has to be undone behind them: see `_native/locks.py`.
+
     Args:
         source: gives the messages.
         screen: whether a C++ message is for the application; it is called once for each, in their order.
@@ -198,7 +200,7 @@ class ScreenedSource(_Keeping):
     def __init__(self, source: Source, screen: Callable[[Any], bool]) -> None:
         super().__init__(source)
         self._screen = screen
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()
         self._waiting = 0
         self._is_barred = False
 
@@ -209,12 +211,15 @@ class ScreenedSource(_Keeping):
         try:
             with self._lock:  # until nobody looks ahead
                 pass
-            for inner in self._each:
-                self._unseen.append(inner)  # where a Ctrl-C finds it
-                if (seen := self._seen()) is not None:
-                    return seen
+            return self._next_seen()
         finally:
             self._waiting -= 1
+
+    def _next_seen(self) -> Any:
+        for inner in self._each:
+            self._unseen.append(inner)  # where a Ctrl-C finds it
+            if (seen := self._seen()) is not None:
+                return seen
         raise StopIteration
 
     def wait(self, millis: int) -> Any:
@@ -228,18 +233,24 @@ class ScreenedSource(_Keeping):
         try:
             with self._lock:  # until nobody looks ahead
                 pass
-            while (seen := self._seen()) is None:
-                self._unseen.extend(map(self._wait, (max(int((deadline - time.monotonic()) * 1000), 0),)))
-            return seen
+            return self._wait_for_seen(deadline)
         finally:
             self._waiting -= 1
+
+    def _wait_for_seen(self, deadline: float) -> Any:
+        while (seen := self._seen()) is None:
+            self._unseen.extend(map(self._wait, (max(int((deadline - time.monotonic()) * 1000), 0),)))
+        return seen
 
     def look_ahead(self) -> None:
         """Look at what waits, up to the first that passes: nobody may be receiving."""
         with self._lock, contextlib.suppress(Timeout):
-            while not (self._waiting or self._ready or self._is_barred):
-                self._unseen.append(self._wait(0))
-                self._look()
+            self._look_on()
+
+    def _look_on(self) -> None:
+        while not (self._waiting or self._ready or self._is_barred):
+            self._unseen.append(self._wait(0))
+            self._look()
 
     def before(self, _: Transition, /) -> None:
         """Look at nothing ahead while the cursor moves."""
@@ -266,14 +277,16 @@ class ScreenedSource(_Keeping):
 
     def _look(self) -> None:
         """Look at what has come, in its order: that is also the order of dead letters."""
-        ready, unseen = self._ready, self._unseen
         with self._lock, contextlib.suppress(IndexError):  # that the handler of a signal has taken it meanwhile
-            while unseen:
-                inner = unseen[0]
-                wanted = self._screen(inner)
-                del unseen[0]
-                if wanted:
-                    ready.append(inner)
+            self._look_at_each(self._ready, self._unseen)
+
+    def _look_at_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
+        while unseen:
+            inner = unseen[0]
+            wanted = self._screen(inner)
+            del unseen[0]
+            if wanted:
+                ready.append(inner)
 
 
 def _taken(kept: deque[Any]) -> Iterator[Any]:

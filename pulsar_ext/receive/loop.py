@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._native.answer import Answer
-    from pulsar_ext._runtime.condition import OwnedLock
+    from pulsar_ext._native.locks import OwnedLock
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.message import Message
 

@@ -24,7 +24,8 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pulsar_ext._runtime.condition import OwnedLock, refuse_interrupting
+from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._runtime.condition import refuse_interrupting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

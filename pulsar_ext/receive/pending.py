@@ -82,10 +82,7 @@ class PendingReceives(Part):
         try:
             with self._changed:
                 self._waiters.add(waiter)
-                while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
-                    # Counted afterwards: a Ctrl-C in between asks once too often, never once too few.
-                    self._receive_async(self._answer)
-                    self._asked += 1
+                self._ask()
                 if not (self._answers or self._failures):
                     self._changed.wait(max(deadline - time.monotonic(), 0))
         finally:
@@ -94,6 +91,13 @@ class PendingReceives(Part):
             raise_result(self._failures.popleft())
         if not self._answers:
             raise Timeout("Pulsar error: TimeOut")
+
+    def _ask(self) -> None:
+        """Ask for as many messages as are waited for. Apart: see `_native/locks.py`."""
+        while self._asked + len(self._answers) < len(self._waiters) and not self._failures:
+            # Counted afterwards: a Ctrl-C in between asks once too often, never once too few.
+            self._receive_async(self._answer)
+            self._asked += 1
 
     def before(self, transition: Transition, /) -> None:
         """Find out which answers come again if it happens; what is answered meanwhile may have come again already."""

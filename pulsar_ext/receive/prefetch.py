@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
 
 from .order import Part, Transition
@@ -89,7 +90,7 @@ class Prefetch(Part):
         self._waits: Iterator[Any] = iter([])
         """Waits for one after the other; its timeouts are exhausted before messages are fetched, which come first."""
         self._fetcher = 0
-        self._lock = threading.RLock()
+        self._lock = OwnedLock()
         self._barred = 0
         """How many fetch, each of which keeps the others from it, or want that nothing is fetched for good."""
         self._is_moving = False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.handles import unlimited_producer
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageBuilder
 from pulsar_ext.ids.message_id import from_inner
 
@@ -60,7 +61,7 @@ class DeadLetters:
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
         self._on_their_way: set[bytes] = set()
         self._producers: dict[str, Any] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
@@ -98,7 +98,7 @@ class Redelivery(Part):
         """What is waited for where everything comes again."""
         if timeout_ms and not splits:
             self._unacked = acks.collector.by_topic.unacked = Unacked()
-        self._lock = threading.RLock()  # the handler of a signal may close what it interrupts
+        self._lock = OwnedLock()  # the handler of a signal may close what it interrupts
         self._refused: deque[tuple[float, Any]] = deque()
         self._scheduled = False
         self._inner: Any = None

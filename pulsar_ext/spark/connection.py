@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.authentication import AuthenticationToken
 from pulsar_ext.client.client import Client
@@ -37,8 +37,8 @@ _TLS = frozenset(
 
 _clients: dict[tuple[int, str], Client] = {}
 _admins: dict[tuple[int, str], PulsarAdmin] = {}
-_lock = threading.Lock()
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+_lock = Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=Lock()))
 
 
 def _key(settings: Settings) -> tuple[int, str]:
@@ -54,16 +54,17 @@ def admin_of(settings: Settings) -> PulsarAdmin:
             guess to which the token would go without TLS.
     """
     key = _key(settings)
+    passed = settings.passed.get("pulsar.client.", {})
+    tls = {name: value for name, value in passed.items() if name in _TLS}
     with _lock:
         if key not in _admins:
-            tls = settings.passed.get("pulsar.client.", {})
             _admins[key] = PulsarAdmin(
                 settings["admin.url"]
                 or derive_admin_url(settings["service.url"], has_secret=settings["token"] is not None),
                 token=settings["token"],
                 deadline_seconds=_ADMIN_SECONDS,
                 max_attempts=1000,
-                **{name: value for name, value in tls.items() if name in _TLS},
+                **tls,
             )
         return _admins[key]
 

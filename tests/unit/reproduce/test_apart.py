@@ -89,7 +89,10 @@ def test_a_silent_end_is_an_error():
 def test_a_hanging_process_is_ended_with_its_children(tmp_path):
     """A process beyond its time is reported as hung, and neither it nor what it forked stays."""
     pid_file = tmp_path / "pid"
-    assert _outcome(hang, str(pid_file), seconds=5.0) == Outcome("hung")
+    for seconds in (5.0, 30.0, _PATIENCE):  # a busy machine may end it before it has forked
+        assert _outcome(hang, str(pid_file), seconds=seconds) == Outcome("hung")
+        if pid_file.exists():
+            break
     deadline = time.monotonic() + _PATIENCE
     while not _is_gone(int(pid_file.read_text())) and time.monotonic() < deadline:
         time.sleep(0.05)

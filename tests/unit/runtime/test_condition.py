@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from pulsar_ext._runtime.condition import Condition, Flag, OwnedLock, refuse_interrupting
+from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._runtime.condition import Condition, Flag, refuse_interrupting
 from pulsar_ext.errors import InvalidUse
 
 
