@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .profiles import get_profile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -86,6 +88,8 @@ def start_broker(
 ) -> Broker:
     """Start a broker in the back end that `choose_backend` gives, and return it when it is ready.
 
+    A profile of several brokers is a cluster, which runs as processes.
+
     Args:
         backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
         profile: a profile or its name.
@@ -100,6 +104,13 @@ def start_broker(
         BrokerStartError: it did not become ready; nothing is left running.
     """
     fixed = broker_port is not None or admin_port is not None or data_dir is not None
+    if get_profile(profile).brokers > 1:
+        if fixed:
+            raise InvalidUse("a cluster has ports and data of its own: leave them out, or use a profile of one broker")
+        from .cluster_broker import ClusterBroker  # noqa: PLC0415  # a third of the same choice
+
+        report("back end cluster: a profile of several brokers runs as processes, whatever else can be used")
+        return ClusterBroker(get_profile(profile), settings=settings, report=report).start()
     if fixed and (backend or os.environ.get(_VARIABLE) or "auto") == "auto":
         choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
     else:

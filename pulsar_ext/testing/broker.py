@@ -17,10 +17,11 @@ from .profiles import PULSAR_VERSION, Profile, get_profile
 from .readiness import default_namespace_exists, round_trip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import ModuleType, TracebackType
 
     from .access import Access
+    from .detour import Detour
 
 __all__ = ["Broker", "Reachable", "start_error", "tail_of"]
 
@@ -44,6 +45,11 @@ class Reachable(Protocol):
     @property
     def access(self) -> Access:
         """What a client needs besides the URLs."""
+        ...
+
+    @property
+    def detours(self) -> Sequence[Detour]:
+        """What `FaultProxy.to` needs besides the service URL."""
         ...
 
     def client_options(self, module: ModuleType) -> dict[str, Any]:
@@ -151,6 +157,11 @@ class Broker(ABC):
     def token(self) -> str | None:
         """The superuser's token, or None where the broker takes none."""
         return self.access.token
+
+    @property
+    def detours(self) -> Sequence[Detour]:
+        """What a fault proxy needs besides the URL: `FaultProxy.to(broker.service_url, broker.detours)`."""
+        return ()
 
     def client_options(self, module: ModuleType) -> dict[str, Any]:
         """Give what a client needs: `pulsar_ext.Client(broker.service_url, **broker.client_options(pulsar_ext))`.

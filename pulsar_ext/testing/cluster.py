@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType, TracebackType
 
     from .access import Access
+    from .detour import Detour
     from .proxy import FaultProxy
 
 __all__ = ["PulsarCluster"]
@@ -40,6 +41,7 @@ class PulsarCluster:
         profile: a profile or its name, for all brokers.
         brokers: how many, 1 or more.
         bookies: how many, 1 or more.
+        detours: how many ways there are for fault proxies of others' than the cluster's own `proxies`.
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
         java_options: more options for every Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before a start counts as failed.
@@ -55,6 +57,7 @@ class PulsarCluster:
         *,
         brokers: int = 2,
         bookies: int = 2,
+        detours: int = 0,
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
         start_timeout: float = 120.0,
@@ -65,6 +68,7 @@ class PulsarCluster:
         self._profile = get_profile(profile)
         self._settings = dict(settings or {})
         self._counts = (brokers, bookies)
+        self._detours = detours
         self._java_options = tuple(java_options)
         self._start_timeout = start_timeout
         self._report = report
@@ -136,6 +140,11 @@ class PulsarCluster:
         return self._known().proxies
 
     @property
+    def detours(self) -> tuple[Detour, ...]:
+        """Ways for fault proxies in whatever process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
+        return self._known().addresses.detours
+
+    @property
     def stores(self) -> Mapping[str, FaultProxy]:
         """The proxy between each broker and ZooKeeper, by the broker's name."""
         return self._known().stores
@@ -179,7 +188,7 @@ class PulsarCluster:
             return self
         java = Java.find(self._report)
         for attempts_left in reversed(range(_LAUNCHES)):
-            addresses = Addresses.choose(*self._counts)
+            addresses = Addresses.choose(*self._counts, self._detours)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)
             parts = ClusterParts(java, addresses, *options)
             try:

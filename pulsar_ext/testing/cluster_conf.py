@@ -7,10 +7,12 @@ the broker and ZooKeeper.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .detour import Detour, Route
 from .java_program import LOOPBACK
 from .ports import free_port
 from .profiles import broker_settings, get_profile
@@ -51,14 +53,15 @@ class BrokerPorts(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The ports of a whole cluster, by the names of its parts."""
+    """The ports of a whole cluster, by the names of its parts; a detour's routes are in the order of its brokers."""
 
     zookeeper: int
     bookies: Mapping[str, int]
     brokers: Mapping[str, BrokerPorts]
+    detours: tuple[Detour, ...] = ()
 
     @classmethod
-    def choose(cls, brokers: int, bookies: int) -> Addresses:
+    def choose(cls, brokers: int, bookies: int, detours: int = 0) -> Addresses:
         """Find a free port for everything.
 
         Raises:
@@ -77,6 +80,10 @@ class Addresses(NamedTuple):
                 f"broker-{number}": BrokerPorts(*(another() for _ in BrokerPorts._fields))
                 for number in range(1, brokers + 1)
             },
+            tuple(
+                Detour(another(), tuple(Route(another(), HOST, another()) for _ in range(brokers)))
+                for _ in range(detours)
+            ),
         )
 
     @property
@@ -181,23 +188,28 @@ def broker_conf(
     if get_profile(profile).tls:
         raise InvalidUse(f"the profile {get_profile(profile).name} speaks TLS, which a cluster's brokers do not here")
     ports = addresses.brokers[name]
+    # Who comes in on one of these ports is shown the way through a proxy by every look-up, on each broker.
+    place = list(addresses.brokers).index(name)
+    behind = {"proxied": Route(ports.proxy, HOST, ports.behind)} | {
+        f"detour{number}": detour.routes[place] for number, detour in enumerate(addresses.detours, 1)
+    }
+    advertised = {"internal": ports.service} | {listener: route.port for listener, route in behind.items()}
     store = f"zk:{HOST}:{ports.store}"
     own = {
         "clusterName": CLUSTER,
         "metadataStoreUrl": store,
         "configurationMetadataStoreUrl": store,
         "advertisedAddress": HOST,
-        # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker.
-        "advertisedListeners": f"internal:pulsar://{HOST}:{ports.service},proxied:pulsar://{HOST}:{ports.proxy}",
+        "advertisedListeners": _listed(advertised),
         "internalListenerName": "internal",
-        "bindAddresses": f"proxied:pulsar://{HOST}:{ports.behind}",
+        "bindAddresses": _listed({listener: route.target for listener, route in behind.items()}),
     }
     clash = sorted(own.keys() & dict(settings or {}).keys())
     if clash:
         raise InvalidUse(f"the cluster itself sets {', '.join(clash)}: leave it out")
     copies = str(min(2, len(addresses.bookies)))
     return broker_settings(
-        profile,
+        replace(get_profile(profile), brokers=1),
         broker_port=ports.service,
         admin_port=ports.admin,
         bind_address=HOST,
@@ -215,3 +227,8 @@ def broker_conf(
             **(settings or {}),
         },
     )
+
+
+def _listed(ports: Mapping[str, int]) -> str:
+    """Write ports as the broker reads them, by the names of their listeners."""
+    return ",".join(f"{listener}:pulsar://{HOST}:{port}" for listener, port in ports.items())

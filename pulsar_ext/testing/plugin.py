@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--pulsar-profile", dest="pulsar_profile", help="profile of the broker (PULSAR_EXT_PROFILE; plain)")
     group.addoption(
+        "--pulsar-through",
+        dest="pulsar_through",
+        choices=("standalone", "mtls", "cluster"),
+        help="what the broker of a profile is: standalone, with mutual TLS, or a cluster (PULSAR_EXT_THROUGH)",
+    )
+    group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
         help="use the broker that runs there instead of starting one (PULSAR_EXT_URL; its token: PULSAR_EXT_TOKEN)",
