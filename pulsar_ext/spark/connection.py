@@ -75,12 +75,12 @@ def client_of(settings: Settings) -> Client:
     with _lock:
         if key not in _clients:
             options: dict[str, Any] = dict(settings.passed.get("pulsar.client.", {}))
-            certificate = options.get("tls_certificate_file_path"), options.get("tls_private_key_file_path")
+            certificate, key = options.get("tls_certificate_file_path"), options.get("tls_private_key_file_path")
             if settings["token"] is not None:
                 options["authentication"] = AuthenticationToken(settings["token"])
-            elif all(certificate):
-                # The two alone are shown to the broker, and prove nothing: it wants to be told what they are for.
-                options["authentication"] = AuthenticationTLS(*certificate)
+            elif certificate is not None and key is not None:
+                # By themselves the two encrypt, and authenticate nobody.
+                options["authentication"] = AuthenticationTLS(certificate, key)
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
         return _clients[key]

@@ -41,7 +41,6 @@ class PulsarCluster:
         profile: a profile or its name, for all brokers.
         brokers: how many, 1 or more.
         bookies: how many, 1 or more.
-        detours: how many ways there are for fault proxies of others' than the cluster's own `proxies`.
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
         java_options: more options for every Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before a start counts as failed.
@@ -57,7 +56,6 @@ class PulsarCluster:
         *,
         brokers: int = 2,
         bookies: int = 2,
-        detours: int = 0,
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
         start_timeout: float = 120.0,
@@ -68,7 +66,6 @@ class PulsarCluster:
         self._profile = get_profile(profile)
         self._settings = dict(settings or {})
         self._counts = (brokers, bookies)
-        self._detours = detours
         self._java_options = tuple(java_options)
         self._start_timeout = start_timeout
         self._report = report
@@ -141,7 +138,7 @@ class PulsarCluster:
 
     @property
     def detours(self) -> tuple[Detour, ...]:
-        """Ways for fault proxies in whatever process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
+        """Ways for further fault proxies, in any process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
         return self._known().addresses.detours
 
     @property
@@ -188,7 +185,7 @@ class PulsarCluster:
             return self
         java = Java.find(self._report)
         for attempts_left in reversed(range(_LAUNCHES)):
-            addresses = Addresses.choose(*self._counts, self._detours)
+            addresses = Addresses.choose(*self._counts)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)
             parts = ClusterParts(java, addresses, *options)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from .access import Access
 from .broker import Broker
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from .detour import Detour
 
 __all__ = ["ClusterBroker"]
-
-# For as many fault proxies at a time as the tests of a run have open, in all of its processes.
-_DETOURS: Final = 8
 
 
 class ClusterBroker(Broker):
@@ -44,7 +41,6 @@ class ClusterBroker(Broker):
         self._cluster = PulsarCluster(
             profile,
             brokers=get_profile(profile).brokers,
-            detours=_DETOURS,
             settings=settings,
             start_timeout=start_timeout,
             report=report,

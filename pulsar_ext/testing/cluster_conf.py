@@ -29,6 +29,8 @@ CLUSTER: Final = "cluster"
 HOST: Final = "127.0.0.1"
 ZOOKEEPER: Final = "zookeeper"
 
+# For as many fault proxies at a time as the tests of a run have open, in all of its processes.
+_DETOURS: Final = 8
 _TICK_MILLIS: Final = 1_000
 # Until a session ends, what a killed broker owned is nobody's; ZooKeeper takes 2 to 20 ticks.
 _SESSION_MILLIS: Final = 5_000
@@ -61,7 +63,7 @@ class Addresses(NamedTuple):
     detours: tuple[Detour, ...] = ()
 
     @classmethod
-    def choose(cls, brokers: int, bookies: int, detours: int = 0) -> Addresses:
+    def choose(cls, brokers: int, bookies: int) -> Addresses:
         """Find a free port for everything.
 
         Raises:
@@ -82,7 +84,7 @@ class Addresses(NamedTuple):
             },
             tuple(
                 Detour(another(), tuple(Route(another(), HOST, another()) for _ in range(brokers)))
-                for _ in range(detours)
+                for _ in range(_DETOURS)
             ),
         )
 

@@ -307,10 +307,10 @@ def pulsar_client(pulsar_client_factory: ClientFactory) -> pulsar_ext.Client:
 
 @pytest.fixture
 def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callable[..., FaultProxy]]:
-    """Put a proxy before a broker, `pulsar_fault_proxy(broker)`, to cut, refuse or pause its connections."""
+    """Put a proxy before a broker or a cluster, `pulsar_fault_proxy(broker)`, to break its connections."""
     with contextlib.ExitStack() as proxies:
 
-        def proxy(broker: Broker | None = None) -> FaultProxy:
+        def proxy(broker: Reachable | None = None) -> FaultProxy:
             from .proxy import FaultProxy  # noqa: PLC0415  # only for those who use it
 
             where = broker or pulsar_broker_factory()

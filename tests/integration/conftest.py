@@ -11,6 +11,7 @@ from programs import run_program
 from reach import Reach
 
 from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.testing.backend import process_problem
 from pulsar_ext.testing.profiles import THROUGH
 
 _SHAPES = ("client_factory", "admin_class")
@@ -38,7 +39,10 @@ def pytest_generate_tests(metafunc):
     """
     marked = any(mark.name == "through" for mark in metafunc.definition.iter_markers())
     if marked and _through(metafunc.config) is None:
-        metafunc.parametrize("pulsar_through", THROUGH, indirect=True)
+        problem = process_problem()
+        needs_java = pytest.mark.skipif(problem is not None, reason=f"no cluster here: {problem}")
+        ways = [pytest.param(way, marks=[needs_java] if way == "cluster" else []) for way in THROUGH]
+        metafunc.parametrize("pulsar_through", ways, indirect=True)
     both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
         mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
     )

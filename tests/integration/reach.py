@@ -45,6 +45,16 @@ class Reach:
         """Give the arguments of a client of `pulsar_ext` besides the service URL."""
         return {"admin": self.admin_url, **self.access.client_options(pulsar_ext)}
 
+    def command_line(self):
+        """Give the options of `pulsar-ext`."""
+        options = ["--url", self.service_url, "--admin-url", self.admin_url]
+        if self.access.trust_certs is not None:
+            options += ["--trust-certs", self.access.trust_certs]
+        if self.access.certificate is not None:
+            certificate, key = self.access.certificate
+            options += ["--certificate", certificate, "--key", key]
+        return options
+
     def java_settings(self):
         """Give the settings of a Java client, a line each."""
         settings = {"serviceUrl": self.service_url}
