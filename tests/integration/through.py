@@ -66,11 +66,13 @@ def run_family(family: str, way: str, options: list[str]) -> Row:
 
 
 def _count(row: Row, report: ET.Element) -> None:
-    for case in report.iter("testcase"):
+    # Of a test that was run again the last outcome counts.
+    cases = {(case.get("classname"), case.get("name")): case for case in report.iter("testcase")}
+    for (where, name), case in cases.items():
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
             row.counts["failed"] += 1
-            row.failed.append(f"{case.get('classname')}::{case.get('name')}")
+            row.failed.append(f"{where}::{name}")
         elif skipped is None:
             row.counts["passed"] += 1
         elif (why := skipped.get("message", "")).startswith(_ONLY):

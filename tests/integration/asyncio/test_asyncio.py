@@ -18,6 +18,7 @@ from pulsar_ext.errors import DuplicateMessage, InvalidUse
 _BIG = b"." * 220_000
 
 
+@pytest.mark.through
 def test_chunked_messages(run, topic):
     """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
 

@@ -68,6 +68,7 @@ def test_plan_of_nothing(broker, topic):
         assert words in error
 
 
+@pytest.mark.through
 def test_check(client, broker, topic):
     """Covered and uncovered slots are printed, and the exit status says whether all is well."""
     builder = client.new_consumer().topic(topic).subscription_name("s")

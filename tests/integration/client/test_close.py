@@ -137,6 +137,7 @@ def test_closing_again_does_nothing(client, topic):
     client.close()
 
 
+@pytest.mark.through
 def test_close_sends_an_open_batch(client, topic):
     """A producer closed, or whose client is closed, with a batch open persists it; officially it fails."""
     results = []

@@ -106,6 +106,7 @@ def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, 
     assert [message.data().decode() for message in ours] == theirs
 
 
+@pytest.mark.through
 def test_a_tail_out_of_range_is_not_available(client, topic):
     """has_message_available() is true only if a message of the range is there, and answers at once if none is."""
     slot = key_slot("mine")

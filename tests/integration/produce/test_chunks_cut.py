@@ -84,6 +84,7 @@ def test_what_is_sent_again_comes_in_order(behind_proxy, broker, topic):
     assert list(dict.fromkeys(_received(broker, topic, set(range(40))))) == list(range(40))
 
 
+@pytest.mark.through
 def test_what_is_sent_again_is_what_was_sent(behind_proxy, client, topic):
     """Key, properties, event time and sequence id are those of the send, whatever became of the objects since."""
     far, proxy = behind_proxy

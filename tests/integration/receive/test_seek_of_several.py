@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
 
 
+@pytest.mark.through
 def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker):
     """Connections are lost while seeks to ends, and to times, are on their way: no error, and no end of the process."""
     done = program(

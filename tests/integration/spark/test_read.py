@@ -131,6 +131,7 @@ def test_offsets_by_id_and_time(spark, broker, topic, mixed):
     assert halves[1]
 
 
+@pytest.mark.through
 def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_topic_factory):
     """Several topics, partitioned or not, and a pattern of them are read as one; rows have the topic they are from."""
     parted = pulsar_topic_factory("orders-parted", partitions=2, broker=broker)
