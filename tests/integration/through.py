@@ -28,6 +28,7 @@ HARNESS = {"testing"}
 """What is about brokers themselves, and chooses them itself."""
 _ONLY = "standalone only: "
 _COUNTED = ("passed", "failed", "standalone only", "skipped")
+_HEADS = ["family", *_COUNTED, "s", "day"]
 
 
 @dataclass
@@ -39,10 +40,11 @@ class Row:
     reasons: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    day: str = ""
 
     def cells(self) -> list[str]:
         """Give the row of the table."""
-        return [self.family, *(str(self.counts[kind]) for kind in _COUNTED), f"{self.seconds:.0f}"]
+        return [self.family, *(str(self.counts[kind]) for kind in _COUNTED), f"{self.seconds:.0f}", self.day]
 
 
 def families() -> list[str]:
@@ -52,7 +54,7 @@ def families() -> list[str]:
 
 def run_family(family: str, way: str, options: list[str]) -> Row:
     """Run it, and count."""
-    row, start = Row(family), time.monotonic()
+    row, start = Row(family, day=f"{datetime.now(UTC):%Y-%m-%d}"), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         command = [sys.executable, "-m", "pytest", str(HERE / family), f"--pulsar-through={way}", "-q", "-n", "2"]
@@ -82,12 +84,10 @@ def _count(row: Row, report: ET.Element) -> None:
             row.counts["skipped"] += 1
 
 
-def table(way: str, rows: list[Row]) -> str:
+def table(rows: list[Row]) -> str:
     """Write the counts, what failed, and why tests are for a standalone only."""
-    heads = ["family", *_COUNTED, "s"]
     total = Row("all", sum((row.counts for row in rows), Counter()), seconds=sum(row.seconds for row in rows))
-    lines = [f"## Through {way}, {datetime.now(UTC):%Y-%m-%d}", ""]
-    lines += [_line(heads), _line(["---"] * len(heads)), *(_line(row.cells()) for row in (*rows, total))]
+    lines = [_line(_HEADS), _line(["---"] * len(_HEADS)), *(_line(row.cells()) for row in (*rows, total))]
     if failed := [name for row in rows for name in row.failed]:
         lines += ["", "Failed:", "", *(f"- `{name}`" for name in failed)]
     if reasons := [(row.family, why, count) for row in rows for why, count in row.reasons.items()]:
@@ -100,12 +100,30 @@ def _line(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def update(way: str, text: str) -> None:
-    """Put the part about one way into the file of results."""
+def read(text: str) -> dict[str, Row]:
+    """Read what `table` wrote."""
+    rows: dict[str, Row] = {}
+    for line in text.splitlines():
+        family, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == len(_HEADS) - 1 and cells[0].isdecimal() and family != "all":
+            *counts, seconds, day = cells
+            rows[family] = Row(family, Counter(dict(zip(_COUNTED, map(int, counts), strict=True))), day=day)
+            rows[family].seconds = float(seconds)
+        elif len(cells) == 2 and cells[1].isdecimal():  # a reason and its count
+            rows[family].reasons[cells[0]] = int(cells[1])
+        elif failed := re.match(r"- `((?:tests\.integration\.)?(\w+).*)`$", line):
+            rows[failed[2]].failed.append(failed[1])
+    return rows
+
+
+def update(way: str, rows: list[Row]) -> None:
+    """Put these families into the part of the file of results that is about one way."""
     begin, end = f"<!-- {way}: begin -->\n", f"<!-- {way}: end -->\n"
     old = RESULTS.read_text(encoding="utf-8")
-    new = re.sub(f"{begin}.*?{end}", lambda _: begin + text + end, old, flags=re.DOTALL)
-    RESULTS.write_text(new, encoding="utf-8")
+    part = old[old.index(begin) + len(begin) : old.index(end)]
+    merged = read(part) | {row.family: row for row in rows}
+    new = f"## Through {way}\n\n{table([merged[family] for family in sorted(merged)])}"
+    RESULTS.write_text(old.replace(begin + part + end, begin + new + end), encoding="utf-8")
 
 
 def main() -> int:
@@ -120,10 +138,9 @@ def main() -> int:
     if unknown := set(asked.family) - set(families()):
         parser.error(f"there is no family {', '.join(sorted(unknown))}")
     rows = [run_family(family, asked.way, arguments[cut + 1 :]) for family in asked.family or families()]
-    text = table(asked.way, rows)
-    print(text)
+    print(f"Through {asked.way}:\n\n{table(rows)}")
     if asked.update:
-        update(asked.way, text)
+        update(asked.way, rows)
     return 1 if any(row.failed for row in rows) else 0
 
 

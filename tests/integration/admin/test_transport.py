@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -104,7 +105,7 @@ def test_no_answer_in_time(silent_port):
 
 def test_not_a_web_service(broker):
     """The binary port in place of the web service's is recognised, and the error says so."""
-    url = broker.service_url.replace("pulsar://", "http://")
+    url = "http://" + broker.service_url.partition("://")[2]
     with PulsarAdmin(url, max_attempts=1) as admin, pytest.raises(AdminUnavailable, match="webServicePort"):
         admin.clusters()
 
@@ -155,16 +156,18 @@ def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory
 def test_no_secret_reaches_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
     """A redirect to a host that is none of the cluster's brokers gets neither token nor password, nor any request."""
     broker = pulsar_broker_factory("auth")
+    ours = urlsplit(broker.admin_url).hostname
+    theirs = "127.0.0.1" if ours == "localhost" else "localhost"
     if listed:
         listed = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
-        assert "localhost" in listed
+        assert ours in listed
     with contextlib.ExitStack() as servers, socket.create_server(("127.0.0.1", 0)) as foreign:
-        target = f"http://127.0.0.1:{foreign.getsockname()[1]}"
+        target = f"http://{theirs}:{foreign.getsockname()[1]}"
         handler = type("Handler", (_Redirecting,), {"target": target, "brokers": listed})
         server = servers.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
         servers.callback(server.shutdown)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with PulsarAdmin(f"http://localhost:{server.server_port}", **secret) as admin:
+        with PulsarAdmin(f"http://{ours}:{server.server_port}", **secret) as admin:
             for call in (admin.clusters, lambda: admin.skip_all("topic", "s")):
                 with pytest.raises(AdminError, match="was not sent there") as caught:
                     call()
