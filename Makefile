@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: test reproduce pipeline pythons clean
+.PHONY: test through reproduce pipeline pythons clean
 
 test: $(VENV)/ready
 	$(VENV)/bin/tox run -e lint,types,unit,integration
+
+through: $(VENV)/ready
+	$(VENV)/bin/tox run -q -e through -- $(ARGS)
 
 reproduce: $(VENV)/ready
 	$(VENV)/bin/tox run -q -e reproduce -- $(ARGS)

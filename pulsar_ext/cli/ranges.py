@@ -14,20 +14,21 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client.authentication import AuthenticationToken
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
-from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .output import print_plan, print_result
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
 
 app = App(name="ranges", help="Slots of keys: compute them, share them out, and check who covers them.")
+
+_NOTHING = Access()
 
 
 @app.command
@@ -74,7 +75,7 @@ def plan(
     key_forms: Literal["auto", "exact", "text"] = "auto",
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    token: Token = None,
+    access: Access = _NOTHING,
     as_json: Json = False,
 ) -> None:
     """Read a topic and print so many ranges of about equal weight; draw the slots with the cuts.
@@ -87,7 +88,7 @@ def plan(
         key_forms: "exact" asks the admin API about every key that looks like base64, "text" about none.
         url: the broker.
         admin_url: its admin REST API; by default the same host's usual port.
-        token: to authenticate with, best given by the environment.
+        access: what it gets in with.
         as_json: print JSON instead of a table.
     """
     from pulsar_ext.key_shared.histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
@@ -95,8 +96,7 @@ def plan(
     plan_key_hash_ranges({}, parts)  # refuses a number of parts that cannot be, before anything is read
     notes = Console(stderr=True, highlight=False)
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    options = {} if token is None else {"authentication": AuthenticationToken(token)}
-    client = Client(url, admin=admin_url, logger=quiet, **options)
+    client = Client(url, admin=admin_url, logger=quiet, **access.client_options())
     with client, notes.status("reading") as status:
         histogram = read_histogram(
             client.context,
@@ -120,7 +120,7 @@ def check(
     *,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
-    token: Token = None,
+    access: Access = _NOTHING,
     as_json: Json = False,
 ) -> int:
     """Show which slots of a Key_Shared subscription are covered, uncovered and overlapping.
@@ -132,12 +132,13 @@ def check(
         subscription: its name.
         url: the broker, from which the admin URL follows.
         admin_url: its admin REST API.
-        token: to authenticate with, best given by the environment.
+        access: what it gets in with.
         as_json: print JSON instead of a table.
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
-    with PulsarAdmin(admin_url or derive_admin_url(url, has_secret=token is not None), token=token) as admin:
+    where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
+    with PulsarAdmin(where, **access.admin_options()) as admin:
         covers = key_cover(admin, topic, subscription)
     if as_json:
         print_result(json.dumps([_facts(cover) for cover in covers]))

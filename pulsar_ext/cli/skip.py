@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import Access, Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pulsar_ext.skip.skipper import SkipResult
 
 app = App(name="skip", help="Skip messages of a subscription, exactly.")
+
+_NOTHING = Access()
 
 _WIDTH = 48
 _ROWS = 12
@@ -42,7 +44,7 @@ def skip(
     as_json: Json = False,
     admin_url: str | None = None,
     service_url: str | None = None,
-    token: str | None = None,
+    access: Access = _NOTHING,
 ) -> int:
     """Skip COUNT messages that SUBSCRIPTION has not acknowledged, and show where its cursor was and is.
 
@@ -55,11 +57,11 @@ def skip(
         as_json: print one JSON object instead of the picture.
         admin_url: the admin REST API; by default PULSAR_ADMIN_URL, else http://localhost:8080, but not with a token.
         service_url: for what has to be read; by default PULSAR_EXT_URL, else the admin URL's host with port 6650.
-        token: by default PULSAR_EXT_TOKEN.
+        access: what it gets in with.
     """
     from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
 
-    with _connected(admin_url, service_url, token) as (client, admin):
+    with _connected(admin_url, service_url, access) as (client, admin):
         # Before the skip, after which the broker may delete the ledgers it is about.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
@@ -72,22 +74,20 @@ def skip(
 
 
 @contextlib.contextmanager
-def _connected(
-    admin_url: str | None, service_url: str | None, token: str | None
-) -> Iterator[tuple[Client, PulsarAdmin]]:
+def _connected(admin_url: str | None, service_url: str | None, access: Access) -> Iterator[tuple[Client, PulsarAdmin]]:
     """Open a client and its admin API; what is not given comes from the environment."""
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
-    from pulsar_ext import AuthenticationToken, Client, PulsarAdmin  # noqa: PLC0415  # likewise
+    from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
     from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # likewise
 
-    token = token or os.environ.get("PULSAR_EXT_TOKEN")
-    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=token is not None)
+    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=access.token is not None)
     service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
-    options: dict[str, Any] = {"logger": pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)}
-    if token:
-        options["authentication"] = AuthenticationToken(token)
-    with PulsarAdmin(admin_url, token=token) as admin, Client(service_url, admin=admin, **options) as client:
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    with (
+        PulsarAdmin(admin_url, **access.admin_options()) as admin,
+        Client(service_url, admin=admin, logger=quiet, **access.client_options()) as client,
+    ):
         yield client, admin
 
 

@@ -14,7 +14,7 @@ import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
-from pulsar_ext.client.authentication import AuthenticationToken
+from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
 from pulsar_ext.client.client import Client
 
 if TYPE_CHECKING:
@@ -76,8 +76,13 @@ def client_of(settings: Settings) -> Client:
     with _lock:
         if key not in _clients:
             options: dict[str, Any] = dict(settings.passed.get("pulsar.client.", {}))
+            certificate = options.get("tls_certificate_file_path")
+            private_key = options.get("tls_private_key_file_path")
             if settings["token"] is not None:
                 options["authentication"] = AuthenticationToken(settings["token"])
+            elif certificate is not None and private_key is not None:
+                # By themselves the two encrypt, and authenticate nobody.
+                options["authentication"] = AuthenticationTLS(certificate, private_key)
             quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             _clients[key] = Client(settings["service.url"], admin=admin, logger=quiet, **options)
         return _clients[key]

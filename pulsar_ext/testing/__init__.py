@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .backend import start_broker
     from .broker import Broker
     from .cluster import PulsarCluster
     from .container import PulsarContainer
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from .profiles import PROFILES, PULSAR_VERSION, Profile, get_profile
     from .proxy import FaultProxy
     from .replication import ReplicatedClusters
+    from .start import start_broker
 
 __all__ = [
     "PROFILES",
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "start_broker": "backend",
+    "start_broker": "start",
     "Broker": "broker",
     "PulsarCluster": "cluster",
     "PulsarContainer": "container",

@@ -15,12 +15,9 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 from .versions import choose_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from .broker import Broker
-    from .profiles import Profile
-
-__all__ = ["BACKENDS", "Choice", "choose_backend", "start_broker"]
+__all__ = ["BACKENDS", "Choice", "choose_backend", "is_asked_for"]
 
 BACKENDS: Final = ("auto", "docker", "process")
 _ENGINE_SECONDS: Final = 5
@@ -80,56 +77,9 @@ def choose_backend(
     )
 
 
-def start_broker(
-    backend: str | None = None,
-    profile: str | Profile = "plain",
-    *,
-    settings: Mapping[str, object] | None = None,
-    broker_port: int | None = None,
-    admin_port: int | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    report: Callable[[str], None] = lambda _: None,
-    version: str | None = None,
-) -> Broker:
-    """Start a broker in the back end that `choose_backend` gives, and return it when it is ready.
-
-    Args:
-        backend: `auto`, `docker` or `process`; by default what `PULSAR_EXT_BACKEND` says, else `auto`.
-        profile: a profile or its name.
-        settings: more broker settings, by their names in `broker.conf`.
-        broker_port: where clients connect; a free port by default.
-        admin_port: where the admin REST API listens; a free port by default.
-        data_dir: keeps data across runs; by default data goes with the broker. Only a process can keep it.
-        report: called with short lines: which back end was chosen, why, and what takes long.
-        version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
-
-    Raises:
-        InvalidUse: no such back end or profile, or what cannot be a version.
-        BrokerStartError: it did not become ready; nothing is left running.
-    """
-    fixed = broker_port is not None or admin_port is not None or data_dir is not None
-    if fixed and (backend or os.environ.get(_VARIABLE) or "auto") == "auto":
-        choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
-    else:
-        choice = choose_backend(backend, report, version)
-    report(str(choice))
-    if choice.backend == "docker":
-        if fixed:
-            raise InvalidUse("a container has ports and data of its own: leave them out, or use the back end process")
-        from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
-
-        return PulsarContainer(profile, settings=settings, report=report, version=version).start()
-    from .process import PulsarProcess  # noqa: PLC0415  # the other half of the same choice
-
-    return PulsarProcess(
-        profile,
-        settings=settings,
-        broker_port=broker_port,
-        admin_port=admin_port,
-        data_dir=data_dir,
-        report=report,
-        version=version,
-    ).start()
+def is_asked_for(backend: str | None) -> bool:
+    """Whether the back end is said, here or by `PULSAR_EXT_BACKEND`, and not left to choose."""
+    return (backend or os.environ.get(_VARIABLE) or "auto") != "auto"
 
 
 def docker_problem(report: Callable[[str], None] = lambda _: None, version: str | None = None) -> str | None:

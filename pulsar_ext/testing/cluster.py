@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .access import Access
     from .cluster_ground import Ground
+    from .detour import Detour
     from .proxy import FaultProxy
 
 __all__ = ["PulsarCluster"]
@@ -145,6 +146,11 @@ class PulsarCluster(Reachable):
         return self._known().proxies
 
     @property
+    def detours(self) -> tuple[Detour, ...]:
+        """Ways for further fault proxies, in any process: `FaultProxy.to(cluster.service_url, cluster.detours)`."""
+        return self._known().addresses.detours
+
+    @property
     def stores(self) -> Mapping[str, FaultProxy]:
         """The proxy between each broker and ZooKeeper, by the broker's name."""
         return self._known().stores
@@ -192,9 +198,10 @@ class PulsarCluster(Reachable):
         if self._parts is not None:
             return self
         for attempts_left in reversed(range(_LAUNCHES)):
-            addresses = Addresses.choose(*self._counts, tls=self._profile.tls)
+            ground = self._make_ground()
+            addresses = Addresses.choose(*self._counts, tls=self._profile.tls, detours=ground.has_detours)
             options = (self._profile, self._settings, self._java_options, self._start_timeout)
-            parts = ClusterParts(self._make_ground(), addresses, *options)
+            parts = ClusterParts(ground, addresses, *options)
             try:
                 parts.bring_up()
             except BaseException as error:

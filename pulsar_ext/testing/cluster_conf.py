@@ -8,13 +8,15 @@ ZooKeeper.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
+from .detour import Detour, Route
 from .java_program import LOOPBACK
 from .ports import free_port
-from .profiles import broker_settings
+from .profiles import broker_settings, get_profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,8 @@ NETWORK_LISTENER: Final = "network"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104  # inside a container
 
 _FIRST_NETWORK_PORT: Final = 6650
+# For as many fault proxies at a time as the tests of a run have open, in all of its processes.
+_DETOURS: Final = 8
 _TICK_MILLIS: Final = 1_000
 # Until a session ends, what a killed broker owned is nobody's; ZooKeeper takes 2 to 20 ticks.
 _SESSION_MILLIS: Final = 5_000
@@ -95,15 +99,19 @@ class BrokerPorts(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """The ports of a whole cluster, by the names of its parts, and whether its brokers speak TLS on theirs."""
+    """The ports of a whole cluster, by the names of its parts, and whether its brokers speak TLS on theirs.
+
+    A detour's routes are in the order of the brokers.
+    """
 
     zookeeper: int
     bookies: Mapping[str, int]
     brokers: Mapping[str, BrokerPorts]
     tls: bool = False
+    detours: tuple[Detour, ...] = ()
 
     @classmethod
-    def choose(cls, brokers: int, bookies: int, *, tls: bool = False) -> Addresses:
+    def choose(cls, brokers: int, bookies: int, *, tls: bool = False, detours: bool = True) -> Addresses:
         """Find a free port for everything.
 
         Raises:
@@ -115,6 +123,7 @@ class Addresses(NamedTuple):
             taken.add(port := free_port(taken))
             return port
 
+        scheme = "pulsar+ssl" if tls else "pulsar"
         return cls(
             another(),
             {f"bookie-{number}": another() for number in range(1, bookies + 1)},
@@ -123,6 +132,10 @@ class Addresses(NamedTuple):
                 for number in range(1, brokers + 1)
             },
             tls,
+            tuple(
+                Detour(another(), tuple(Route(another(), HOST, another()) for _ in range(brokers)), scheme)
+                for _ in range(_DETOURS if detours else 0)
+            ),
         )
 
     @property
@@ -249,29 +262,31 @@ def broker_conf(
     """
     ports = addresses.brokers[name]
     store = f"zk:{layout.stores}:{ports.store}"
-    # Who comes in behind the proxy is shown the way through the proxy by every look-up, on each broker, and so on.
-    listeners = {"internal": (f"{HOST}:{ports.service}", None), "proxied": (f"{HOST}:{ports.proxy}", ports.behind)}
+    # Who comes in on one of these ports is shown the way through a proxy by every look-up, on each broker.
+    place = list(addresses.brokers).index(name)
+    behind = {"proxied": Route(ports.proxy, HOST, ports.behind)} | {
+        f"detour{number}": detour.routes[place] for number, detour in enumerate(addresses.detours, 1)
+    }
+    advertised = {"internal": f"{HOST}:{ports.service}"} | {one: f"{HOST}:{way.port}" for one, way in behind.items()}
+    bound = {one: f"{layout.bind}:{way.target}" for one, way in behind.items()}
     if layout.network:
         port = addresses.network_port(name)
-        listeners[NETWORK_LISTENER] = (f"{name}:{port}", port)
-    scheme = addresses.scheme
+        advertised[NETWORK_LISTENER], bound[NETWORK_LISTENER] = f"{name}:{port}", f"{layout.bind}:{port}"
     own = {
         "clusterName": CLUSTER,
         "metadataStoreUrl": store,
         "configurationMetadataStoreUrl": store,
         "advertisedAddress": HOST,
-        "advertisedListeners": ",".join(f"{one}:{scheme}://{place}" for one, (place, _) in listeners.items()),
+        "advertisedListeners": _listed(addresses.scheme, advertised),
         "internalListenerName": "internal",
-        "bindAddresses": ",".join(
-            f"{one}:{scheme}://{layout.bind}:{port}" for one, (_, port) in listeners.items() if port is not None
-        ),
+        "bindAddresses": _listed(addresses.scheme, bound),
     }
     clash = sorted(own.keys() & dict(settings or {}).keys())
     if clash:
         raise InvalidUse(f"the cluster itself sets {', '.join(clash)}: leave it out")
     copies = str(min(2, len(addresses.bookies)))
     return broker_settings(
-        profile,
+        replace(get_profile(profile), brokers=1),
         broker_port=ports.service,
         admin_port=ports.admin,
         bind_address=layout.bind,
@@ -289,3 +304,8 @@ def broker_conf(
             **(settings or {}),
         },
     )
+
+
+def _listed(scheme: str, places: Mapping[str, str]) -> str:
+    """Write addresses as the broker reads them, by the names of their listeners."""
+    return ",".join(f"{listener}:{scheme}://{place}" for listener, place in places.items())

@@ -58,6 +58,8 @@ class ContainerGround(Ground):
         BrokerStartError: no Docker engine answers, or no image can be had.
     """
 
+    has_detours = False
+
     def __init__(self, report: Callable[[str], None], version: str) -> None:
         self._image = choose_image(version=version, report=report)
         start_command(self._image, report=report)  # pulls one that was asked for by name

@@ -90,6 +90,9 @@ class Ground(ABC):
     secrets: PurePath
     """Where parts find the cluster's secrets."""
 
+    has_detours = True
+    """Whether this machine reaches every port of a broker, and not only those that are published."""
+
     def __init__(self, version: str) -> None:
         self.version = version
         """Of all parts."""

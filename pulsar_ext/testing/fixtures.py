@@ -39,6 +39,7 @@ __all__ = [
     "pulsar_namespace",
     "pulsar_namespace_factory",
     "pulsar_own_broker",
+    "pulsar_through",
     "pulsar_topic",
     "pulsar_topic_factory",
 ]
@@ -80,7 +81,16 @@ class ClientFactory(Protocol):
 
 
 @pytest.fixture(scope="session")
-def pulsar_broker_factory(pytestconfig: pytest.Config) -> BrokerFactory:
+def pulsar_through(request: pytest.FixtureRequest) -> str:
+    """Say what the brokers of the other fixtures are: `standalone`, `mtls`, or `cluster`, by `--pulsar-through`.
+
+    Or `@pytest.mark.parametrize("pulsar_through", ["standalone", "mtls", "cluster"], indirect=True)` for some tests.
+    """
+    return getattr(request, "param", None) or request.config.stash[RUN].option("through") or "standalone"
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker_factory(pytestconfig: pytest.Config, pulsar_through: str) -> BrokerFactory:
     """Give the run's broker of a profile, `pulsar_broker_factory("dedup")`, started when first asked for.
 
     The profile is a name or a `pulsar_ext.testing.Profile` of your own; by default that of `--pulsar-profile`.
@@ -88,10 +98,12 @@ def pulsar_broker_factory(pytestconfig: pytest.Config) -> BrokerFactory:
     run = pytestconfig.stash[RUN]
 
     def broker_of(profile: str | Profile | None = None) -> SharedBroker:
-        from .shared import SharedBroker  # noqa: PLC0415  # only for those who use it
+        from .profiles import get_profile  # noqa: PLC0415  # only for those who use it
+        from .shared import SharedBroker  # noqa: PLC0415  # likewise
 
         with told_plainly():
-            broker = SharedBroker(run.source, profile or run.option("profile") or "plain")
+            chosen = get_profile(profile or run.option("profile") or "plain")
+            broker = SharedBroker(run.source, chosen.through(pulsar_through))
             key = repr(broker.profile)
             if key not in run.brokers:
                 run.brokers[key] = broker
@@ -109,17 +121,19 @@ def pulsar_broker(pulsar_broker_factory: BrokerFactory) -> SharedBroker:
 
 
 @pytest.fixture
-def pulsar_own_broker(pytestconfig: pytest.Config) -> Iterator[Callable[..., Broker]]:
+def pulsar_own_broker(pytestconfig: pytest.Config, pulsar_through: str) -> Iterator[Callable[..., Broker]]:
     """Start a broker that only this test has, to kill or restart: `pulsar_own_broker("plain", settings={…})`."""
     run = pytestconfig.stash[RUN]
     with contextlib.ExitStack() as brokers:
 
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
-            from .backend import start_broker  # noqa: PLC0415  # only for those who use it
+            from .profiles import get_profile  # noqa: PLC0415  # likewise
+            from .start import start_broker  # noqa: PLC0415  # only for those who use it
 
             options.setdefault("version", run.option("pulsar_version"))
             with told_plainly():
-                broker = start_broker(run.option("backend"), profile, **options)
+                chosen = get_profile(profile).through(pulsar_through)
+                broker = start_broker(run.option("backend"), chosen, **options)
             brokers.callback(broker.stop)
             return broker
 
@@ -295,12 +309,14 @@ def pulsar_client(pulsar_client_factory: ClientFactory) -> pulsar_ext.Client:
 
 @pytest.fixture
 def pulsar_fault_proxy(pulsar_broker_factory: BrokerFactory) -> Iterator[Callable[..., FaultProxy]]:
-    """Put a proxy before a broker, `pulsar_fault_proxy(broker)`, to cut, refuse or pause its connections."""
+    """Put a proxy before a broker or a cluster, `pulsar_fault_proxy(broker)`, to break its connections."""
     with contextlib.ExitStack() as proxies:
 
-        def proxy(broker: Broker | None = None) -> FaultProxy:
+        def proxy(broker: Reachable | None = None) -> FaultProxy:
             from .proxy import FaultProxy  # noqa: PLC0415  # only for those who use it
 
-            return proxies.enter_context(FaultProxy.to((broker or pulsar_broker_factory()).service_url))
+            where = broker or pulsar_broker_factory()
+            with told_plainly():
+                return proxies.enter_context(FaultProxy.to(where.service_url, where.detours))
 
         yield proxy

@@ -36,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="version of the brokers (PULSAR_EXT_PULSAR_VERSION; by default the one that the plugin is tested with)",
     )
     group.addoption(
+        "--pulsar-through",
+        dest="pulsar_through",
+        choices=("standalone", "mtls", "cluster"),
+        help="what the broker of a profile is: standalone, with mutual TLS, or a cluster (PULSAR_EXT_THROUGH)",
+    )
+    group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
         help="use the broker that runs there instead of starting one (PULSAR_EXT_URL; its token: PULSAR_EXT_TOKEN)",

@@ -6,7 +6,7 @@ either. A profile is a handful of settings on top of the base; each profile that
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -19,6 +19,7 @@ __all__ = [
     "PROFILES",
     "PULSAR_VERSION",
     "SUPERUSER",
+    "THROUGH",
     "Authentication",
     "Profile",
     "broker_settings",
@@ -28,6 +29,10 @@ __all__ = [
 
 PULSAR_VERSION: Final = "4.2.4"
 SUPERUSER: Final = "admin"
+THROUGH: Final = ("standalone", "mtls", "cluster")
+"""What the same tests can go through; see `Profile.through`."""
+
+_CLUSTER_BROKERS: Final = 2
 
 # A bookie drops the connection at the first frame above its limit, and sends then time out without a word: the frame
 # limit has to leave room for the headers around a message of full size.
@@ -89,6 +94,7 @@ class Profile:
         authentication: how clients prove who they are: one of `Authentication`, True for `token`, False for not at all.
             The back end makes what is needed for it; `settings` name the broker's providers.
         tls: whether the broker listens with TLS, and on no port without.
+        brokers: how many; more than one are a cluster, with two bookies and ZooKeeper.
     """
 
     name: str
@@ -96,6 +102,7 @@ class Profile:
     settings: Mapping[str, str] = field(default_factory=dict)
     authentication: bool | Authentication = False
     tls: bool = False
+    brokers: int = 1
 
     @property
     def kind(self) -> Authentication | None:
@@ -103,6 +110,34 @@ class Profile:
         if isinstance(self.authentication, bool):
             return "token" if self.authentication else None
         return self.authentication
+
+    def through(self, way: str) -> Profile:
+        """Return this profile as it is on another kind of broker.
+
+        Args:
+            way: one of `THROUGH`: `standalone` is the profile itself, `mtls` has the profile `mtls` on top, and
+                `cluster` has two brokers.
+
+        Raises:
+            InvalidUse: there is no such way, or the profile has an authentication or TLS of its own, which `mtls` would
+                take from it.
+        """
+        if way not in THROUGH:
+            raise InvalidUse(f"tests go through one of {', '.join(THROUGH)}, not {way!r}")
+        if way == "cluster":
+            return replace(self, name=f"{self.name}+cluster", brokers=max(self.brokers, _CLUSTER_BROKERS))
+        mutual = PROFILES["mtls"]
+        if way == "standalone" or self.name == mutual.name:
+            return self
+        if self.kind is not None or self.tls:
+            raise InvalidUse(f"the profile {self.name} has TLS or an authentication of its own, and cannot be mtls too")
+        return replace(
+            self,
+            name=f"{self.name}+mtls",
+            settings={**self.settings, **mutual.settings},
+            authentication=mutual.authentication,
+            tls=True,
+        )
 
 
 def _secured(*providers: str, client: str = "Token") -> dict[str, str]:
@@ -207,10 +242,12 @@ def broker_settings(
             them.
 
     Raises:
-        InvalidUse: no such profile, a setting that cannot stand in a properties file, or a frame size that is too
-            small for the message size.
+        InvalidUse: no such profile, or one of several brokers, a setting that cannot stand in a properties file, or a
+            frame size that is too small for the message size.
     """
     chosen = get_profile(profile)
+    if chosen.brokers != 1:
+        raise InvalidUse(f"the profile {chosen.name} has {chosen.brokers} brokers: use start_broker or PulsarCluster")
     ports = {"brokerServicePort": str(broker_port), "webServicePort": str(admin_port)}
     if chosen.tls:
         ports = {f"{name}Tls": port for name, port in ports.items()} | dict.fromkeys(ports, "") | dict(_TLS)

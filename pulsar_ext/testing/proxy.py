@@ -2,7 +2,7 @@
 
 Put its `service_url` in a client. The harness's brokers answer look-ups with "proxy through the service URL", so that
 all of the client's traffic passes here, and can be cut, refused, silenced or slowed down at a moment the test chooses.
-A `PulsarCluster` has one before each of its brokers, whose look-ups stay behind them.
+A `PulsarCluster` has one before each of its brokers, whose look-ups stay behind them, and detours for further ones.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import socket
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlsplit
 
 from pulsar_ext.errors import InvalidUse
 
+from .detour import Route, lease, way_to
 from .ports import free_port
 from .proxy_lane import TO_BROKER, TO_CLIENT, Direction, FrameTrap, Way
 from .proxy_link import End, Link, reset_socket
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
+
+    from .detour import Detour
 
 __all__ = ["FaultProxy"]
 
@@ -31,7 +34,9 @@ _BOTH: Final[tuple[Direction, ...]] = (TO_BROKER, TO_CLIENT)
 
 
 class FaultProxy:
-    """Forward connections from a free port, by default on the loopback, to a broker, and break them on demand.
+    """Forward connections from a free port, by default on the loopback, to a broker or a cluster's brokers.
+
+    It breaks them on demand.
 
     Where a direction can be given, `"to_broker"` or `"to_client"`, both are meant without one. What is set holds for
     connections that exist and for new ones.
@@ -42,6 +47,7 @@ class FaultProxy:
         port: where it listens; a free port by default.
         host: the address that it listens on.
         scheme: what its URL begins with; what passes is never looked into, so TLS goes from end to end.
+        more: further brokers, with the ports where it listens for them.
     """
 
     def __init__(
@@ -52,30 +58,54 @@ class FaultProxy:
         port: int | None = None,
         host: str = "127.0.0.1",
         scheme: str = "pulsar",
+        more: Sequence[Route] = (),
     ) -> None:
         self._host = host
         self._scheme = scheme
-        self._target = (target_host, target_port)
+        self._routes = (Route(port or free_port(), target_host, target_port), *more)
+        self._lease: socket.socket | None = None
         self._lock = threading.RLock()
         self._ways: dict[Direction, Way] = {direction: Way() for direction in _BOTH}
         self._closed = threading.Event()
         self._links: set[Link] = set()
         self._accepted = 0
-        self._listener: socket.socket | None = None
-        self._port = port or free_port()
-        self._acceptor = threading.Thread(target=self._accept_all, name="fault-proxy", daemon=True)
+        self._listeners: dict[Route, socket.socket] = {}
+        self._acceptors = [
+            threading.Thread(target=self._accept_all, args=(route,), name="fault-proxy", daemon=True)
+            for route in self._routes
+        ]
         self.accept()
-        self._acceptor.start()
+        for acceptor in self._acceptors:
+            acceptor.start()
 
     @classmethod
-    def to(cls, service_url: str) -> Self:
-        """Return a proxy to the broker at that URL, `pulsar://host:port` or `pulsar+ssl://host:port`."""
-        parts = urlsplit(service_url)
-        return cls(parts.hostname or "localhost", parts.port or 6650, scheme=parts.scheme)
+    def to(cls, service_url: str, detours: Sequence[Detour] = ()) -> Self:
+        """Return a proxy to the broker at that URL, `pulsar://host:port`, or by a detour to those of a cluster.
+
+        Args:
+            service_url: where clients connect.
+            detours: a broker's `detours`: one that nobody takes now belongs to the proxy until it is closed.
+
+        Raises:
+            InvalidUse: the URL has several brokers, and there is no detour, without which look-ups lead past a proxy.
+            BrokerStartError: all detours are taken.
+        """
+        if not detours:
+            scheme, host, port = way_to(service_url)
+            return cls(host, port, scheme=scheme)
+        detour, held = lease(detours)
+        first, *more = detour.routes
+        try:
+            proxy = cls(first.host, first.target, port=first.port, scheme=detour.scheme, more=more)
+        except BaseException:
+            held.close()
+            raise
+        proxy._lease = held  # its own class
+        return proxy
 
     def __repr__(self) -> str:
-        host, port = self._target
-        return f"<FaultProxy {self.service_url} to {host}:{port}, {self.connections} connections>"
+        targets = ", ".join(f"{route.host}:{route.target}" for route in self._routes)
+        return f"<FaultProxy {self.service_url} to {targets}, {self.connections} connections>"
 
     def __enter__(self) -> Self:
         return self
@@ -87,13 +117,13 @@ class FaultProxy:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, the same for all its life."""
-        return self._port
+        """The port that it listens on, the same for all its life; before a cluster the first one."""
+        return self._routes[0].port
 
     @property
     def service_url(self) -> str:
-        """The URL for clients, `pulsar://localhost:port`, or `pulsar+ssl://…` before a broker with TLS."""
-        return f"{self._scheme}://localhost:{self._port}"
+        """The URL for clients, `pulsar://localhost:port`, with TLS `pulsar+ssl://…`."""
+        return f"{self._scheme}://" + ",".join(f"localhost:{route.port}" for route in self._routes)
 
     @property
     def connections(self) -> int:
@@ -153,22 +183,23 @@ class FaultProxy:
     def refuse(self) -> None:
         """Refuse new connections, as a broker that is down does; those that exist go on."""
         with self._lock:
-            listener, self._listener = self._listener, None
-            if listener is not None:
+            listeners, self._listeners = self._listeners, {}
+            for listener in listeners.values():
                 # A blocked accept() would keep the socket listening after its close.
                 with contextlib.suppress(OSError):
                     listener.shutdown(socket.SHUT_RDWR)
                 listener.close()
 
     def accept(self) -> None:
-        """Accept new connections again, on the same port."""
+        """Accept new connections again, on the same ports."""
         with self._lock:
-            if self._listener is None and not self._closed.is_set():
-                listener = socket.socket()
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((self._host, self._port))
-                listener.listen()
-                self._listener = listener
+            for route in self._routes:
+                if route not in self._listeners and not self._closed.is_set():
+                    listener = socket.socket()
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    listener.bind((self._host, route.port))
+                    listener.listen()
+                    self._listeners[route] = listener
 
     # -- what the network is like ------------------------------------------------------------------------------------
 
@@ -211,7 +242,10 @@ class FaultProxy:
         self._closed.set()
         self.refuse()
         self.cut()
-        self._acceptor.join()
+        for acceptor in self._acceptors:
+            acceptor.join()
+        if self._lease is not None:
+            self._lease.close()
 
     def _way(self, direction: Direction) -> Way:
         if direction not in self._ways:
@@ -227,10 +261,10 @@ class FaultProxy:
         for link in links:
             link.wake()
 
-    def _accept_all(self) -> None:
+    def _accept_all(self, route: Route) -> None:
         while not self._closed.is_set():
             with self._lock:
-                listener = self._listener
+                listener = self._listeners.get(route)
             if listener is None:
                 self._closed.wait(_IDLE_SECONDS)
                 continue
@@ -239,7 +273,7 @@ class FaultProxy:
             except OSError:  # refuse() closed it
                 continue
             try:
-                broker = socket.create_connection(self._target, _CONNECT_SECONDS)
+                broker = socket.create_connection((route.host, route.target), _CONNECT_SECONDS)
             except OSError:
                 reset_socket(client)
                 continue

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType, TracebackType
 
     from .access import Access
+    from .detour import Detour
 
 __all__ = ["Reachable", "Startable"]
 
@@ -54,6 +56,11 @@ class Reachable(Startable):
     @abstractmethod
     def access(self) -> Access:
         """What a client needs besides the URLs: the superuser's credentials, and whom to trust."""
+
+    @property
+    def detours(self) -> Sequence[Detour]:
+        """What a fault proxy needs besides the URL: `FaultProxy.to(broker.service_url, broker.detours)`."""
+        return ()
 
     @abstractmethod
     def is_running(self) -> bool:

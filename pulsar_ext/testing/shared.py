@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Protocol
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 from .access import Access
-from .backend import start_broker
 from .broker import Broker
 from .profiles import Profile, get_profile
 from .readiness import default_namespace_exists, reported_version
+from .start import start_broker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .detour import Detour
 
 __all__ = ["Address", "Existing", "Pool", "SharedBroker", "Source"]
 
@@ -33,6 +35,7 @@ class Address:
     back_end: str
     version: str
     access: Access = field(default_factory=Access)
+    detours: tuple[Detour, ...] = ()
 
 
 class Source(Protocol):
@@ -84,7 +87,14 @@ class Pool:
             BrokerStartError: it could not be started.
         """
         broker = self._broker(profile)
-        return Address(broker.service_url, broker.admin_url, broker.back_end, broker.version, broker.access)
+        return Address(
+            broker.service_url,
+            broker.admin_url,
+            broker.back_end,
+            broker.version,
+            broker.access,
+            tuple(broker.detours),
+        )
 
     def is_running(self, profile: Profile) -> bool:
         """Return whether it is alive."""
@@ -222,6 +232,11 @@ class SharedBroker(Broker):
         return self._address.access
 
     @property
+    def detours(self) -> tuple[Detour, ...]:
+        """What a fault proxy needs besides the URL."""
+        return self._address.detours
+
+    @property
     def version(self) -> str:
         """The broker's version."""
         return self._address.version
@@ -276,4 +291,4 @@ class SharedBroker(Broker):
 
 def _key(profile: Profile) -> str:
     own = get_profile(profile)
-    return repr((own.name, sorted(own.settings.items()), own.authentication, own.tls))
+    return repr((own.name, sorted(own.settings.items()), own.authentication, own.tls, own.brokers))

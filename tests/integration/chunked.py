@@ -10,6 +10,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from reach import IMPORTED, Reach
+
 import pulsar_ext
 from pulsar_ext import MessageId
 from pulsar_ext.ids.position import Position
@@ -86,9 +88,9 @@ def acknowledged(admin: PulsarAdmin, topic: str, subscription: str) -> Iterator[
                 yield position
 
 
-_SEND_LARGE = """
-import sys, pulsar
-client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+_SEND_LARGE = f"""{IMPORTED}
+from reach import official_client
+client = official_client(Reach.unpack(sys.argv[1]))
 producer = client.create_producer(
     sys.argv[2], producer_name="half", chunking_enabled=True, max_pending_messages=3000, send_timeout_millis=0
 )
@@ -101,7 +103,7 @@ sys.stdin.read()
 def send_half(broker: Any, admin: PulsarAdmin, topic: str) -> None:
     """Have a producer named "half" send a message of 2,000 chunks, and kill it in the middle."""
     before = admin.internal_stats(topic).number_of_entries
-    command = [sys.executable, "-c", _SEND_LARGE, broker.service_url, topic]
+    command = [sys.executable, "-c", _SEND_LARGE, Reach.of(broker).pack(), topic]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + 20

@@ -8,8 +8,11 @@ import os
 import pytest
 from awaited import AwaitedClient, awaited_admin
 from programs import run_program
+from reach import Reach
 
 from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.profiles import THROUGH
 
 _SHAPES = ("client_factory", "admin_class")
 """The fixtures that give either client's objects."""
@@ -25,10 +28,21 @@ def pytest_configure(config):
     """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
     config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_AWAITED=all runs it awaited as well")
+    config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
+    config.addinivalue_line("markers", "standalone_only(why, ways=THROUGH[1:]): cannot go through these")
 
 
 def pytest_generate_tests(metafunc):
-    """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client."""
+    """Run the tests of a module that says `BOTH_CLIENTS = True` with the blocking and with the asyncio client.
+
+    And, in a run that does not go through one thing as a whole, those that are marked for it through everything.
+    """
+    marked = any(mark.name == "through" for mark in metafunc.definition.iter_markers())
+    if marked and _through(metafunc.config) is None:
+        problem = process_problem()
+        needs_java = pytest.mark.skipif(problem is not None, reason=f"no cluster here: {problem}")
+        ways = [pytest.param(way, marks=[needs_java] if way == "cluster" else []) for way in THROUGH]
+        metafunc.parametrize("pulsar_through", ways, indirect=True)
     both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
         mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
     )
@@ -38,7 +52,16 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With the asyncio client, run each test with its first parameters, but `twin_on_demand`; or all, if asked for."""
+    """With the asyncio client, run each test with its first parameters, but `twin_on_demand`; or all, if asked for.
+
+    What only a standalone can show is skipped elsewhere, with its reason.
+    """
+    for item in items:
+        params = item.callspec.params if getattr(item, "callspec", None) else {}
+        way = params.get("pulsar_through") or _through(config) or "standalone"
+        for mark in item.iter_markers("standalone_only"):
+            if way in mark.kwargs.get("ways", THROUGH[1:]):
+                item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
     if os.environ.get("PULSAR_EXT_AWAITED") == "all":
         return
     seen, left_out = set(), []
@@ -52,6 +75,11 @@ def pytest_collection_modifyitems(config, items):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _through(config):
+    """What the whole run goes through, if it was asked for."""
+    return config.getoption("pulsar_through") or os.environ.get("PULSAR_EXT_THROUGH") or None
 
 
 @pytest.fixture
@@ -87,7 +115,7 @@ def client(client_factory, broker):
 def program(request, client_factory, broker, topic, tmp_path):
     """Run a program against the broker in a process of its own; its status and its output are the result."""
     awaited = request.node.callspec.params["client_factory"] == "awaited"
-    return lambda source: run_program(source, tmp_path, broker.service_url, broker.admin_url, topic, awaited=awaited)
+    return lambda source: run_program(source, tmp_path, Reach.of(broker), topic, awaited=awaited)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ class HeldAdmin:
         """Set when an answer is held."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open = [self._listener]
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"{parts.scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def __enter__(self):

@@ -5,21 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reach import IMPORTED, Reach
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HANG_SECONDS = 120
 
-PREAMBLE = """
+PREAMBLE = f"""{IMPORTED}
 import os, signal, sys, threading, time
 import pulsar_ext as pulsar, pulsar_ext.asyncio
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background with it ignored
-service_url, admin_url, topic = sys.argv[1:4]
-def connect(url=service_url, made=pulsar.Client, **options):
-    return made(url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
+reach, topic = Reach.unpack(sys.argv[1]), sys.argv[2]
+def connect(url=reach.service_url, made=pulsar.Client, **options):
+    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    return made(url, logger=logger, **{{**reach.options(), **options}})
 EARLIEST = pulsar.InitialPosition.Earliest
 """
-AWAITED = f"""
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+AWAITED = """
 from awaited import AwaitedClient
 blocking = connect
 def connect(*args, **options):
@@ -27,12 +32,14 @@ def connect(*args, **options):
 """
 
 
-def run_program(source: str, directory: Path, *arguments: str, awaited: bool) -> subprocess.CompletedProcess[str]:
+def run_program(
+    source: str, directory: Path, reach: Reach, topic: str, *, awaited: bool
+) -> subprocess.CompletedProcess[str]:
     """Run a program that connects with the blocking client, or with the asyncio client in its shape."""
     script = directory / "program.py"
     script.write_text(PREAMBLE + (AWAITED if awaited else "") + textwrap.dedent(source))
     return subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(script), *arguments],
+        [sys.executable, "-X", "faulthandler", str(script), reach.pack(), topic],
         capture_output=True,
         text=True,
         timeout=HANG_SECONDS,

@@ -42,7 +42,7 @@ class Sending:
         broker_of, client_of, proxy_of, topic_of = factories
         settings = {"send_timeout_millis": 0, **KINDS[kind]}
         self.content = b"x" * settings.pop("size", 1)
-        broker = broker_of("dedup" if "deduplication" in settings else "small-chunks")
+        self.broker = broker = broker_of("dedup" if "deduplication" in settings else "small-chunks")
         topic = topic_of(broker=broker, partitions=settings.pop("partitions", 0))
         self.proxy = proxy_of(broker)
         self.client = client_of(broker, service_url=self.proxy.service_url)

@@ -6,6 +6,7 @@ import contextlib
 import warnings
 
 import pulsar
+from reach import Reach
 
 from pulsar_ext.admin import Retention
 
@@ -62,7 +63,7 @@ def numbers(rows):
 
 def options_of(broker, topic, **more):
     """The options of a read or a write."""
-    return {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **more}
+    return {**Reach.of(broker).spark_options(), "topic": topic, **more}
 
 
 @contextlib.contextmanager

@@ -71,6 +71,7 @@ def test_a_cursor_that_an_operator_moved_back_is_followed(client, topic, admin):
     assert eventually(lambda: cursor_of(admin, topic) == set(range(10)))  # nothing is taken back without coming again
 
 
+@pytest.mark.through
 def test_partitions_and_lists_are_confirmed_each(client, pulsar_topic_factory, broker, admin):
     """Every partition and every topic of a list has a cursor of its own, and all are flushed and confirmed."""
     parts, other = pulsar_topic_factory(partitions=3, broker=broker), pulsar_topic_factory(broker=broker)

@@ -68,6 +68,7 @@ def test_a_reset_while_messages_keep_coming(client, admin, topic):
     assert eventually(lambda: (one_more(), set(range(COUNT)) <= set(came[before:]))[1], 60)
 
 
+@pytest.mark.through
 def test_a_reset_on_one_of_several_partitions(client, admin, topic):
     """Of a topic with three partitions, what was reset comes again, and nothing is left behind."""
     admin.create_partitioned_topic(topic, 3)

@@ -81,6 +81,7 @@ def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
     assert eventually(lambda: cursor_of(client.context.admin_api(), topic) == set(range(3000)))
 
 
+@pytest.mark.through
 def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_proxy, client_factory, broker, topic):
     """Officially it is lost, and the messages that the broker delivers again are dropped as duplicates for good."""
     proxy = pulsar_fault_proxy(broker)

@@ -18,7 +18,7 @@ SECONDS = 60
 @pytest.fixture
 def admin(broker):
     """An admin API that answers at once."""
-    with PulsarAdmin(broker.admin_url) as admin:
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         yield admin
 
 

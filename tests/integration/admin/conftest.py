@@ -2,8 +2,8 @@
 
 import socket
 
-import pulsar
 import pytest
+from reach import official_client
 
 from pulsar_ext.admin import Retention
 from pulsar_ext.testing import Profile
@@ -29,13 +29,13 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture(scope="module")
 def admin(broker, admin_class):
-    with admin_class(broker.admin_url, token=broker.token) as made:
+    with admin_class(broker.admin_url, **broker.access.admin_options()) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def client(broker):
-    made = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    made = official_client(broker)
     yield made
     made.close()
 

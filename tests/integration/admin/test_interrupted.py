@@ -20,7 +20,7 @@ def points(fault_module):
 def test_the_next_request_is_answered(points, pulsar_broker_factory):
     """Interrupted wherever the HTTP client takes or lets go of a lock: another thread's next request is answered."""
     broker = pulsar_broker_factory("small-chunks")
-    with PulsarAdmin(broker.admin_url) as admin:
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
 
         def ask():
             return admin.clusters()

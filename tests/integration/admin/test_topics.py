@@ -173,7 +173,8 @@ def test_tenants_namespaces_and_clusters(admin, broker):
     with pytest.raises(AdminNotFound):
         admin.namespaces(tenant)
     (cluster,) = admin.clusters()
-    assert admin.cluster(cluster).broker_service_url.startswith("pulsar://")
+    found = admin.cluster(cluster)
+    assert (found.broker_service_url or found.broker_service_url_tls).startswith(("pulsar://", "pulsar+ssl://"))
     assert admin.broker_configuration()["maxMessageSize"] == "102400"
     assert admin.broker_version()
     assert admin.health()

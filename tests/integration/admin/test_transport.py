@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -34,6 +35,7 @@ _NOBODY = Profile(
 )
 
 
+@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
     """A 401 becomes AdminUnauthorized without the token in any text; a callable is asked before each request."""
     broker = pulsar_broker_factory("auth")
@@ -59,6 +61,7 @@ def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factor
                 assert not wrong or wrong not in f"{caught.value}{caught.value.details}"
 
 
+@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_a_role_without_permission(pulsar_broker_factory):
     """A known role that may not do a thing gets 401 for a topic and 403 for a namespace; both are AdminUnauthorized."""
     with PulsarAdmin(pulsar_broker_factory(_NOBODY).admin_url) as admin:
@@ -102,7 +105,7 @@ def test_no_answer_in_time(silent_port):
 
 def test_not_a_web_service(broker):
     """The binary port in place of the web service's is recognised, and the error says so."""
-    url = broker.service_url.replace("pulsar://", "http://")
+    url = "http://" + broker.service_url.partition("://")[2]
     with PulsarAdmin(url, max_attempts=1) as admin, pytest.raises(AdminUnavailable, match="webServicePort"):
         admin.clusters()
 
@@ -132,6 +135,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
     """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""
     broker = pulsar_broker_factory("auth")
@@ -146,21 +150,24 @@ def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory
         server.shutdown()
 
 
+@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 @pytest.mark.parametrize("listed", ["as the broker lists them", ""])
 @pytest.mark.parametrize("secret", [{"token": "s3cret"}, {"basic": ("me", "s3cret")}])
 def test_no_secret_reaches_a_foreign_host(pulsar_broker_factory, caplog, listed, secret):
     """A redirect to a host that is none of the cluster's brokers gets neither token nor password, nor any request."""
     broker = pulsar_broker_factory("auth")
+    ours = urlsplit(broker.admin_url).hostname
+    theirs = "127.0.0.1" if ours == "localhost" else "localhost"
     if listed:
         listed = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).text
-        assert "localhost" in listed
+        assert ours in listed
     with contextlib.ExitStack() as servers, socket.create_server(("127.0.0.1", 0)) as foreign:
-        target = f"http://127.0.0.1:{foreign.getsockname()[1]}"
+        target = f"http://{theirs}:{foreign.getsockname()[1]}"
         handler = type("Handler", (_Redirecting,), {"target": target, "brokers": listed})
         server = servers.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler))
         servers.callback(server.shutdown)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with PulsarAdmin(f"http://localhost:{server.server_port}", **secret) as admin:
+        with PulsarAdmin(f"http://{ours}:{server.server_port}", **secret) as admin:
             for call in (admin.clusters, lambda: admin.skip_all("topic", "s")):
                 with pytest.raises(AdminError, match="was not sent there") as caught:
                     call()
@@ -174,12 +181,12 @@ def test_the_next_url_is_asked(broker, silent_port):
     """Where one admin URL refuses or keeps silent the next is asked, and first from then on; a change is sent once."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = f"http://127.0.0.1:{server.getsockname()[1]}"
-    silent = f"http://127.0.0.1:{silent_port}"
-    with PulsarAdmin([closed, broker.admin_url], max_attempts=1) as admin:
+    silent, options = f"http://127.0.0.1:{silent_port}", broker.access.admin_options()
+    with PulsarAdmin([closed, broker.admin_url], max_attempts=1, **options) as admin:
         with pytest.raises(AdminNotFound):
             admin.skip_all("public/default/absent", "s")
         assert admin.url == broker.admin_url
-    with PulsarAdmin([silent, broker.admin_url], timeout_seconds=2, max_attempts=1) as admin:
+    with PulsarAdmin([silent, broker.admin_url], timeout_seconds=2, max_attempts=1, **options) as admin:
         with pytest.raises(AdminUnavailable) as caught:
             admin.skip_all("topic", "s")
         assert caught.value.maybe_applied
@@ -239,7 +246,7 @@ def test_asyncio_shell_does_the_same(broker, admin, client, topic, silent_port):
         assert await later.health()
 
     async def main():
-        async with AsyncPulsarAdmin(broker.admin_url, token=broker.token) as later:
+        async with AsyncPulsarAdmin(broker.admin_url, **broker.access.admin_options()) as later:
             await read(later)
         url = f"http://127.0.0.1:{silent_port}"
         async with AsyncPulsarAdmin(url, timeout_seconds=0.3, deadline_seconds=0.6) as silent:

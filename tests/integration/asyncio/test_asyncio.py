@@ -8,6 +8,7 @@ import textwrap
 
 import pulsar
 import pytest
+from reach import IMPORTED, Reach
 
 import pulsar_ext
 import pulsar_ext.asyncio
@@ -17,6 +18,7 @@ from pulsar_ext.errors import DuplicateMessage, InvalidUse
 _BIG = b"." * 220_000
 
 
+@pytest.mark.through
 def test_chunked_messages(run, topic):
     """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
 
@@ -208,7 +210,7 @@ def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
     topic = pulsar_topic_factory(broker=broker)
 
     async def steps():
-        async with pulsar_ext.asyncio.Client(broker.service_url, admin=broker.admin_url) as client:
+        async with pulsar_ext.asyncio.Client(broker.service_url, **Reach.of(broker).options()) as client:
             for begin in (0, 5):
                 async with await client.create_producer(topic, producer_name="p", deduplication=True) as producer:
                     outcomes = await asyncio.gather(
@@ -295,7 +297,7 @@ def test_misuse(run, topic):
 
 def test_one_client_for_several_loops(broker, topic):
     """A client that outlives a loop serves the next one; a receive that the first loop abandoned keeps its message."""
-    client = pulsar_ext.asyncio.Client(broker.service_url)
+    client = pulsar_ext.asyncio.Client(broker.service_url, **broker.client_options(pulsar_ext))
 
     async def first():
         consumer = await client.subscribe(topic, "s")
@@ -315,13 +317,14 @@ def test_one_client_for_several_loops(broker, topic):
 @pytest.mark.parametrize("dead_letters", [False, True])
 def test_a_loop_that_ends_with_a_receive_pending(broker, topic, dead_letters):
     """A program whose loop ends while a receive waits and messages come ends well; officially it is aborted."""
-    program = textwrap.dedent(f"""
+    program = IMPORTED + textwrap.dedent(f"""
         import asyncio, threading, time
         import pulsar_ext as pulsar, pulsar_ext.asyncio
-        sender = pulsar.Client({broker.service_url!r})
+        reach = Reach.unpack({Reach.of(broker).pack()!r})
+        sender = pulsar.Client(reach.service_url, **reach.options())
         producer = sender.create_producer({topic!r})
         async def main():
-            client = pulsar.asyncio.Client({broker.service_url!r})
+            client = pulsar.asyncio.Client(reach.service_url, **reach.options())
             options = dict(consumer_type=pulsar.ConsumerType.Shared)
             if {dead_letters}:
                 options["dead_letter_policy"] = pulsar.ConsumerDeadLetterPolicy(9, {topic!r} + "-dead")

@@ -10,6 +10,8 @@ from chunked import eventually
 
 import pulsar_ext as pulsar
 
+pytestmark = pytest.mark.standalone_only("runs an example, which takes a URL, and no certificates", ways=("mtls",))
+
 _EXAMPLES = Path(__file__).parents[3] / "examples"
 
 

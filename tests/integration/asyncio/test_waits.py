@@ -67,7 +67,7 @@ def test_a_closed_client_refuses_and_closes_again(broker, topic):
     """Closing again does nothing; any other call, also on what the client opened, raises AlreadyClosed."""
 
     async def steps():
-        client = pulsar_ext.asyncio.Client(broker.service_url)
+        client = pulsar_ext.asyncio.Client(broker.service_url, **broker.client_options(pulsar_ext))
         producer = await client.create_producer(topic)
         async with await client.subscribe(topic, "s") as consumer:
             await client.close()

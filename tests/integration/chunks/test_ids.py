@@ -85,6 +85,7 @@ def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
         assert [index_of(message) for message in drain(reader.read_next, 6 - index)] == list(range(index, 6))
 
 
+@pytest.mark.through
 def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
     """The numbers of the first or a middle chunk resolve to the same whole id, and a seek to them loses nothing."""
     first, last = sent[2].first_chunk_message_id(), sent[2].last_chunk_message_id()
@@ -150,6 +151,7 @@ def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic
     assert sorted(index_of(message) for message in drain(consumer.receive, len(expected))) == expected
 
 
+@pytest.mark.through
 def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
     """get_last_message_id names the last chunk only; an inclusive start there still reads the whole message."""
     last = client.create_producer(topic, chunking_enabled=True).send(payload(6))

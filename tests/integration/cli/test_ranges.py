@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from keyed import fill
+from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRanges, KeySharedPolicy, key_slot
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning
 
 def ranges(*arguments, broker=None, cwd=None):
     """Run the command and give its exit status, output and error output."""
-    where = [] if broker is None else ["--url", broker.service_url, "--admin-url", broker.admin_url]
+    where = [] if broker is None else Reach.of(broker).command_line()
     command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", "ranges", *arguments, *where]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
     return done.returncode, done.stdout, done.stderr
@@ -67,6 +68,7 @@ def test_plan_of_nothing(broker, topic):
         assert words in error
 
 
+@pytest.mark.through
 def test_check(client, broker, topic):
     """Covered and uncovered slots are printed, and the exit status says whether all is well."""
     builder = client.new_consumer().topic(topic).subscription_name("s")

@@ -6,6 +6,8 @@ import pytest
 import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
 
+pytestmark = pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+
 BOTH_CLIENTS = True
 _LARGE = b"x" * 6_000_000
 """Two chunks."""

@@ -85,7 +85,7 @@ def test_a_closed_client_with_a_listener_is_freed(broker, topic, how):
     """Nothing is left of a client whose listener refers to its consumer, once it is closed and dropped."""
 
     def use():
-        client, heard = pulsar.Client(broker.service_url), threading.Event()
+        client, heard = pulsar.Client(broker.service_url, **broker.client_options(pulsar)), threading.Event()
 
         def listen(consumer, message):
             heard.set()
@@ -112,7 +112,7 @@ def test_a_listener_goes_on_though_nobody_keeps_its_client(client, broker, topic
     heard = []
 
     def start():
-        dropped = pulsar.Client(broker.service_url)
+        dropped = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
         if how == "subscribe":
             dropped.subscribe(topic, "s", message_listener=lambda _, message: heard.append(message.data()))
         else:

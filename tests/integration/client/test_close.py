@@ -115,7 +115,8 @@ def close_among_senders(client, topic):
 def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
     """A send that meets the close of its client ends, with an id or AlreadyClosed, and every callback is called."""
     for _ in range(20):
-        threads, sent, reported = close_among_senders(pulsar.Client(broker.service_url), topic)
+        client = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
+        threads, sent, reported = close_among_senders(client, topic)
         for thread in threads:
             thread.join(HANG_SECONDS)
         assert not any(thread.is_alive() for thread in threads)
@@ -136,6 +137,7 @@ def test_closing_again_does_nothing(client, topic):
     client.close()
 
 
+@pytest.mark.through
 def test_close_sends_an_open_batch(client, topic):
     """A producer closed, or whose client is closed, with a batch open persists it; officially it fails."""
     results = []
@@ -153,8 +155,7 @@ def test_a_frozen_connection_does_not_hold_up_the_end(program, how):
     """With a batch open and the link frozen, close() and the program's end come, and the callback is called."""
     done = program(
         f"""
-        from pulsar_ext.testing import FaultProxy
-        with FaultProxy.to(service_url) as proxy:
+        with reach.proxy() as proxy:
             client = connect(proxy.service_url, operation_timeout_seconds=3)
             producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000,
                                               send_timeout_millis=0)

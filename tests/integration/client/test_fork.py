@@ -48,6 +48,7 @@ def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, c
     assert contents(client, topic) == [b"before", b"child", b"after"]
 
 
+@pytest.mark.through
 def test_a_worker_process_sends_everything_at_its_end(program, client, topic):
     """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""
     done = program(

@@ -6,6 +6,8 @@ import itertools
 
 import pytest
 
+pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which takes no certificates", ways=("mtls",))
+
 _KINDS = ("raise", "send", "raise", "close")
 _FOUND = {
     "locks of conditions": ("Consumer.receive: queue of 0", "raise", 0),

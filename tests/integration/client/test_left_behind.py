@@ -6,12 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from reach import IMPORTED, Reach
 
 from pulsar_ext.testing import FaultProxy
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts threads and files under /proc")
 
-_COMMON = """
+_COMMON = f"""{IMPORTED}
 import contextlib, gc, os, sys, threading, time
 import pulsar_ext as pulsar
 
@@ -21,7 +22,7 @@ def count():
 
 def connect(seconds=30):
     logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
-    return pulsar.Client(sys.argv[1], logger=logger, operation_timeout_seconds=seconds)
+    return pulsar.Client(reach.service_url, logger=logger, operation_timeout_seconds=seconds, **reach.options())
 
 def on_a_thread(call):
     def run():
@@ -31,7 +32,7 @@ def on_a_thread(call):
     thread.start()
     return thread
 
-topic = sys.argv[2]
+reach, topic = Reach.unpack(sys.argv[1]), sys.argv[2]
 connect().close()  # what the first client opens for the process is not its own
 time.sleep(1)
 """
@@ -43,10 +44,10 @@ print(count() - before)
 """
 
 
-def _left(url, topic, program, **options):
+def _left(broker, topic, program, url=None):
     """How many threads and file descriptors are left in a program at its end, of those behind `before`."""
-    command = [sys.executable, "-c", _COMMON + program + _END, url, topic]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    command = [sys.executable, "-c", _COMMON + program + _END, Reach.of(broker).pack(url), topic]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return int(done.stdout.splitlines()[-1])
 
@@ -66,7 +67,7 @@ before = count()
 for index in range(300):
     session(index % 30 / 1000)
 """
-    assert _left(pulsar_broker.service_url, pulsar_topic, program) == 0
+    assert _left(pulsar_broker, pulsar_topic, program) == 0
 
 
 @pytest.mark.parametrize("opening", ["create_producer(topic)", "create_reader(topic, pulsar.MessageId.earliest)"])
@@ -80,9 +81,9 @@ time.sleep(0.3)
 client.close()
 thread.join()
 """
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         proxy.pause()
-        assert _left(proxy.service_url, pulsar_topic, program) == 0
+        assert _left(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
 
 
 def test_who_cannot_connect_as_the_broker_is_silent(pulsar_broker, pulsar_topic):
@@ -102,9 +103,9 @@ for thread in threads:
 for thread in threads:
     thread.join()
 """
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         proxy.pause()
-        assert _left(proxy.service_url, pulsar_topic, program) == 0
+        assert _left(pulsar_broker, pulsar_topic, program, proxy.service_url) == 0
 
 
 @pytest.mark.parametrize("closes", ["client.close()", "consumer.close(); client.close()"])
@@ -123,7 +124,7 @@ before = count()
 for index in range(20):
     session(index)
 """
-    assert _left(pulsar_broker.service_url, pulsar_topic, program) == 0
+    assert _left(pulsar_broker, pulsar_topic, program) == 0
 
 
 @pytest.mark.parametrize("options", ["", "batching_enabled=True", "chunking_enabled=True"])
@@ -142,4 +143,4 @@ before = count()
 for _ in range(3):
     session()
 """
-    assert _left(pulsar_broker.service_url, pulsar_topic, program) == 0
+    assert _left(pulsar_broker, pulsar_topic, program) == 0

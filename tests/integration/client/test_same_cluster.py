@@ -13,7 +13,7 @@ def elsewhere(pulsar_broker_factory, pulsar_namespace_factory):
     """The admin API of another cluster, of the same name, that has the test's namespace."""
     other = pulsar_broker_factory("plain")
     pulsar_namespace_factory(other)
-    with PulsarAdmin(other.admin_url) as admin:
+    with PulsarAdmin(other.admin_url, **other.access.admin_options()) as admin:
         yield admin
 
 
@@ -51,7 +51,7 @@ def test_its_own_cluster_is_recognised(client_factory, broker, topic, monkeypatc
     """With and without partitions the admin API that the environment names is asked; nothing stays on the topic."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", broker.admin_url)
     client = client_factory(broker, admin=None)
-    with PulsarAdmin(broker.admin_url) as admin:
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         admin.create_partitioned_topic(topic + "-parts", 2)
         for name in (topic, topic + "-parts"):
             consumer, stored = _stored(client, name)

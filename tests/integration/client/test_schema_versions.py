@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from chunked import eventually
 from pulsar.schema import AvroSchema
+from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
@@ -23,7 +24,7 @@ PAIR = {"a": 1, "b": 2}
 @pytest.fixture
 def proxy(pulsar_broker):
     """What stands before the broker."""
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         yield proxy
 
 
@@ -31,7 +32,7 @@ def proxy(pulsar_broker):
 def client(pulsar_broker, proxy):
     """A client through the proxy whose questions end soon."""
     with contextlib.closing(
-        pulsar.Client(proxy.service_url, admin=pulsar_broker.admin_url, operation_timeout_seconds=2)
+        pulsar.Client(proxy.service_url, **Reach.of(pulsar_broker).options(), operation_timeout_seconds=2)
     ) as client:
         yield client
 

@@ -11,6 +11,8 @@ import pytest
 
 import pulsar_ext as pulsar
 
+pytestmark = pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+
 _WRONG = "wr0ng-s3cret"
 _TOKENS_BEGIN = "eyJhbGci"
 """What every token of the harness begins with, those too that only the client and the broker have seen."""

@@ -93,7 +93,7 @@ def test_awaited_sends_end_with_a_shutdown(sending, kind):
             settings.pop(unused, None)
         url = one.proxy.service_url
         one.client.close()
-        client = pulsar.asyncio.Client(url, admin=one.client.context.admin_api())
+        client = pulsar.asyncio.Client(url, admin=one.client.context.admin_api(), **one.broker.client_options(pulsar))
         producer = await client.create_producer(one.producer.topic(), producer_name="q", **settings)
         one.proxy.pause()
         sends = [asyncio.ensure_future(producer.send(one.content)) for _ in range(6)]
@@ -150,8 +150,7 @@ def test_a_program_that_ends_behind_a_shutdown_ends_cleanly(program, link):
     """The status is the program's own, and every callback was called, though the broker may not have answered."""
     done = program(
         f"""
-        from pulsar_ext.testing import FaultProxy
-        proxy = FaultProxy.to(service_url)
+        proxy = reach.proxy()
         client = connect(proxy.service_url)
         outcomes = []
         for batched in (False, True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which starts a broker of its own")
+
 
 @pytest.fixture(scope="module")
 def soak(fault_module):

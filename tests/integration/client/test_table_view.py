@@ -53,7 +53,7 @@ def test_a_view_of_many_messages_shows_every_key(client, pulsar_admin, pulsar_to
 def test_a_view_is_whole_though_it_is_cut_amid_its_opening(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
     """Ten openings, each with a cut amid it: officially some are empty, without an error."""
     expected = send(client, pulsar_topic, 20_000)
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         cut_off = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url)
         for _ in range(10):
             cut = threading.Timer(random.uniform(0, 0.4), proxy.cut)
@@ -123,7 +123,7 @@ def test_a_view_is_one_consumer_until_it_is_closed_or_dropped(client, pulsar_adm
 def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
     """Twenty cuts while values change: the last value is shown."""
     producer = client.create_producer(pulsar_topic)
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         view = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url).create_table_view(pulsar_topic)
         for number in range(20):
             producer.send(b"%d" % number, partition_key="k")

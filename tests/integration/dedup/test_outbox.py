@@ -15,6 +15,8 @@ import pytest
 
 import pulsar_ext as pulsar
 
+pytestmark = pytest.mark.standalone_only("runs an example, which takes a URL, and no certificates", ways=("mtls",))
+
 PROGRAM = Path(__file__).parents[3] / "examples" / "outbox.py"
 ROWS, KILLS = 60_000, 4
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from reach import Reach
 
 from pulsar_ext import ChunkMessageId, MessageId
 from pulsar_ext.testing.backend import process_problem
@@ -59,7 +60,7 @@ def topics(broker, pulsar_topic_factory):
 def sent_by_java(broker, topics):
     return [
         Sent(kind, _topic_of(topics, kind, text), name, bytes.fromhex(data), text)
-        for kind, name, data, text in run_java("MakeIds", broker.service_url, *topics)
+        for kind, name, data, text in run_java("MakeIds", Reach.of(broker).java_settings(), *topics)
     ]
 
 
@@ -161,7 +162,9 @@ def test_java_ids_lead_to_their_messages(client, sent_by_java):
 def test_java_follows_our_ids(broker, sent_by_us):
     """Java reads our ids of every kind, writes the same text and an equal id, and finds each message whole."""
     assert {sent.kind for sent in sent_by_us} == KINDS
-    judged = run_java("ReadIds", broker.service_url, lines=[f"{sent.topic}\t{sent.data.hex()}" for sent in sent_by_us])
+    judged = run_java(
+        "ReadIds", Reach.of(broker).java_settings(), lines=[f"{sent.topic}\t{sent.data.hex()}" for sent in sent_by_us]
+    )
     for sent, (text, data, read, sought) in zip(sent_by_us, judged, strict=True):
         assert text == sent.text
         assert MessageId.deserialize(bytes.fromhex(data)) == MessageId.deserialize(sent.data)

@@ -1,9 +1,12 @@
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerBuilder;
@@ -14,9 +17,9 @@ import org.apache.pulsar.client.api.Schema;
 public class MakeIds {
     static final int CHUNKED_SIZE = 250_000;
 
-    /** Arguments: service URL, topic, partitioned topic. */
+    /** Arguments: settings of the client, topic, partitioned topic. */
     public static void main(String[] args) throws Exception {
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(args[0]).build()) {
+        try (PulsarClient client = PulsarClient.builder().loadConf(settings(args[0])).build()) {
             ProducerBuilder<byte[]> single = client.newProducer(Schema.BYTES).topic(args[1]).enableBatching(false);
             ProducerBuilder<byte[]> batched = client.newProducer(Schema.BYTES).topic(args[1])
                     .batchingMaxPublishDelay(1, TimeUnit.MINUTES);
@@ -52,5 +55,11 @@ public class MakeIds {
 
     static void print(String kind, String name, MessageId id) {
         System.out.printf("ID\t%s\t%s\t%s\t%s%n", kind, name, HexFormat.of().formatHex(id.toByteArray()), id);
+    }
+
+    /** The settings of a client, a line each. */
+    static Map<String, Object> settings(String lines) {
+        return Arrays.stream(lines.split("\n")).map(line -> line.split("=", 2))
+                .collect(Collectors.toMap(pair -> pair[0], pair -> (Object) pair[1]));
     }
 }

@@ -1,8 +1,11 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
@@ -15,9 +18,9 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
  * id's text, its bytes as Java writes them, and what was found: name and length of the payload, or "nothing".
  */
 public class ReadIds {
-    /** Argument: service URL. */
+    /** Argument: settings of the client. */
     public static void main(String[] args) throws Exception {
-        try (PulsarClient client = PulsarClient.builder().serviceUrl(args[0]).build()) {
+        try (PulsarClient client = PulsarClient.builder().loadConf(settings(args[0])).build()) {
             BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
                 String[] fields = line.split("\t");
@@ -52,5 +55,11 @@ public class ReadIds {
         }
         String text = new String(message.getData(), StandardCharsets.UTF_8);
         return text.substring(0, text.indexOf(';')) + " " + text.length();
+    }
+
+    /** The settings of a client, a line each. */
+    static Map<String, Object> settings(String lines) {
+        return Arrays.stream(lines.split("\n")).map(line -> line.split("=", 2))
+                .collect(Collectors.toMap(pair -> pair[0], pair -> (Object) pair[1]));
     }
 }

@@ -1,18 +1,21 @@
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.apache.pulsar.client.api.BatcherBuilder;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.Schema;
 
 /**
- * Send messages with every kind of key. Arguments: service URL, topic, how many rounds, then one of "unbatched",
+ * Send messages with every kind of key. Arguments: settings of the client, topic, how many rounds, then one of "unbatched",
  * "default" (one batch a round) and "key". The payload of each message is its number.
  */
 public class SendKeyed {
     public static void main(String[] args) throws Exception {
         var rounds = Integer.parseInt(args[2]);
-        var builder = PulsarClient.builder().serviceUrl(args[0]);
+        var builder = PulsarClient.builder().loadConf(settings(args[0]));
         try (var client = builder.build()) {
             var settings = client.newProducer(Schema.BYTES).topic(args[1]).blockIfQueueFull(true)
                     .enableBatching(!args[3].equals("unbatched")).batchingMaxPublishDelay(1, TimeUnit.MINUTES)
@@ -43,5 +46,11 @@ public class SendKeyed {
                 producer.flush();
             }
         }
+    }
+
+    /** The settings of a client, a line each. */
+    static Map<String, Object> settings(String lines) {
+        return Arrays.stream(lines.split("\n")).map(line -> line.split("=", 2))
+                .collect(Collectors.toMap(pair -> pair[0], pair -> (Object) pair[1]));
     }
 }

@@ -243,6 +243,7 @@ def test_it_waits_for_the_others(client, topic):
     assert len(consumers) == 3
 
 
+@pytest.mark.through
 def test_a_partitioned_topic_is_checked_partition_by_partition(client, admin, pulsar_topic_factory, broker):
     """The cover of each partition is checked, and messages of all partitions go to whose slots they have."""
     topic = pulsar_topic_factory(broker=broker, partitions=3)

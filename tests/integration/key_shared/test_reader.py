@@ -12,6 +12,7 @@ import pytest
 from awaited import blocking_of
 from chunked import send_half
 from keyed import BATCHING, KINDS, fill, number_of, run_java, tilings
+from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
@@ -75,7 +76,7 @@ def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
 def test_every_kind_of_key_as_java_sends_it(client, broker, topic, batching):
     """Text, bytes, base64 text, empty, ordering and no keys: each message is read by the one whose slot it has."""
     rounds = 12
-    run_java("SendKeyed", broker.service_url, topic, rounds, batching)
+    run_java("SendKeyed", Reach.of(broker).java_settings(), topic, rounds, batching)
     total = rounds * 8
     for parts in (FULL.split(4), FULL.split(7), [KeyHashRanges(["1-1"]), KeyHashRanges(["1-1"]).complement()]):
         found = [sorted(numbers(read_all(client, topic, ranges, key_forms="exact"))) for ranges in parts]
@@ -98,13 +99,14 @@ def known_slot(number):
 @pytest.mark.parametrize("ranges", ["0-32767", "20000-29999,50000-65535", "1-1"])
 def test_on_an_unbatched_topic_it_reads_what_javas_reader_reads(client, broker, topic, ranges):
     """The messages are those, and in the order, of Java's own key-range reader, which the broker filters for."""
-    run_java("SendKeyed", broker.service_url, topic, 25, "unbatched")
+    run_java("SendKeyed", Reach.of(broker).java_settings(), topic, 25, "unbatched")
     fill(client, topic, "keyless", 1)
-    theirs = run_java("ReadRanges", broker.service_url, topic, *ranges.split(","))
+    theirs = run_java("ReadRanges", Reach.of(broker).java_settings(), topic, *ranges.split(","))
     ours = read_all(client, topic, KeyHashRanges.parse(ranges), key_forms="exact")
     assert [message.data().decode() for message in ours] == theirs
 
 
+@pytest.mark.through
 def test_a_tail_out_of_range_is_not_available(client, topic):
     """has_message_available() is true only if a message of the range is there, and answers at once if none is."""
     slot = key_slot("mine")

@@ -10,6 +10,7 @@ from collections import Counter
 import pulsar as official
 import pytest
 from awaited import blocking_of
+from reach import official_client
 from stored import entries, read
 
 import pulsar_ext as pulsar
@@ -35,7 +36,7 @@ def test_batches_end_where_the_official_client_ends_them(client, admin, broker, 
     """By count and by bytes, entry for entry."""
     counts = []
     for lib in (official, pulsar):
-        own = lib.Client(broker.service_url) if lib is official else client
+        own = official_client(broker) if lib is official else client
         topic = pulsar_topic_factory(broker=broker)
         producer = own.create_producer(topic, **SLOW, **limits)
         for size in sizes:
@@ -241,7 +242,7 @@ def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_fa
     topic = pulsar_topic_factory(broker=broker)
     admin.create_partitioned_topic(topic, 5)
     keys = [f"{'ключ' * (number % 4)}{'x' * number}" for number in range(1, 40)]
-    theirs = official.Client(broker.service_url)
+    theirs = official_client(broker)
     expected = [theirs.create_producer(topic).send(b"x", partition_key=key).partition() for key in keys[:1]]
     producer = theirs.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
     expected = [producer.send(b"x", partition_key=key).partition() for key in keys]

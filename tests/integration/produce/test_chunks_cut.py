@@ -7,6 +7,7 @@ import time
 import pulsar as official
 import pytest
 from chunked import eventually, index_of, payload
+from reach import official_client
 
 import pulsar_ext as pulsar
 
@@ -23,7 +24,7 @@ def behind_proxy(pulsar_fault_proxy, pulsar_client_factory, broker):
 
 def _received(broker, topic, wanted):
     """What an official consumer gets until all of those that are wanted have come."""
-    client = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    client = official_client(broker)
     try:
         reader = client.create_reader(topic, official.MessageId.earliest)
         found = []
@@ -55,7 +56,7 @@ def test_what_a_killed_producer_left_half_sent_is_not_taken_for_the_next_ones(pr
         killed = program(
             f"""
             import os, threading
-            client = pulsar.Client({broker.service_url!r})
+            client = connect()
             producer = client.create_producer("{topic}-{round_}", "p", chunking_enabled=True)
             producer.send_async(b"7." * {SIZE // 2}, None)
             threading.Timer({STEP_SECONDS * round_}, os.kill, (os.getpid(), 9)).start()
@@ -83,6 +84,7 @@ def test_what_is_sent_again_comes_in_order(behind_proxy, broker, topic):
     assert list(dict.fromkeys(_received(broker, topic, set(range(40))))) == list(range(40))
 
 
+@pytest.mark.through
 def test_what_is_sent_again_is_what_was_sent(behind_proxy, client, topic):
     """Key, properties, event time and sequence id are those of the send, whatever became of the objects since."""
     far, proxy = behind_proxy

@@ -6,6 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which starts a broker of its own")
+
 FAULTS = Path(__file__).parents[2] / "faults"
 
 

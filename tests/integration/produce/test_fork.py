@@ -142,8 +142,7 @@ def test_a_fork_in_the_midst_of_a_close_ends(forked):
     printed, _ = forked(
         "batched",
         """
-from pulsar_ext.testing import FaultProxy
-with FaultProxy.to(service_url) as proxy:
+with reach.proxy() as proxy:
     client = connect(proxy.service_url, operation_timeout_seconds=3)
     producer = client.create_producer(topic, batching_enabled=True, send_timeout_millis=0)
     proxy.pause()

@@ -37,6 +37,7 @@ def test_one_failed_lookup_of_partitions_is_raised(client, admin, topic, monkeyp
     assert TopicName.parse(producer.topic()) == TopicName.parse(topic)
 
 
+@pytest.mark.through
 def test_partitions_are_opened_once_however_often_they_are_looked_for(client, admin, topic, monkeypatch):
     """Where opening takes longer than the time between two looks, each new partition has one producer all the same."""
     admin.create_partitioned_topic(topic, 1)

@@ -87,7 +87,7 @@ def test_a_confirmed_flush_ends_with_what_flushes(client_factory, broker, topic,
 
 def test_a_consumer_is_closed_though_its_close_raised(client_factory, broker, topic):
     """A close that the broker does not answer raises; the consumer is closed, and its client keeps it no longer."""
-    with FaultProxy.to(broker.service_url) as proxy:
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url, operation_timeout_seconds=1)
         consumer = client.subscribe(topic, "s")
         proxy.pause()

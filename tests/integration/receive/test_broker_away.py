@@ -10,6 +10,7 @@ import threading
 import pytest
 from acked import send_plain
 from chunked import eventually, index_of
+from reach import Reach
 
 import pulsar_ext as pulsar
 import pulsar_ext.asyncio
@@ -63,7 +64,7 @@ def gone_as_it_is_replaced(proxy, consumer):
 @pytest.fixture
 def proxy(pulsar_broker):
     """What stands before the broker."""
-    with FaultProxy.to(pulsar_broker.service_url) as proxy:
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
         yield proxy
 
 
@@ -71,7 +72,7 @@ def proxy(pulsar_broker):
 def connected(pulsar_broker, proxy):
     """A client through the proxy whose openings end soon."""
     with contextlib.closing(
-        pulsar.Client(proxy.service_url, admin=pulsar_broker.admin_url, operation_timeout_seconds=2)
+        pulsar.Client(proxy.service_url, **Reach.of(pulsar_broker).options(), operation_timeout_seconds=2)
     ) as client:
         yield client
 
@@ -79,7 +80,7 @@ def connected(pulsar_broker, proxy):
 @pytest.fixture
 def direct(pulsar_broker):
     """A client that the proxy is not before."""
-    with contextlib.closing(pulsar.Client(pulsar_broker.service_url, admin=pulsar_broker.admin_url)) as client:
+    with contextlib.closing(pulsar.Client(pulsar_broker.service_url, **Reach.of(pulsar_broker).options())) as client:
         yield client
 
 
@@ -138,7 +139,7 @@ def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_to
 
     async def receive_behind_a_seek():
         async with pulsar_ext.asyncio.Client(
-            proxy.service_url, admin=pulsar_broker.admin_url, operation_timeout_seconds=2
+            proxy.service_url, **Reach.of(pulsar_broker).options(), operation_timeout_seconds=2
         ) as client:
             producer = await client.create_producer(pulsar_topic)
             await producer.send(b"0")

@@ -13,8 +13,7 @@ def test_a_seek_of_a_reader_of_several_partitions_that_fails_ends_no_process(pro
     """On a connection that is silent each of four partitions fails: the seek raises, and the program goes on."""
     admin.create_partitioned_topic(topic, 4)
     result = program("""
-from pulsar_ext.testing import FaultProxy
-with FaultProxy.to(service_url) as proxy:
+with reach.proxy() as proxy:
     client = connect(proxy.service_url, operation_timeout_seconds=2)
     opened = client.create_reader(topic, pulsar.MessageId.earliest)
     proxy.pause()

@@ -125,6 +125,7 @@ def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, que
         assert [index_of(one) for one in messages] == list(range(first, 30))
 
 
+@pytest.mark.through
 def test_a_reader_of_all_partitions_refuses_an_id_of_one(client, admin, topic):
     """What is unread of the others would be dropped: the seek is refused, and every message still comes."""
     admin.create_partitioned_topic(topic, 3)

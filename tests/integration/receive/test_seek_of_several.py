@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
 
 
+@pytest.mark.through
 def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker):
     """Connections are lost while seeks to ends, and to times, are on their way: no error, and no end of the process."""
     done = program(
         """
-        from pulsar_ext.testing import FaultProxy
-        with FaultProxy.to(service_url) as proxy:
+        with reach.proxy() as proxy:
             client = connect(proxy.service_url)
             topics = [f"{topic}-{letter}" for letter in "abc"]
             consumer = client.subscribe(topics, "s", initial_position=EARLIEST)
@@ -54,7 +56,7 @@ def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker)
 
 def test_seeks_of_several_topics_stand_beside_whoever_asks_for_the_connection(client_factory, broker, topic):
     """Seeks that succeed and fail, and threads that ask all the time whether there is a connection: all of them end."""
-    with FaultProxy.to(broker.service_url) as proxy:
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         client = client_factory(broker, service_url=proxy.service_url)
         consumer = client.subscribe([f"{topic}-{number}" for number in range(8)], "s")
         stop = threading.Event()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 BOTH_CLIENTS = True
 
 
+@pytest.mark.through
 def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program):
     """The C++ client would die of a chunked dead letter: here it arrives, whole, and the process lives on."""
     done = program(

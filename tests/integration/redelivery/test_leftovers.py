@@ -8,6 +8,7 @@ import time
 import pulsar as official
 import pytest
 from chunked import eventually, index_of, payload
+from reach import official_client
 
 import pulsar_ext as pulsar
 from pulsar_ext.chunks import leftovers
@@ -21,7 +22,7 @@ TYPES = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.Con
 def cut_producer(pulsar_fault_proxy, broker):
     """Sends a message in chunks with the official client, and cuts its connection so many seconds later."""
     proxy = pulsar_fault_proxy(broker)
-    client = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    client = official_client(broker, proxy.service_url)
 
     def send(topic, index, seconds):
         producer = client.create_producer(topic, chunking_enabled=True)
@@ -69,7 +70,7 @@ def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, 
         program(
             f"""
             import os, threading
-            producer = pulsar.Client({broker.service_url!r}).create_producer({topic!r}, chunking_enabled=True)
+            producer = connect().create_producer({topic!r}, chunking_enabled=True)
             producer.send_async(b"7." * {SIZE // 2}, None)
             threading.Timer({STEP_SECONDS * round_}, os.kill, (os.getpid(), 9)).start()
             producer.flush()

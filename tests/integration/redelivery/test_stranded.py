@@ -7,6 +7,7 @@ import time
 import pulsar as official
 import pytest
 from chunked import drain, eventually, index_of, payload
+from reach import official_client
 
 import pulsar_ext as pulsar
 
@@ -19,7 +20,7 @@ SETTLE_SECONDS = 2.0
 def _strand(proxy, broker, producer, topics):
     """Have a consumer of each topic get the beginning of its message, and end."""
     for round_, topic in enumerate(topics):
-        client = official.Client(proxy.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+        client = official_client(broker, proxy.service_url)
         client.subscribe(topic, "s", SHARED)
         proxy.pause()  # the connection takes so much, and the broker delivers no more
         producer(topic).send(payload(round_, SIZE))
@@ -53,7 +54,7 @@ def test_what_a_lost_consumer_had_half_comes_to_the_next_one(pulsar_fault_proxy,
 def test_other_consumers_are_named_as_what_keeps_a_message(pulsar_fault_proxy, broker, client, admin, topics, caplog):
     """While another consumer keeps the broker from beginning anew, the log says so; when it has left, it comes."""
     proxy = pulsar_fault_proxy(broker)
-    other = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    other = official_client(broker)
 
     def is_stranded(topic):
         """Whether the message was half sent as the first consumer ended; else the other one gets it in a moment."""
@@ -125,7 +126,7 @@ def test_chunks_without_their_beginning_leave_the_backlog(client, broker, admin,
         admin.create_partitioned_topic(topic, partitions)
         part += "-partition-1"
     ids = [_producing(client)(part).send(payload(index)) for index in range(3)]
-    plain = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
+    plain = official_client(broker)
     exclusive = plain.subscribe(part, "s", initial_position=pulsar.InitialPosition.Earliest)
     first = ids[1].first_chunk_message_id()
     exclusive.acknowledge(official.MessageId(-1, first.ledger_id(), first.entry_id(), -1))

@@ -13,6 +13,10 @@ import pytest
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
 
+pytestmark = pytest.mark.standalone_only(
+    "runs scenarios, which take URLs and a token, and no certificates", ways=("mtls",)
+)
+
 _README = Path(__file__).parents[3] / "README.md"
 
 

@@ -11,6 +11,6 @@ from pulsar_ext.admin import PulsarAdmin
 def bench(request, pulsar_broker_factory, client_factory, pulsar_namespace_factory):
     broker = pulsar_broker_factory(getattr(request, "param", PLAIN))
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    with PulsarAdmin(broker.admin_url, token=broker.token) as admin:
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         client = client_factory(broker, admin=admin, logger=quiet)
         yield Bench(broker, client, admin, pulsar_namespace_factory(broker))

@@ -146,9 +146,10 @@ def test_while_others_produce_and_acknowledge(bench, kind):
 def test_broker_killed(pulsar_own_broker, moment):
     """A kill -9 between plan and execution, and after it: nothing behind the target is lost."""
     broker = pulsar_own_broker(PLAIN)
-    with PulsarAdmin(broker.admin_url, deadline_seconds=2) as admin:
+    with PulsarAdmin(broker.admin_url, deadline_seconds=2, **broker.access.admin_options()) as admin:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        client = pulsar_ext.Client(broker.service_url, admin=admin, logger=quiet)
+        options = broker.client_options(pulsar_ext)
+        client = pulsar_ext.Client(broker.service_url, admin=admin, logger=quiet, **options)
         bench = Bench(broker, client, admin, "public/default")
         topic = bench.topic()
         labels = [label for label, _ in bench.fill(topic, "mixed")]

@@ -45,6 +45,7 @@ def test_bad_input(bench):
     assert bench.admin.subscriptions(topic) == ("s",)
 
 
+@pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_without_permission_or_admin(pulsar_broker_factory, pulsar_namespace_factory):
     """A role without permission and an admin API that does not answer each say so."""
     broker = pulsar_broker_factory("auth")

@@ -86,6 +86,7 @@ def test_audit(spark, broker, client, admin, topic):
     assert not found.is_clean
 
 
+@pytest.mark.standalone_only("runs a demonstration, which takes URLs, and no certificates", ways=("mtls",))
 def test_pipeline(spark, pulsar_broker_factory, tmp_path):
     """The demonstration ends with counts that match."""
     pipeline = pytest.importorskip("pulsar_ext.spark.jobs.pipeline")

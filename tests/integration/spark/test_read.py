@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pulsar
 import pytest
 from chunked import eventually, send_half
+from reach import Reach
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 
 import pulsar_ext.spark
@@ -130,6 +131,7 @@ def test_offsets_by_id_and_time(spark, broker, topic, mixed):
     assert halves[1]
 
 
+@pytest.mark.through
 def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_topic_factory):
     """Several topics, partitioned or not, and a pattern of them are read as one; rows have the topic they are from."""
     parted = pulsar_topic_factory("orders-parted", partitions=2, broker=broker)
@@ -138,7 +140,7 @@ def test_partitioned_topics_and_patterns(spark, broker, client, admin, pulsar_to
     count = fill(client, parted, 30, kinds=("batched", "plain"))
     count = fill(client, single, 10, kinds=("plain",), start=count)
     namespace = "/".join(single.removeprefix("persistent://").split("/")[:2])
-    urls = {"service.url": broker.service_url, "admin.url": broker.admin_url}
+    urls = Reach.of(broker).spark_options()
     for more in ({"topics": f"{parted},{single}"}, {"topicsPattern": f"{namespace}/orders-.*"}):
         rows = spark.read.format("pulsar").options(**urls, **more).load().collect()
         assert numbers(rows) == list(range(count))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from reach import Reach
 
 import pulsar_ext
 
@@ -24,7 +25,7 @@ def rows_of(numbers, *, size=100, **columns):
 
 def send(broker, topic, *parts, name=None, **options):
     """Send rows as one task would; give how many were sent and how many the topic had already."""
-    given = {"service.url": broker.service_url, "admin.url": broker.admin_url, "topic": topic, **options}
+    given = {**Reach.of(broker).spark_options(), "topic": topic, **options}
     with TaskProducers(parse_options(given, WRITE), name, 0) as producers:
         for rows in parts:
             producers.send("0", Rows(**{**vars(rows), "topics": topic}))
@@ -34,7 +35,7 @@ def send(broker, topic, *parts, name=None, **options):
 def read(broker, topic, count):
     """Give the messages, and one more if there is one."""
     with (
-        pulsar_ext.Client(broker.service_url, admin=broker.admin_url) as client,
+        pulsar_ext.Client(broker.service_url, **Reach.of(broker).options()) as client,
         client.create_reader(topic, pulsar_ext.MessageId.earliest) as reader,
     ):
         found = [reader.read_next(10_000) for _ in range(count)]

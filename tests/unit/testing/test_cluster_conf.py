@@ -7,6 +7,7 @@ import pytest
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarCluster
 from pulsar_ext.testing.cluster_conf import Addresses, BrokerPorts, Layout, bookie_conf, broker_conf, zookeeper_conf
+from pulsar_ext.testing.detour import Detour, Route
 
 DATA = Path("/data")
 
@@ -20,7 +21,11 @@ def test_every_port_is_another_one():
     """A cluster of any size gets as many different ports as it needs, and names for its parts."""
     chosen = Addresses.choose(3, 2)
     ports = [chosen.zookeeper, *chosen.bookies.values(), *(port for one in chosen.brokers.values() for port in one)]
-    assert len(set(ports)) == len(ports) == 1 + 2 + 3 * 5
+    detours = [
+        (one.lock, *(port for route in one.routes for port in (route.port, route.target))) for one in chosen.detours
+    ]
+    ports += [port for one in detours for port in one]
+    assert len(set(ports)) == len(ports) == 1 + 2 + 3 * 5 + len(detours) * (1 + 3 * 2)
     assert chosen.parts == ("zookeeper", "bookie-1", "bookie-2", "broker-1", "broker-2", "broker-3")
 
 
@@ -58,6 +63,17 @@ def test_with_tls_nothing_listens_without(addresses, profile):
     assert conf["brokerClientTlsEnabled"] == "true"
     assert conf["advertisedListeners"] == "internal:pulsar+ssl://127.0.0.1:4,proxied:pulsar+ssl://127.0.0.1:7"
     assert conf["bindAddresses"] == "proxied:pulsar+ssl://127.0.0.1:6"
+
+
+def test_a_broker_shows_each_detour_to_who_comes_by_it(addresses):
+    """A detour is a listener: the broker takes its clients on one port, and tells them the port of its proxy."""
+    detours = tuple(Detour(lock, (Route(lock + 1, "127.0.0.1", lock + 2),)) for lock in (50, 60))
+    conf = broker_conf("broker-1", addresses._replace(detours=detours), "plain")
+    assert conf["bindAddresses"].split(",")[1:] == ["detour1:pulsar://127.0.0.1:52", "detour2:pulsar://127.0.0.1:62"]
+    assert conf["advertisedListeners"].split(",")[2:] == [
+        "detour1:pulsar://127.0.0.1:51",
+        "detour2:pulsar://127.0.0.1:61",
+    ]
 
 
 def test_profiles_and_settings_reach_the_broker(addresses):

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.testing import PulsarProcess
 from pulsar_ext.testing.identity import Identity
 from pulsar_ext.testing.profiles import PROFILES, Profile, broker_settings, get_profile, standalone_conf
 from pulsar_ext.testing.tokens import TokenSecret
@@ -112,3 +113,31 @@ def test_a_profile_with_tls_has_no_other_port():
         "1",
         "2",
     ]
+
+
+def test_a_profile_with_certificates_keeps_its_settings():
+    """Through mtls a profile has TLS, certificates and its own settings; mtls is itself, and so is each standalone."""
+    dedup = get_profile("dedup").through("mtls")
+    conf = broker_settings(dedup)
+    assert (dedup.name, dedup.kind, dedup.tls, dedup.brokers) == ("dedup+mtls", "certificate", True, 1)
+    assert conf["brokerDeduplicationEnabled"] == conf["tlsRequireTrustedClientCertOnConnect"] == "true"
+    assert get_profile("mtls").through("mtls") == get_profile("mtls")
+    assert get_profile("dedup").through("standalone") == get_profile("dedup")
+
+
+def test_a_profile_of_two_brokers_is_no_standalone():
+    """Through a cluster a profile has its own settings and two brokers, which a standalone refuses."""
+    dedup = get_profile("dedup").through("cluster")
+    assert (dedup.name, dedup.brokers, dedup.settings) == ("dedup+cluster", 2, get_profile("dedup").settings)
+    for start in (PulsarProcess, broker_settings):
+        with pytest.raises(InvalidUse, match="2 brokers: use start_broker"):
+            start(dedup)
+
+
+@pytest.mark.parametrize("name", ["auth", "tls", "basic", "oauth2"])
+def test_no_profile_loses_what_it_is_about(name):
+    """One with TLS or an authentication of its own cannot go through mtls; there is no way but those that are named."""
+    with pytest.raises(InvalidUse, match="of its own"):
+        get_profile(name).through("mtls")
+    with pytest.raises(InvalidUse, match="standalone, mtls, cluster"):
+        get_profile(name).through("fire")

@@ -1,0 +1,72 @@
+"""Tests that go through another kind of broker: the same fixtures, with mutual TLS, or with a cluster behind them."""
+
+from __future__ import annotations
+
+import httpx2
+import pulsar
+import pytest
+
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.testing import Profile, start_broker
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.readiness import round_trip
+
+needs_process = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
+
+
+@pytest.mark.through
+def test_what_the_fixtures_give_is_what_was_asked_for(pulsar_through, broker, client, topic):
+    """The URLs, the client certificate and the number of brokers are those of the kind, and a message passes."""
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
+        largest = admin.broker_configuration()["maxMessageSize"]
+    brokers = httpx2.get(f"{broker.admin_url}/admin/v2/brokers", **broker.access.http_options()).json()
+    expected = {"standalone": ("pulsar", False, 1), "mtls": ("pulsar+ssl", True, 1), "cluster": ("pulsar", False, 2)}
+    scheme, _, _ = broker.service_url.partition("://")
+    assert (scheme, broker.access.certificate is not None, len(brokers)) == expected[pulsar_through]
+    assert largest == "102400", "the profile's own settings hold no more"
+    client.create_producer(topic).send(b"x")
+    assert client.create_reader(topic, pulsar.MessageId.earliest).read_next(20_000).data() == b"x"
+
+
+@pytest.mark.through
+def test_a_fault_proxy_is_the_only_way(pulsar_fault_proxy, client_factory, broker, client, pulsar_topic_factory):
+    """Of ten topics, wherever each of them is, nothing passes a proxy that pauses, and all of it behind that."""
+    proxy = pulsar_fault_proxy(broker)
+    behind = client_factory(broker, service_url=proxy.service_url)
+    topics = [pulsar_topic_factory(broker=broker) for _ in range(10)]
+    producers = [behind.create_producer(topic, send_timeout_millis=0) for topic in topics]
+    proxy.pause()
+    results = []
+    for producer in producers:
+        producer.send_async(b"x", lambda result, _: results.append(result))
+    readers = [client.create_reader(topic, pulsar.MessageId.earliest) for topic in topics]
+    for reader in readers:
+        with pytest.raises(pulsar.Timeout):
+            reader.read_next(100)
+    assert results == []
+    proxy.resume()
+    assert [reader.read_next(20_000).data() for reader in readers] == [b"x"] * 10
+
+
+@needs_process
+def test_a_cluster_in_the_place_of_a_broker():
+    """All of its brokers are killed and come back under the same URLs, with what was written, and their logs go on."""
+    profile = Profile("two", "two brokers with tokens", {"maxMessageSize": "102400"}, brokers=2)
+    with start_broker(profile=profile) as broker:
+        urls, since = (broker.service_url, broker.admin_url), broker.log_offset()
+        client = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
+        producer = client.create_producer("public/default/kept", send_timeout_millis=0)
+        producer.send(b"before")
+        broker.kill()
+        assert not broker.is_running()
+        broker.restart()
+        assert broker.is_running()
+        assert (broker.service_url, broker.admin_url) == urls
+        producer.send(b"after")
+        reader = client.create_reader("public/default/kept", pulsar.MessageId.earliest)
+        assert [reader.read_next(20_000).data() for _ in range(2)] == [b"before", b"after"]
+        client.close()
+        assert 0 < len(broker.log_text(since)) < len(broker.log_text())
+        assert "back end cluster" in broker.describe()
+    assert not broker.is_running()
+    assert round_trip(urls[0], broker.access, timeout=1.0) is not None
