@@ -11,6 +11,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import _pulsar
+import pulsar
 
 from pulsar_ext.errors import InvalidUse
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["replicated_from"]
 
+_SEEN_IN: Final = "3.13."
 _SharedPointer = ctypes.c_void_p * 2
 _HEADER_BYTES: Final = object.__basicsize__
 _WITNESS: Final = "a key to see that objects lie where they are looked for"
@@ -40,6 +42,8 @@ def replicated_from(inner: _pulsar.Message) -> str | None:
 @functools.cache
 def _library() -> Any:
     """Load what is loaded already, and prove on a message of known content that it is read as it is laid out."""
+    if not pulsar.__version__.startswith(_SEEN_IN):  # what lies elsewhere may not even be memory
+        raise _unknown_layout()
     try:
         library = ctypes.CDLL(_pulsar.__file__)
         for function in (library.pulsar_message_get_replicated_from, library.pulsar_message_get_partitionKey):
@@ -52,11 +56,15 @@ def _library() -> Any:
     builder = _pulsar.MessageBuilder()
     builder.partition_key(_WITNESS)
     if _ask(library.pulsar_message_get_partitionKey, builder.build()) != _WITNESS:
-        raise InvalidUse(
-            "this build of the official client lays its messages out in another way than 3.13, so it was not asked "
-            "where the message was replicated from. Ask PulsarAdmin.entry(…).replicated_from"
-        )
+        raise _unknown_layout()
     return library
+
+
+def _unknown_layout() -> InvalidUse:
+    return InvalidUse(
+        f"pulsar-client {pulsar.__version__} may lay its messages out in another way than 3.13, so it was not asked where "
+        "the message was replicated from. Ask PulsarAdmin.entry(…).replicated_from"
+    )
 
 
 def _ask(function: Callable[[Any], bytes | None], inner: _pulsar.Message) -> str | None:
