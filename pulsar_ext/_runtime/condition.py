@@ -82,5 +82,5 @@ class Flag:
         """Wait until it is set; False if it is not within so many seconds."""
         if not self._unset.acquire(timeout=-1 if timeout is None else timeout):
             return False
-        self._unset.release()
+        self.set()  # which it may be again by now
         return True

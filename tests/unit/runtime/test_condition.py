@@ -73,6 +73,26 @@ def test_a_flag_can_be_set_whatever_interrupted_its_wait(points):
         assert flag.wait(0)
 
 
+def test_a_flag_may_be_set_again_while_its_wait_ends():
+    """Set a second time between the end of a wait and its leaving the flag set: this wait returns, and the next one."""
+    flag = Flag()
+    unset = flag._unset
+
+    class SetAgain:
+        release = staticmethod(unset.release)
+
+        @staticmethod
+        def acquire(timeout):
+            came = unset.acquire(timeout=timeout)
+            flag.set()
+            return came
+
+    flag._unset = SetAgain()
+    flag.set()
+    assert flag.wait(5)
+    assert flag.wait(5)
+
+
 def test_a_handler_is_refused_what_would_meet_its_own_thread():
     """It is refused on the thread that holds the lock, and only there: a handler runs on the thread it interrupts."""
     condition = Condition()
