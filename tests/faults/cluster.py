@@ -1,6 +1,6 @@
 """A whole cluster under faults: nothing lost, nothing stored twice, nothing left unacknowledged.
 
-    python tests/faults/cluster.py [--cycles N] [--minutes M] [--only move …] [--clients pulsar] [--save FILE]
+    python tests/faults/cluster.py [--cycles N] [--minutes M] [--only move …] [--clients pulsar] [--record FILE]
 
 Two brokers, two bookies and one ZooKeeper on one machine. For each client four deduplicating producers (unbatched,
 batched, chunked, to four partitions) send numbers all the time, and sixteen subscriptions, of each type and for each
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from acks_common import SETTINGS
 from cluster_load import Load, prepare_namespace
+from cluster_record import read, record
 from cluster_report import report
 from producer_topics import CLIENTS, prepare
 
@@ -174,7 +175,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=tuple(CYCLES), default=tuple(CYCLES), metavar="FAULT")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
-    parser.add_argument("--save", type=Path, help="write the tables to this file as well")
+    parser.add_argument("--record", type=Path, help="add what is found to this file, and print what all its runs found")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
@@ -188,9 +189,9 @@ def main() -> int:
         for some_produced, some_consumed in run(cluster, cycles, arguments.clients, say, arguments.minutes):
             produced += some_produced
             consumed += some_consumed
-            if arguments.save is not None:
-                arguments.save.write_text(report(produced, consumed), encoding="utf-8")
-    print(report(produced, consumed))
+            if arguments.record is not None:
+                record(arguments.record, some_produced, some_consumed)
+    print(report(*(read(arguments.record) if arguments.record is not None else (produced, consumed))))
     return 0 if all(one.clean for one in (*produced, *consumed) if one.client == "pulsar_ext") else 1
 
 
