@@ -51,6 +51,14 @@ def pytest_generate_tests(metafunc):
             metafunc.parametrize(name, ["blocking", "awaited"] if both else ["blocking"], indirect=True)
 
 
+def pytest_collection_finish(session):
+    """Refuse a run whose groups of tests would be left out: each worker would start its own Spark and its own clusters."""
+    if session.config.getoption("loadgroup", default=False) and any(
+        item.get_closest_marker("xdist_group") and "@" not in item.nodeid for item in session.items
+    ):
+        raise pytest.UsageError("pytest-xdist does not group tests with this version of pytest: see tox.ini for one")
+
+
 def pytest_collection_modifyitems(config, items):
     """With the asyncio client, run each test with its first parameters, but `twin_on_demand`; or all, if asked for.
 
