@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_collection_finish(session):
-    """Refuse a run whose groups of tests would be left out: each worker would start its own Spark and its own clusters."""
+    """Refuse a run whose groups of tests would be left out: each worker would start a Spark and clusters of its own."""
     if session.config.getoption("loadgroup", default=False) and any(
         item.get_closest_marker("xdist_group") and "@" not in item.nodeid for item in session.items
     ):
