@@ -62,8 +62,8 @@ def _library() -> Any:
 
 def _unknown_layout() -> InvalidUse:
     return InvalidUse(
-        f"pulsar-client {pulsar.__version__} lays its messages out in another way than 3.13.0, or may: it was not asked "
-        "where the message was replicated from. Ask PulsarAdmin.entry(…).replicated_from"
+        f"pulsar-client {pulsar.__version__} lays its messages out in another way than 3.13.0, or may: it was not "
+        "asked where the message was replicated from. Ask PulsarAdmin.entry(…).replicated_from"
     )
 
 
