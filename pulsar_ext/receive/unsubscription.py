@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.answer import answered_within
+from pulsar_ext._native.network_thread import begin_on_network_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,13 +26,13 @@ class Unsubscription:
     def __init__(self) -> None:
         self._answer: Answer | None = None
 
-    def of(self, inner: Any) -> Callable[[Answer], object]:
-        """Give what begins it with a C++ consumer."""
-        return partial(self._begin, inner)
+    def of(self, client: Any, inner: Any) -> Callable[[Answer], object]:
+        """Give what begins it with a C++ consumer of a C++ client."""
+        return partial(self._begin, client, inner)
 
-    def _begin(self, inner: Any, answer: Answer) -> None:
+    def _begin(self, client: Any, inner: Any, answer: Answer) -> None:
         self._answer = answer  # first: a Ctrl-C may come behind the next line
-        inner.unsubscribe_async(answer)
+        begin_on_network_thread(client, inner.unsubscribe_async, answer)
 
     def is_done(self, seconds: float) -> bool:
         """Whether an earlier one has been carried out; its answer is waited for."""

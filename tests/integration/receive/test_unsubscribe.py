@@ -26,3 +26,13 @@ def test_nobody_waits_for_a_batch_of_several_topics_behind_an_unsubscription(cli
         consumer.unsubscribe()
         thread.join(20)
         assert not thread.is_alive()
+
+
+def test_no_answer_overtakes_the_unsubscription_from_several_topics(client, topic):
+    """A hundred consumers, of a pattern and of partitions, are unsubscribed in a row: the process lives on."""
+    client.create_producer(f"{topic}-a").send(b"x")
+    client.context.admin_api().create_partitioned_topic(f"{topic}-parts", 2)
+    for number in range(100):
+        what = f"{topic}-parts" if number % 2 else re.compile(f"{topic}-a.*")
+        client.subscribe(what, f"s{number}").unsubscribe()
+    assert client.context.admin_api().subscriptions(f"{topic}-a") == ()
