@@ -9,7 +9,6 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
@@ -319,7 +318,7 @@ class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
         self._context.callbacks.refuse("unsubscribe")
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
             if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
-                self._ask(partial(self._unsubscription.of, self._client.inner), NotConnected)
+                self._ask(lambda inner: self._unsubscription.noted(self._gate.unsubscribing(inner)), NotConnected)
             self.release()
 
     def release(self) -> None:

@@ -9,8 +9,11 @@ where two topics fail, the second answer ends the process.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
+
+from .network_thread import begin_on_network_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +24,14 @@ __all__ = ["GatedConsumer", "SeekGate"]
 
 
 class SeekGate:
-    """What one consumer asks its C++ consumer with Python's lock held, and how it begins a seek: one at a time."""
+    """What one consumer asks its C++ consumer with Python's lock held, and how it begins a seek: one at a time.
 
-    def __init__(self) -> None:
+    Args:
+        client: the C++ client.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
         self._lock = threading.Lock()
 
     def ask(self, question: Callable[[], Any]) -> Any:
@@ -62,6 +70,10 @@ class SeekGate:
                 run()
 
         return begin
+
+    def unsubscribing(self, inner: Any) -> Callable[[Answer], None]:
+        """Give what begins an unsubscription of a C++ consumer."""
+        return partial(begin_on_network_thread, self._client, inner.unsubscribe_async)
 
 
 class GatedConsumer:

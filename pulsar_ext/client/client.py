@@ -17,6 +17,7 @@ from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
@@ -160,7 +161,8 @@ class Client(ClientTools, ClientDoor):
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, options)
+        gate = SeekGate(self.inner)
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": gate, **options})
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.messages import inner_message_of
-from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
@@ -28,6 +27,7 @@ from pulsar_ext.redelivery.tracker import take_over_redelivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
 
 __all__ = ["open_consumer"]
@@ -43,6 +43,7 @@ def open_consumer(
     *,
     make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble,
     judges: bool = False,
+    gate: SeekGate,
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
 ) -> None:
@@ -55,6 +56,7 @@ def open_consumer(
         opened: where the official consumer goes, and then the one that is made of it; nobody uses the official one
             afterwards. A list, because a Ctrl-C comes before what a call returns is in any other place.
         make: makes a consumer of an official one and its parts.
+        gate: what its C++ consumers are asked through.
         judges: whether that consumer looks at each message before the application does.
         ack_group_time_ms: see `Client.subscribe()`.
         max_ack_group_size: the same.
@@ -62,7 +64,7 @@ def open_consumer(
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
     listener = named["message_listener"]
-    subscription = _take_over(context, named, grouping, judges=judges)
+    subscription = _take_over(context, named, grouping, gate, judges=judges)
     heard = None
     if listener:
         heard = _Listener(listener, subscription)
@@ -106,12 +108,13 @@ def _look_after(context: ClientContext, subscription: Subscription, named: dict[
         stranded.begin()
 
 
-def _take_over(context: ClientContext, named: dict[str, Any], grouping: AckGrouping, *, judges: bool) -> Subscription:
+def _take_over(
+    context: ClientContext, named: dict[str, Any], grouping: AckGrouping, gate: SeekGate, *, judges: bool
+) -> Subscription:
     """Make the parts of a consumer; what they take over of the official arguments is changed in these."""
     topic, queued = named["topic"], named["receiver_queue_size"] != 0
     splits = named["consumer_type"] in _SPLITTING
     order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
-    gate = SeekGate()
     acks = Acknowledger(
         context,
         order,

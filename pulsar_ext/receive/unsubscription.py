@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pulsar
 
 from pulsar_ext._native.answer import answered_within
-from pulsar_ext._native.network_thread import begin_on_network_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +25,13 @@ class Unsubscription:
     def __init__(self) -> None:
         self._answer: Answer | None = None
 
-    def of(self, client: Any, inner: Any) -> Callable[[Answer], object]:
-        """Give what begins it with a C++ consumer of a C++ client."""
-        return partial(self._begin, client, inner)
+    def noted(self, begin: Callable[[Answer], object]) -> Callable[[Answer], object]:
+        """Give what begins it, and notes its answer."""
+        return partial(self._begin, begin)
 
-    def _begin(self, client: Any, inner: Any, answer: Answer) -> None:
+    def _begin(self, begin: Callable[[Answer], object], answer: Answer) -> None:
         self._answer = answer  # first: a Ctrl-C may come behind the next line
-        begin_on_network_thread(client, inner.unsubscribe_async, answer)
+        begin(answer)
 
     def is_done(self, seconds: float) -> bool:
         """Whether an earlier one has been carried out; its answer is waited for."""

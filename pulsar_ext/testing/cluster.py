@@ -317,10 +317,9 @@ class PulsarCluster(Reachable):
         with ClusterAdmin(self.access) as admin:
 
             def step() -> str | None:
-                bundles = admin.owned(url, CLUSTER)
-                for bundle, target in zip(bundles, itertools.cycle(targets), strict=False):
-                    admin.unload(url, bundle, target)
-                return None if bundles else name
+                bundles = zip(admin.owned(url, CLUSTER), itertools.cycle(targets), strict=False)
+                moved = [admin.unload(url, bundle, target) for bundle, target in bundles]
+                return None if any(moved) else name
 
             insist(step, self._start_timeout, f"{name} did not give up all that it owned")
 

@@ -23,6 +23,7 @@ __all__ = ["Bundle", "ClusterAdmin", "insist"]
 
 _REQUEST_SECONDS: Final = 30.0
 _REDIRECTS: Final = 5
+_NO_BUNDLE: Final = "Cannot find bundle"
 _AGAIN_SECONDS: Final = 0.1
 
 T = TypeVar("T")
@@ -93,13 +94,22 @@ class ClusterAdmin:
         answer = self._call("GET", admin_url, f"/lookup/v2/topic/{topic.replace('://', '/')}/bundle")
         return Bundle(rest.rsplit("/", 1)[0], answer.text.strip('"'))
 
-    def unload(self, admin_url: str, bundle: Bundle, to: str) -> None:
+    def unload(self, admin_url: str, bundle: Bundle, to: str) -> bool:
         """Have a bundle's owner give it up, and the broker `host:admin-port` take it with the next look-up.
+
+        Returns:
+            Whether there was something to give up: a broker goes on naming the bundles of a namespace that was deleted.
 
         Raises:
             BrokerStartError: no broker did.
         """
-        self._call("PUT", admin_url, f"namespaces/{bundle.namespace}/{bundle.range}/unload", destinationBroker=to)
+        try:
+            self._call("PUT", admin_url, f"namespaces/{bundle.namespace}/{bundle.range}/unload", destinationBroker=to)
+        except BrokerStartError as error:
+            if _NO_BUNDLE in error.message:
+                return False
+            raise
+        return True
 
     def _call(self, method: str, admin_url: str, path: str, **params: str) -> httpx2.Response:
         url = urljoin(f"{admin_url}/admin/v2/", path)

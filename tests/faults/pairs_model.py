@@ -203,6 +203,7 @@ class World:
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
         nothing.leave_now = nothing.refuse = lambda: None
         nothing.inbox = nothing.collector = nothing
+        nothing.unsubscribing = lambda inner: inner.unsubscribe_async
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
             opener=client,

@@ -71,7 +71,7 @@ def opened(grouped):
     acks = Acknowledger(
         context,
         ReceiveOrder(numbers=True),
-        SeekGate(),
+        SeekGate(None),
         TOPIC,
         "s",
         grouping=AckGrouping.of(100 if grouped else None, None, splits=False),
