@@ -6,6 +6,8 @@ import threading
 import time
 
 import pytest
+from acked import send_plain
+from chunked import index_of
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
@@ -40,18 +42,35 @@ def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker)
                 time.sleep(0.5)  # in which the second answer comes
             with connect() as other:
                 other.create_producer(topics[1]).send(b"x")
-            while True:
-                try:
-                    consumer.seek(pulsar.MessageId.earliest)
-                    break
-                except pulsar.PulsarException:
-                    time.sleep(0.1)
+            consumer.seek(pulsar.MessageId.earliest)
             assert consumer.receive(10000).data() == b"x"
             client.close()
         print("went on")
         """
     )
     assert done.stdout.splitlines()[-1:] == ["went on"], done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_a_seek_behind_the_broker_closing_the_consumer_waits_for_it_to_open(
+    client_factory, broker, admin, topic, topics
+):
+    """An operator moves a cursor, for which the broker closes the consumer; the seek comes before it knows of that."""
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        client = client_factory(broker, service_url=proxy.service_url)
+        names = [f"{topic}-{number}" for number in range(topics)]
+        consumer = client.subscribe(
+            names if topics > 1 else names[0], "s", initial_position=pulsar.InitialPosition.Earliest
+        )
+        send_plain(client, names[0], 3)
+        assert index_of(consumer.receive(10_000)) == 0
+        proxy.pause("to_client")
+        admin.reset_cursor(names[0], "s", "latest")
+        healing = threading.Timer(1.0, proxy.heal)
+        healing.start()
+        consumer.seek(pulsar.MessageId.earliest)
+        healing.join()
+        assert [index_of(consumer.receive(10_000)) for _ in range(3)] == [0, 1, 2]
 
 
 def test_seeks_of_several_topics_stand_beside_whoever_asks_for_the_connection(client_factory, broker, topic):
