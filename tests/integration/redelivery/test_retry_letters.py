@@ -23,7 +23,8 @@ def backlog(admin):
 
     def backlog(topic):
         return sum(
-            admin.stats(one, precise_backlog=True).subscriptions["s"].backlog_entries for one in (topic, retry_of(topic))
+            admin.stats(one, precise_backlog=True).subscriptions["s"].backlog_entries
+            for one in (topic, retry_of(topic))
         )
 
     return backlog
@@ -53,7 +54,7 @@ class TestLetters:
     @pytest.mark.parametrize("type_", TYPES)
     @pytest.mark.through
     def test_each_message_comes_so_often_and_is_then_a_dead_letter(self, client, topic, backlog, type_):
-        """Messages of a batch, a chunked and a plain one: each comes 1 + 2 times, then lies in the dead letter topic."""
+        """Messages of a batch, a chunked and a plain one: each comes 1 + 2 times, and is then a dead letter."""
         consumer = subscribe(client, topic, type_)
         dead = client.subscribe(f"{topic}-s-DLQ", "d")
         send_each_kind(client, topic)
