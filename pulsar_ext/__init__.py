@@ -71,6 +71,7 @@ from .produce.mixed_keys import MixedKeyBatchWarning
 from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
 from .reader import Reader
+from .redelivery.backoff import MultiplierRedeliveryBackoff
 from .skip.skipper import SkipResult
 from .table_view import TableView
 
@@ -118,6 +119,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MisroutedMessage",
     "MisroutedMessageWarning",
     "MixedKeyBatchWarning",
+    "MultiplierRedeliveryBackoff",
     "NoSuchTopic",
     "NotOpen",
     "PulsarAdmin",

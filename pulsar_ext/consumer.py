@@ -27,11 +27,12 @@ from .ids.message_id import MessageId, from_inner
 from .ids.origin import Origin
 from .message import Message
 from .receive.filter import ScreenedSource
-from .receive.many import Interrupted, ReceivingMany
+from .receive.many import Interrupted
 from .receive.order import ReceiveOrder, Transition
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
 from .receive.unsubscription import Unsubscription
+from .redelivery.retry_letters import Reconsuming
 
 if TYPE_CHECKING:
     import re
@@ -73,7 +74,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(GatedConsumer, ReceivingMany, ConsumerDoor):
+class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (

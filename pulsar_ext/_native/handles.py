@@ -44,7 +44,6 @@ __all__ = [
     "inner_of",
     "inner_producer_of",
     "reader_heard",
-    "unlimited_producer",
 ]
 
 PRIVATE_ATTRIBUTES = {
@@ -311,13 +310,6 @@ def consumers_of(client: pulsar.Client) -> list[Any]:
 _plain_producer: Any = pulsar.Producer()
 _plain_producer._producer, _plain_producer._schema = None, pulsar.schema.BytesSchema()
 _plain = ProducerHandle(_plain_producer)
-
-
-def unlimited_producer(client: Any, topic: str, schema: Any) -> Any:
-    """Create a C++ producer that sends messages of any size, one by one."""
-    create = pulsar.Client.create_producer
-    official: Any = create(client, topic, schema=schema, chunking_enabled=True, max_pending_messages=0)
-    return official._producer
 
 
 def reader_heard(official: Any) -> pulsar.Reader:

@@ -1,7 +1,8 @@
-"""Decoding with the schema that a message was written with."""
+"""Decoding with the schema that a message was written with, and sending on what is encoded already."""
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar.schema import AvroSchema
@@ -11,7 +12,7 @@ from .results import UNREACHABLE
 if TYPE_CHECKING:
     from pulsar.schema import Schema
 
-__all__ = ["Encoded", "value_of"]
+__all__ = ["Encoded", "passing_bytes", "value_of"]
 
 
 class Encoded(Protocol):
@@ -48,3 +49,14 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
             pass
     return schema.decode_message(message)
+
+
+def passing_bytes(schema: Schema) -> Schema:
+    """Give a schema of the same type whose values are encoded already, as Java's `Schema.AUTO_PRODUCE_BYTES`."""
+    passing: Any = copy.copy(schema)
+    passing.encode = _as_it_is
+    return passing
+
+
+def _as_it_is(data: bytes) -> bytes:
+    return data

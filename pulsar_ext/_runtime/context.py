@@ -30,7 +30,7 @@ _log = logging.getLogger("pulsar_ext")
 
 
 class MessageOpener(Protocol):
-    """What opens consumers and readers of this library on a topic: a `Client`."""
+    """What opens producers, consumers and readers of this library on a topic: a `Client`."""
 
     def subscribe(self, topic: Any, subscription_name: str, *args: Any, **kwargs: Any) -> Any:
         """Subscribe, as `Client.subscribe()`."""
@@ -46,6 +46,10 @@ class MessageOpener(Protocol):
 
     def create_reader(self, topic: str, start_message_id: Any, *args: Any, **kwargs: Any) -> Any:
         """Create a reader, as `Client.create_reader()`."""
+        ...
+
+    def create_producer(self, topic: str, **kwargs: Any) -> Any:
+        """Create a producer, as `Client.create_producer()`."""
         ...
 
     def get_topic_partitions(self, topic: str) -> list[str]:

@@ -43,7 +43,7 @@ class TopicAcks:
     """
 
     def __init__(
-        self, topic: str, partition: int, *, named: bool, tracker: AckTracker, unacked: Unacked | None = None
+        self, topic: str, partition: int, *, named: bool, tracker: AckTracker, unacked: Unacked[Any] | None = None
     ) -> None:
         self.topic, self.tracker, self._unacked = topic, tracker, unacked
         self.has_cursor = TopicName.parse(topic).is_persistent
@@ -185,7 +185,7 @@ class AcksByTopic:
         self._several = not isinstance(topics, str)
         self._runs, self._keeps_indexes = runs, keeps_indexes
         self._known: dict[str | int, TopicAcks] = {}
-        self.unacked: Unacked | None = None
+        self.unacked: Unacked[Any] | None = None
         """What was received and is waited for; it is set before anything is acknowledged."""
 
     def __iter__(self) -> Iterator[TopicAcks]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.producer import Producer as BlockingProducer
+    from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
@@ -80,6 +81,10 @@ class Client(AsyncClientDoor):
         message_listener: Callable[[Consumer, Message], object] | None = None,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
+        enable_retry: bool = False,
+        retry_letter_topic: str | None = None,
+        negative_ack_redelivery_backoff: Backoff | None = None,
+        ack_timeout_redelivery_backoff: Backoff | None = None,
         **kwargs: Any,
     ) -> Consumer:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
@@ -89,6 +94,10 @@ class Client(AsyncClientDoor):
             message_listener: is called in the loop, and awaited if it is async, for one message after the other.
             ack_group_time_ms: as in the blocking client.
             max_ack_group_size: as in the blocking client.
+            enable_retry: as in the blocking client.
+            retry_letter_topic: as in the blocking client.
+            negative_ack_redelivery_backoff: as in the blocking client.
+            ack_timeout_redelivery_backoff: as in the blocking client.
             **kwargs: the official arguments.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
@@ -107,6 +116,10 @@ class Client(AsyncClientDoor):
             self.blocking.subscribe,
             ack_group_time_ms=ack_group_time_ms,
             max_ack_group_size=max_ack_group_size,
+            enable_retry=enable_retry,
+            retry_letter_topic=retry_letter_topic,
+            negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
+            ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
             **named,
         )
         consumer = await self._open_as(opening, Consumer)

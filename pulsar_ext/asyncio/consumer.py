@@ -105,6 +105,16 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         """Acknowledge every message up to this one and it too; see `pulsar_ext.Consumer`."""
         await self._executor.run(self.blocking.acknowledge_cumulative, message)
 
+    async def reconsume_later(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
+        """Have one message come again after a delay, as a letter in the retry topic; see `pulsar_ext.Consumer`."""
+        await self._executor.run(self.blocking.reconsume_later, message, delay_ms, properties)
+
+    async def reconsume_later_cumulative(
+        self, message: Any, delay_ms: int, properties: dict[str, str] | None = None
+    ) -> None:
+        """Do the same, and acknowledge every message up to this one; see `pulsar_ext.Consumer`."""
+        await self._executor.run(self.blocking.reconsume_later_cumulative, message, delay_ms, properties)
+
     async def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
         """Send what was acknowledged now, and with `confirm` wait until the broker's cursor shows it.
 

@@ -27,6 +27,7 @@ from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
+from pulsar_ext.redelivery.opening import RedeliveryOptions
 
 from .admin_access import admin_at, derive_admin
 from .authentication import telling_why
@@ -34,7 +35,7 @@ from .closing import ClientClose
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
-from .same_cluster import SameCluster
+from .same_cluster import checked_admin
 from .shutdown import close_at_exit
 from .tools import ClientTools
 
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
+    from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.table_view import TableView
 
 __all__ = ["Client"]
 
-_CHECK_SECONDS = 5.0
 _BATCH_SECONDS = 0.5
 """How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
 
@@ -88,7 +89,7 @@ class Client(ClientTools, ClientDoor):
         self.context = ClientContext(
             self,
             admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
-            make_admin=lambda: derive_admin(arguments, self._same_cluster),
+            make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=self._open_reader,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
@@ -136,9 +137,13 @@ class Client(ClientTools, ClientDoor):
         *args: Any,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
+        enable_retry: bool = False,
+        retry_letter_topic: str | None = None,
+        negative_ack_redelivery_backoff: Backoff | None = None,
+        ack_timeout_redelivery_backoff: Backoff | None = None,
         **kwargs: Any,
     ) -> Consumer:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and two more.
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and six more.
 
         Args:
             topic: as officially.
@@ -150,14 +155,24 @@ class Client(ClientTools, ClientDoor):
             max_ack_group_size: how many wait at most, Java's `maxAcknowledgmentGroupSize`; by default 1000. With either
                 argument, a run of acknowledged messages on an Exclusive or Failover subscription is sent as one
                 cumulative acknowledgement.
+            enable_retry: whether `reconsume_later()` is wanted, Java's `enableRetry`: the consumer reads the retry
+                topic as well, so it is one of several topics; the `dead_letter_policy`, by default 16 times, says when
+                a message goes to the dead letter topic instead.
+            retry_letter_topic: by default `<first topic>-<subscription>-RETRY`.
+            negative_ack_redelivery_backoff: a `MultiplierRedeliveryBackoff`, or a function of how often a message was
+                redelivered, that gives the milliseconds instead of `negative_ack_redelivery_delay_ms`, at least 100.
+            ack_timeout_redelivery_backoff: the same, for what is added to `unacked_messages_timeout_ms`.
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: the time or the size is not valid; nothing was opened.
+            InvalidUse: one of these is not valid; nothing was opened.
         """
         self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
-        return self.open_consumer(named, ack_group_time_ms=ack_group_time_ms, max_ack_group_size=max_ack_group_size)
+        backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
+        redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
+        grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
+        return self.open_consumer(named, **grouping, redelivery=redelivery)
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
@@ -300,21 +315,6 @@ class Client(ClientTools, ClientDoor):
 
     def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
         return super().create_reader(topic, start, start_message_id_inclusive=True)
-
-    def _same_cluster(self, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
-        """Have an admin API checked that nobody gave to this client."""
-        plain = admin.within(_CHECK_SECONDS)
-
-        def service_url() -> str:
-            return str(self.get_service_info().service_url)
-
-        return admin.check_requests(SameCluster(plain, origin, service_url, self._open_witness, self._open_topics))
-
-    def _open_witness(self, topic: str, name: str) -> pulsar.Reader:
-        return super().create_reader(topic, pulsar.MessageId.latest, subscription_role_prefix=name)
-
-    def _open_topics(self) -> list[str]:
-        return [one.topic() for one in self._received_by() if isinstance(one, Consumer)]
 
     @property
     def is_closed(self) -> bool:

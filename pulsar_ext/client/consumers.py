@@ -21,8 +21,8 @@ from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
 from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
+from pulsar_ext.redelivery.opening import RedeliveryOptions, take_over_redelivery
 from pulsar_ext.redelivery.stranded import StrandedWatch
-from pulsar_ext.redelivery.tracker import take_over_redelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_consumer"]
 
+_OFFICIAL_REDELIVERY = RedeliveryOptions()
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
 
 
@@ -46,6 +47,7 @@ def open_consumer(
     gate: SeekGate,
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
+    redelivery: RedeliveryOptions = _OFFICIAL_REDELIVERY,
 ) -> None:
     """Open a consumer.
 
@@ -60,11 +62,12 @@ def open_consumer(
         judges: whether that consumer looks at each message before the application does.
         ack_group_time_ms: see `Client.subscribe()`.
         max_ack_group_size: the same.
+        redelivery: the same.
     """
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
     listener = named["message_listener"]
-    subscription = _take_over(context, named, grouping, gate, judges=judges)
+    subscription = _take_over(context, named, grouping, gate, redelivery, judges=judges)
     heard = None
     if listener:
         heard = _Listener(listener, subscription)
@@ -109,11 +112,18 @@ def _look_after(context: ClientContext, subscription: Subscription, named: dict[
 
 
 def _take_over(
-    context: ClientContext, named: dict[str, Any], grouping: AckGrouping, gate: SeekGate, *, judges: bool
+    context: ClientContext,
+    named: dict[str, Any],
+    grouping: AckGrouping,
+    gate: SeekGate,
+    options: RedeliveryOptions,
+    *,
+    judges: bool,
 ) -> Subscription:
     """Make the parts of a consumer; what they take over of the official arguments is changed in these."""
-    topic, queued = named["topic"], named["receiver_queue_size"] != 0
     splits = named["consumer_type"] in _SPLITTING
+    retry = options.retry_topics(named, splits=splits)
+    topic, queued = named["topic"], named["receiver_queue_size"] != 0
     order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
     acks = Acknowledger(
         context,
@@ -127,7 +137,7 @@ def _take_over(
     )
     # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
     named["batch_index_ack_enabled"] = True
-    redelivery = take_over_redelivery(context, named, acks, order, splits=splits)
+    redelivery = take_over_redelivery(context, named, acks, order, options, retry, splits=splits)
     order.take_part(redelivery)
     order.take_part(acks)
     if redelivery.screens:

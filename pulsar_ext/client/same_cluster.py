@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import pulsar
 
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminRequired, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["SameCluster", "topic_of"]
+__all__ = ["SameCluster", "checked_admin", "topic_of"]
 
+_CHECK_SECONDS = 5.0
 _LOOKS = 10
 _LOOK_SECONDS = 0.1
 _TOPIC_PARTS = 4
@@ -138,3 +140,19 @@ def topic_of(path: str) -> TopicName | None:
         return TopicName(parts[0], parts[1], parts[2], unquote(parts[3]))
     except InvalidUse:
         return None
+
+
+def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
+    """Have an admin API checked that nobody gave to a client; `origin` is where its URL comes from."""
+    plain = admin.within(_CHECK_SECONDS)
+
+    def service_url() -> str:
+        return str(client.get_service_info().service_url)
+
+    def open_witness(topic: str, name: str) -> pulsar.Reader:
+        return pulsar.Client.create_reader(client, topic, pulsar.MessageId.latest, subscription_role_prefix=name)
+
+    def open_topics() -> list[str]:
+        return [one.topic() for one in client.handles() if isinstance(one, Consumer)]
+
+    return admin.check_requests(SameCluster(plain, origin, service_url, open_witness, open_topics))

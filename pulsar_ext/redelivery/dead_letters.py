@@ -8,23 +8,20 @@ letter part of Java's `ConsumerImpl`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
 from typing import TYPE_CHECKING, Any
 
-import pulsar
-
-from pulsar_ext._native.handles import unlimited_producer
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.messages import InnerMessageBuilder
 from pulsar_ext.ids.message_id import from_inner
+
+from .letter_properties import origin_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext._runtime.context import ClientContext
+    from .letter_producers import LetterProducers
 
 __all__ = ["DeadLetters"]
 
@@ -36,31 +33,27 @@ class DeadLetters:
     """The dead letters of one consumer.
 
     Args:
-        context: of the consumer's client, which makes the producers.
+        producers: what the letters are sent with.
         policy: the official `ConsumerDeadLetterPolicy`.
         subscription: the consumer's subscription.
-        schema: the consumer's schema, which the dead letter topic gets.
         acknowledge: is given each C++ message that is persisted.
         redeliver: is given each that could not be.
     """
 
     def __init__(
         self,
-        context: ClientContext,
+        producers: LetterProducers,
         policy: Any,
         subscription: str,
-        schema: Any,
         *,
         acknowledge: Callable[[Any], None],
         redeliver: Callable[[Any], None],
     ) -> None:
         self.max_redeliver_count: int = policy.max_redeliver_count
-        self._context, self._policy = context, policy
-        self._subscription, self._schema = subscription, schema
+        self._producers, self._policy, self._subscription = producers, policy, subscription
         self._acknowledge, self._redeliver = acknowledge, redeliver
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
         self._on_their_way: set[bytes] = set()
-        self._producers: dict[str, Any] = {}
         self._lock = Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -83,8 +76,6 @@ class DeadLetters:
             self._closed = True
             if self._thread is not None:
                 self._letters.put((b"", None))  # to wake it
-                return
-        self._close_producers()
 
     def _run(self) -> None:
         while True:
@@ -97,7 +88,6 @@ class DeadLetters:
                         return
                 continue
             if self._closed:
-                self._close_producers()
                 return
             try:
                 self._deliver(inner)
@@ -117,39 +107,12 @@ class DeadLetters:
             with self._lock:
                 self._on_their_way.discard(key)
 
-    def _close_producers(self) -> None:
-        for producer in self._producers.values():
-            with contextlib.suppress(pulsar.PulsarException):
-                producer.close()
-        self._producers.clear()
-
     def _deliver(self, inner: Any) -> None:
-        builder = InnerMessageBuilder()
-        if inner.has_null_value():
-            builder.set_null_value()
-        else:
-            builder.content(inner.data())
-        properties = dict(inner.properties())
-        properties["ORIGIN_MESSAGE_ID"] = from_inner(inner.message_id()).to_text()
-        properties["REAL_TOPIC"] = inner.topic_name()
-        for name, value in properties.items():
-            builder.property(name, value)
-        if inner.partition_key():
-            builder.partition_key(inner.partition_key())
-        if inner.ordering_key():
-            builder.ordering_key(inner.ordering_key())
-        if inner.event_timestamp():
-            builder.event_timestamp(inner.event_timestamp())
-        self._producer(inner.topic_name()).send(builder.build())
-
-    def _producer(self, topic: str) -> Any:
-        dead = self._policy.dead_letter_topic or f"{topic}-{self._subscription}-DLQ"
-        if dead not in self._producers:
-            initial = self._policy.initial_subscription_name
-            if initial:
-                with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
-                    self._context.opener.subscribe(
-                        dead, initial, pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
-                    ).close()
-            self._producers[dead] = unlimited_producer(self._context.opener, dead, self._schema)
-        return self._producers[dead]
+        topic = inner.topic_name()
+        message_id = from_inner(inner.message_id()).to_text()
+        self._producers.send(
+            self._policy.dead_letter_topic or f"{topic}-{self._subscription}-DLQ",
+            inner,
+            origin_properties(inner.properties(), topic, message_id, self._subscription),
+            subscription=self._policy.initial_subscription_name,
+        )

@@ -27,28 +27,29 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of
-from pulsar_ext.message import received
 from pulsar_ext.receive.order import Part, Transition
 
-from .dead_letters import DeadLetters
+from .backoff import delay_of
 from .delay_queue import Delayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
     from pulsar_ext.receive.filter import ScreenedSource
     from pulsar_ext.receive.order import ReceiveOrder
 
-__all__ = ["Redelivery", "take_over_redelivery"]
+    from .backoff import Backoff
+    from .dead_letters import DeadLetters
+    from .letter_producers import LetterProducers
+    from .retry_letters import RetryLetters
 
-_OFFICIAL_DELAY_MILLIS = 100
+__all__ = ["OFFICIAL_DELAY_MILLIS", "Redelivery"]
+
+OFFICIAL_DELAY_MILLIS = 100
 """The shortest delay that the C++ client has, for what was handed over."""
-_OFFICIAL_TIMEOUT_MILLIS = 10_000
-"""The shortest timeout; the official client refuses what is below."""
 _GAP_SECONDS = 0.15
 """So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
 _SLACK_SECONDS = 0.05
@@ -71,7 +72,10 @@ class Redelivery(Part):
         order: of its messages.
         delay_ms: how long after a negative acknowledgement.
         timeout_ms: after how long without an acknowledgement a message comes again, of which the C++ client would not
-            bring every one: all on an Exclusive or Failover subscription, else the chunked ones; 0 for never.
+            bring every one: all on an Exclusive or Failover subscription or with a backoff, else the chunked ones; 0
+            for never.
+        nack_backoff: gives the delay instead, by how often the message was redelivered.
+        late_backoff: gives what is added to the timeout.
         resolver: finds all entries of a message.
         splits: whether the broker redelivers single entries.
     """
@@ -84,19 +88,21 @@ class Redelivery(Part):
         *,
         delay_ms: int,
         timeout_ms: int,
+        nack_backoff: Backoff | None,
+        late_backoff: Backoff | None,
         resolver: Resolver,
         splits: bool,
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
         self._resolver, self._splits = resolver, splits
-        self._delay = (max(delay_ms, _OFFICIAL_DELAY_MILLIS) - (_OFFICIAL_DELAY_MILLIS if splits else 0)) / 1000
-        self._timeout = timeout_ms / 1000
+        self._delay, self._timeout = delay_ms / 1000, timeout_ms / 1000
+        self._nack_backoff, self._late_backoff = nack_backoff, late_backoff
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
         self._late: Delayed[MessageId] = Delayed()
         """Chunked messages, by when they are late."""
-        self._unacked: Unacked | None = None
-        """What is waited for where everything comes again."""
-        if timeout_ms and not splits:
+        self._unacked: Unacked[Any] | None = None
+        """What is waited for where everything comes again, or where each message has a time of its own."""
+        if timeout_ms and (late_backoff is not None or not splits):
             self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = OwnedLock()  # the handler of a signal may close what it interrupts
         self._refused: deque[tuple[float, Any]] = deque()
@@ -105,6 +111,8 @@ class Redelivery(Part):
         self._screened: ScreenedSource | None = None
         self._closed = False
         self.dead_letters: DeadLetters | None = None
+        self.retry_letters: RetryLetters | None = None
+        self.letter_producers: LetterProducers | None = None
 
     @property
     def screens(self) -> bool:
@@ -125,18 +133,19 @@ class Redelivery(Part):
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
-        self._add(message_id, self._entries(message_id), time.monotonic())
+        due = self._due(0)  # an id does not tell how often it was
+        self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
-        self._refused.append((time.monotonic(), inner))
+        self._refused.append((self._due(inner.redelivery_count()), inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
         message_id = self._id_of(inner)
-        self._add(message_id, self._entries_or_later(message_id), time.monotonic())
+        self._add(message_id, self._entries_or_later(message_id), self._due(inner.redelivery_count()))
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
@@ -149,7 +158,8 @@ class Redelivery(Part):
         if self._unacked is not None:
             inner_id = inner.message_id()
             entry = inner_id.ledger_id(), inner_id.entry_id()
-            self._unacked.receive(inner.topic_name(), entry, inner_id.batch_index(), time.monotonic())
+            due = time.monotonic() + self._timeout + self._late_delay(inner)
+            self._unacked.receive(inner.topic_name(), entry, inner_id.batch_index(), due, inner_id)
             self._watch()
         elif self._timeout:
             inner_id = inner.message_id()
@@ -192,6 +202,8 @@ class Redelivery(Part):
         self._closed = True
         if self.dead_letters is not None:
             self.dead_letters.close()
+        if self.letter_producers is not None:
+            self.letter_producers.close()
 
     def tick(self, now: float) -> float | None:
         """Ask for what is due.
@@ -208,12 +220,12 @@ class Redelivery(Part):
             return _OPENED_SECONDS
         self._scheduled = False  # before it is emptied: what comes later schedules anew
         letters = self.dead_letters
-        for since, refused in _drained(self._refused):
+        for due_at, refused in _drained(self._refused):
             if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
                 letters.send(refused)
             else:
                 message_id = self._id_of(refused)
-                self._add(message_id, self._entries_or_later(message_id), since)
+                self._add(message_id, self._entries_or_later(message_id), due_at)
         asks = self._splits or self._acks.is_connected
         with self._lock:
             inner = self._inner if asks else None
@@ -222,6 +234,7 @@ class Redelivery(Part):
         due += [self._entries_or_later(message_id) for message_id in late]
         if inner is not None and (due or self._until_late(now) == 0):
             self._acks.leave_now()  # so that what is acknowledged does not come again, and is not late
+            due += self._late_entries(now)
             if due or self._until_late(now) == 0:
                 self._ask(inner, [entry for entries in due for entry in entries])
         with self._lock:
@@ -232,10 +245,31 @@ class Redelivery(Part):
         soonest = min((one for one in waits if one is not None), default=None)
         return None if soonest is None else min(max(soonest, 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS)
 
+    def _late_entries(self, now: float) -> list[list[Any]]:
+        """Give the entries of the messages that are late, where each comes again by itself."""
+        if self._unacked is None or not self._splits:
+            return []
+        late = []
+        for topic, inner_id in self._unacked.take_late(now):
+            message_id = from_inner(inner_id)
+            message_id.topic_name(topic)
+            late.append(self._entries_or_later(message_id))
+        return late
+
+    def _late_delay(self, inner: Any) -> float:
+        """Give how much later than the timeout a C++ message is late, in seconds."""
+        if self._late_backoff is None:
+            return 0.0
+        try:
+            return delay_of(self._late_backoff, inner.redelivery_count())
+        except Exception:  # noqa: BLE001  # the application's; the message is handed out all the same
+            _log.exception("ack_timeout_redelivery_backoff raised; a message is late after the timeout alone")
+            return 0.0
+
     def _until_late(self, now: float) -> float | None:
         """Give how long until a message is late that has everything come again; None if none is waited for."""
-        oldest = None if self._unacked is None else self._unacked.oldest()
-        return None if oldest is None else max(oldest + self._timeout - now, 0.0)
+        soonest = None if self._unacked is None else self._unacked.soonest()
+        return None if soonest is None else max(soonest - now, 0.0)
 
     def _watch(self) -> None:
         if not self._scheduled:
@@ -250,12 +284,21 @@ class Redelivery(Part):
         for entry in entries:
             inner.negative_acknowledge(entry)
 
-    def _add(self, message_id: MessageId, entries: list[Any], since: float) -> None:
+    def _due(self, redelivery_count: int) -> float:
+        """Give when what is refused now is redelivered; raises what the application's backoff does."""
+        backoff, least = self._nack_backoff, OFFICIAL_DELAY_MILLIS / 1000
+        delay = self._delay if backoff is None else delay_of(backoff, redelivery_count)
+        return time.monotonic() + max(delay, least) - (least if self._splits else 0)
+
+    def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
         self._acks.take_back(message_id)
+        if self._unacked is not None and self._splits:
+            topic = self._acks.collector.topic_of(message_id)
+            self._unacked.drop(topic, (message_id.ledger_id(), message_id.entry_id()))
         key = (message_id.topic_name(), message_id.ledger_id(), message_id.entry_id())
         if entries:
             with self._lock:
-                self._nacked.add(key, entries, since + self._delay)
+                self._nacked.add(key, entries, due)
 
     def _entries_or_later(self, message_id: MessageId) -> list[Any]:
         """Give what `_entries()` does; nothing if its chunks cannot be found, and then they are looked for again."""
@@ -295,46 +338,3 @@ def _drained(kept: deque[Any]) -> Iterator[Any]:
     with contextlib.suppress(IndexError):
         while True:
             yield kept.popleft()
-
-
-def take_over_redelivery(
-    context: ClientContext, named: dict[str, Any], acks: Acknowledger, order: ReceiveOrder, *, splits: bool
-) -> Redelivery:
-    """Take from a subscription's arguments what the C++ client does not do right with redelivered messages.
-
-    Args:
-        context: of the consumer's client.
-        named: the official arguments by name; what is taken over is changed in them.
-        acks: the consumer's acknowledgements.
-        order: of its messages.
-        splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
-    """
-    delay, timeout, policy = (
-        named[name]
-        for name in ("negative_ack_redelivery_delay_ms", "unacked_messages_timeout_ms", "dead_letter_policy")
-    )
-    redelivery = Redelivery(
-        context.inquiries,
-        acks,
-        order,
-        delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
-        timeout_ms=timeout if isinstance(timeout, int) and (splits or timeout >= _OFFICIAL_TIMEOUT_MILLIS) else 0,
-        resolver=context.resolver,
-        splits=splits,
-    )
-    acks.collector.chunked = redelivery.acknowledged
-    if not splits and redelivery.screens:
-        named["unacked_messages_timeout_ms"] = 0
-    if isinstance(delay, int):
-        named["negative_ack_redelivery_delay_ms"] = min(delay, _OFFICIAL_DELAY_MILLIS)
-    if splits and policy and policy.max_redeliver_count > 0:
-        named["dead_letter_policy"] = None
-        redelivery.dead_letters = DeadLetters(
-            context,
-            policy,
-            named["subscription_name"],
-            named["schema"],
-            acknowledge=lambda inner: acks.add_messages([received(inner)]),
-            redeliver=redelivery.ask_for,
-        )
-    return redelivery

@@ -19,12 +19,12 @@ def unacked():
     for number, (topic, entry, index) in enumerate(
         [(TOPIC, (1, 0), -1), (TOPIC, (1, 1), 0), (TOPIC, (1, 1), 1), (OTHER, (1, 0), -1)]
     ):
-        unacked.receive(topic, entry, index, float(number))
+        unacked.receive(topic, entry, index, float(number), number)
     return unacked
 
 
 @pytest.mark.parametrize(
-    ("leaving", "oldest"),
+    ("leaving", "soonest"),
     [
         (Leaving(), 0.0),
         (Leaving(whole=((1, 0),)), 1.0),
@@ -35,26 +35,26 @@ def unacked():
         (Leaving(cumulative=(2, 0)), 3.0),
     ],
 )
-def test_what_leaves_is_waited_for_no_more(unacked, leaving, oldest):
+def test_what_leaves_is_waited_for_no_more(unacked, leaving, soonest):
     """Entries, parts of a batch and a position drop what they acknowledge on their topic, and nothing else."""
     unacked.acknowledge(TOPIC, leaving)
-    assert unacked.oldest() == oldest
+    assert unacked.soonest() == soonest
 
 
 def test_what_comes_again_is_waited_for_anew(unacked):
-    """A redelivered message counts from its last delivery, and nothing is waited for where everything comes again."""
-    unacked.receive(TOPIC, (1, 0), -1, 9.0)
-    assert unacked.oldest() == 1.0
+    """A redelivered message is late as its last delivery says; nothing is waited for where everything comes again."""
+    unacked.receive(TOPIC, (1, 0), -1, 9.0, 4)
+    assert unacked.soonest() == 1.0
     unacked.clear()
-    assert unacked.oldest() is None
+    assert unacked.soonest() is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 2)), unique=True), st.data())
 def test_all_of_it_leaves_once(received, data):
-    """Whatever order messages are acknowledged in, one by one, the oldest of the others is waited for."""
+    """Whatever order messages are acknowledged in, one by one, the first of the others is waited for."""
     unacked, times = Unacked(), {}
     for now, (entry, index) in enumerate(received):
-        unacked.receive(TOPIC, (1, entry), index, float(now))
+        unacked.receive(TOPIC, (1, entry), index, float(now), now)
         times[entry, index] = float(now)
     for entry, index in data.draw(st.permutations(received)):
         alone = index < 0 and not any(one != index for of, one in times if of == entry)
@@ -65,4 +65,14 @@ def test_all_of_it_leaves_once(received, data):
         else:
             continue
         del times[entry, index]
-        assert unacked.oldest() == min(times.values(), default=None)
+        assert unacked.soonest() == min(times.values(), default=None)
+
+
+def test_what_is_late_is_taken_once_for_each_entry(unacked):
+    """A batch is taken with its first late message and not again; what is not late stays, unless it is dropped."""
+    assert unacked.take_late(1.0) == [(TOPIC, 0), (TOPIC, 1)]
+    assert unacked.take_late(2.9) == []
+    unacked.receive(TOPIC, (1, 1), 0, 3.0, 5)
+    unacked.drop(TOPIC, (1, 1))
+    assert unacked.take_late(9.0) == [(OTHER, 3)]
+    assert unacked.soonest() is None

@@ -1,0 +1,99 @@
+"""The producers of one consumer's letters: whatever was received is sent on, whole, as it was encoded."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.locks import Lock
+from pulsar_ext._native.schemas import passing_bytes
+
+if TYPE_CHECKING:
+    from pulsar_ext._runtime.context import ClientContext
+
+__all__ = ["LetterProducers"]
+
+
+class LetterProducers:
+    """One producer for each topic that letters go to, opened with the first letter.
+
+    It sends in chunks what is too large, and a chunked letter is whole though its connection ends amid it.
+
+    Args:
+        context: of the consumer's client, which opens and closes them.
+        schema: the consumer's, which the topics get.
+    """
+
+    def __init__(self, context: ClientContext, schema: Any) -> None:
+        self._context, self._schema = context, schema
+        self._producers: dict[str, Any] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    def send(
+        self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int = 0, subscription: str | None = None
+    ) -> None:
+        """Send a C++ message to a topic, and wait until it is persisted.
+
+        Args:
+            topic: where it goes.
+            inner: what was received.
+            properties: the letter's.
+            delay_ms: after how many milliseconds a Shared or Key_Shared subscription gets it.
+            subscription: what the topic shall have as its first letter comes; None for nothing.
+
+        Raises:
+            pulsar.PulsarException: it was not persisted, or nobody knows whether it was.
+        """
+        producer = self._producer(topic, subscription)
+        try:
+            producer.send(
+                None if inner.has_null_value() else inner.data(),
+                properties=properties,
+                partition_key=inner.partition_key() or None,
+                ordering_key=inner.ordering_key() or None,
+                event_timestamp=inner.event_timestamp() or None,
+                deliver_after=timedelta(milliseconds=delay_ms) if delay_ms else None,
+            )
+        except BaseException:
+            if producer.sender.closed:  # the next letter opens another one
+                self._producers.pop(topic, None)
+            raise
+
+    def close(self) -> None:
+        """Send no more letters."""
+        with self._lock:
+            self._closed = True
+            producers = list(self._producers.values())
+            self._producers.clear()
+        for producer in producers:
+            with contextlib.suppress(pulsar.PulsarException):
+                producer.close()
+
+    def _producer(self, topic: str, subscription: str | None) -> Any:
+        known = self._producers.get(topic)
+        if known is not None:
+            return known
+        opener = self._context.opener
+        if subscription:
+            with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
+                opener.subscribe(
+                    topic,
+                    subscription,
+                    pulsar.ConsumerType.Shared,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                ).close()
+        opened = opener.create_producer(
+            topic, schema=passing_bytes(self._schema), chunking_enabled=True, max_pending_messages=0
+        )
+        with self._lock:
+            if not self._closed:
+                known = self._producers.setdefault(topic, opened)
+        if known is not opened:  # another thread was faster, or the consumer was closed
+            opened.close()
+        if known is None:
+            raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the consumer of the letter's message is closed.")
+        return known
