@@ -20,6 +20,7 @@ from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
+from pulsar_ext.intercept.chain import ConsumerChain
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import FilteredSource
 
@@ -188,7 +189,10 @@ def open_range_consumer(
     check_on_misrouted(on_misrouted, listens=listener is not None)
     if listener is not None:
         judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
-        options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
+        chain = ConsumerChain.of(options.get("interceptors"))
+        if chain is not None:
+            listener = chain.listening(listener)  # behind the judge
+        options = {**options, "message_listener": _judged(listener, judge, on_misrouted), "interceptors": chain}
         heard: Consumer = context.opener.subscribe(**options)
         return heard
     return open_judging_consumer(context, options, ranges, on_misrouted, key_forms)
@@ -215,13 +219,13 @@ def open_judging_consumer(
     """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
-    grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
-    rest = {name: value for name, value in options.items() if name not in grouping}
+    ours = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size", "interceptors")}
+    rest = {name: value for name, value in options.items() if name not in ours}
     consumer: RangeConsumer = context.opener.open_consumer(
         named_arguments(pulsar.Client.subscribe, (), rest),
         make=partial(assemble, judge, on_misrouted),
         judges=True,
-        **grouping,
+        **ours,
     )
     return consumer
 

@@ -15,6 +15,7 @@ import pulsar
 
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.intercept.chain import ReaderChain
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Part
@@ -195,7 +196,11 @@ def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:
 
 
 def open_range_reader(
-    context: ClientContext, arguments: dict[str, Any], ranges: RangesLike | KeyHashRanges, key_forms: KeyFormsMode
+    context: ClientContext,
+    arguments: dict[str, Any],
+    ranges: RangesLike | KeyHashRanges,
+    key_forms: KeyFormsMode,
+    interceptors: Any = None,
 ) -> RangeReader:
     """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
 
@@ -208,7 +213,11 @@ def open_range_reader(
     if not isinstance(topic, str):
         raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
     refuse_missing_topic(context.admin_api(), topic)
+    chain = ReaderChain.of(interceptors)
     if listener:
+        if chain is not None:
+            listener = chain.listening(listener)  # behind the filter
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
-    reader: RangeReader = context.opener.open_reader(arguments, make=partial(RangeReader.assemble_filtered, wanted))
+    make = partial(RangeReader.assemble_filtered, wanted)
+    reader: RangeReader = context.opener.open_reader(arguments, make=make, interceptors=chain)
     return reader

@@ -23,7 +23,8 @@ def backlog(admin):
 
     def backlog(topic):
         return sum(
-            admin.stats(one, precise_backlog=True).subscriptions["s"].backlog_entries for one in (topic, retry_of(topic))
+            admin.stats(one, precise_backlog=True).subscriptions["s"].backlog_entries
+            for one in (topic, retry_of(topic))
         )
 
     return backlog
