@@ -89,12 +89,11 @@ class Client(ClientTools, ClientDoor):
             admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
             make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
             owns_admin=not isinstance(admin, PulsarAdmin),
-            open_reader=self._open_reader,
+            open_reader=partial(super().create_reader, start_message_id_inclusive=True),
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
         self._authentication = arguments["authentication"]
-        self._closing = OwnedLock()
-        self._closed = False
+        self._closing, self._closed = OwnedLock(), False
         refuse_after_fork(self)
         close_at_exit(self)
 
@@ -322,9 +321,6 @@ class Client(ClientTools, ClientDoor):
                 one.close()
         consumers = consumers_of(self)
         consumers[:] = [one for one in consumers if one not in opened]
-
-    def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
-        return super().create_reader(topic, start, start_message_id_inclusive=True)
 
     @property
     def is_closed(self) -> bool:

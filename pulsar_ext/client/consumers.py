@@ -80,7 +80,6 @@ def open_consumer(
             listener = chain.listening(listener)
         redelivery = _telling_of_late(redelivery, chain, named)
     subscription = _take_over(context, named, grouping, gate, redelivery, judges=judges)
-    subscription.redelivery.told = chain
     heard = None
     if listener:
         heard = _Listener(listener, subscription, make_heard)
@@ -109,6 +108,7 @@ def open_consumer(
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
     if chain is not None:
+        subscription.redelivery.tell = chain.redelivers
         chain.show(consumer)
         look_after(context, chain, named["topic"])
     opened += (consumer,)

@@ -95,7 +95,7 @@ class ReceivingMany(Receiving):
     _recorder: Recorder | None
     _screen: Callable[[Any], bool] | None
     _source: Source
-    receive_plain: Callable[[int | None], Message]
+    _receive_plain: Callable[[int | None], Message]
     """`receive()` without interceptors."""
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
@@ -120,7 +120,7 @@ class ReceivingMany(Receiving):
         kept = kept_by.setdefault(thread, [])
         try:
             if not kept:
-                kept.append(self.receive_plain(timeout_millis))
+                kept.append(self._receive_plain(timeout_millis))
                 self._take(kept, max_messages)
         except Timeout:
             if self._prefetch is not None:

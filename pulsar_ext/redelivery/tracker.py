@@ -17,7 +17,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
@@ -33,7 +33,7 @@ from .backoff import delay_of
 from .delay_queue import Delayed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
@@ -61,12 +61,6 @@ _LOOK_AGAIN_SECONDS = 5.0
 """When chunks are looked for again that could not be found."""
 
 _log = logging.getLogger("pulsar_ext")
-
-
-class _Told(Protocol):
-    def redelivers(self, refused: list[Any], late: list[Any], /) -> None:
-        """Hear which entries the broker is asked for: negatively acknowledged ones, and those that are late."""
-        ...
 
 
 class Redelivery(Part):
@@ -119,8 +113,8 @@ class Redelivery(Part):
         self.dead_letters: DeadLetters | None = None
         self.retry_letters: RetryLetters | None = None
         self.letter_producers: LetterProducers | None = None
-        self.told: _Told | None = None
-        """Hears what the broker is asked for; None if nobody wants to know."""
+        self.tell: Callable[[list[Any], list[Any]], None] | None = None
+        """Hears which entries the broker is asked for: negatively acknowledged ones, and those that are late."""
 
     @property
     def screens(self) -> bool:
@@ -246,8 +240,8 @@ class Redelivery(Part):
             overdue += self._late_entries(now)
             refused, timed_out = ([entry for entries in each for entry in entries] for each in (due, overdue))
             if refused or timed_out or all_again:
-                if self.told is not None:
-                    self.told.redelivers(refused, timed_out)
+                if self.tell is not None:
+                    self.tell(refused, timed_out)
                 self._ask(inner, refused + timed_out)
         with self._lock:
             waits = [self._nacked.wait(now), self._late.wait(now), self._until_late(now)]
