@@ -97,6 +97,8 @@ class ClientContext:
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""
+        self.interceptors: list[tuple[type[Any], Callable[[], Any]]] = []
+        """What makes those of every producer, consumer or reader, with the kind that it makes."""
         self.chains: WeakSet[Any] = WeakSet()
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.calls_back = False
@@ -159,13 +161,10 @@ class ClientContext:
         """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
         self.scheduler = self.inquiries = refusal
 
-    def close_chains(self) -> None:
-        """Close what interceptors are left: those of what was not closed by itself."""
+    def release(self) -> None:
+        """Close what interceptors are left, of what was not closed by itself, and the admin API if it is ours."""
         for chain in list(self.chains):
             chain.close()
-
-    def close_admin(self) -> None:
-        """Close the admin API if it is the client's own."""
         with self._admin_lock:
             if self._owns_admin and self._admin is not None:
                 self._admin.close()

@@ -70,7 +70,7 @@ class Client(AsyncClientDoor):
         **kwargs: Any,
     ) -> Producer:
         """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
-        chain: Any = ProducerChain.of(interceptors)
+        chain: Any = ProducerChain.of(self.blocking.context, interceptors)
         named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
         _default_schema(named)
 
@@ -127,7 +127,7 @@ class Client(AsyncClientDoor):
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
         named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
-        chain: Any = ConsumerChain.of(interceptors, awaited=True)
+        chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         opening = partial(
             self.blocking.subscribe,
             interceptors=chain,
@@ -160,7 +160,7 @@ class Client(AsyncClientDoor):
         """
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
-        chain = ReaderChain.of(interceptors, awaited=True)
+        chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
         ours = {"key_hash_ranges": key_hash_ranges, "key_forms": key_forms, "interceptors": chain}
         reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
         if reader_listener is not None:

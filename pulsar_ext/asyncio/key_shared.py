@@ -47,7 +47,7 @@ class ReaderBuilder(BlockingReaderBuilder):
         """Open the reader; raises as the blocking one. Its listener is called in the loop."""
         builder, listener = self.without("reader_listener")  # the C++ client would call it on a thread of its own
         builder, interceptors = builder.without("interceptors")
-        chain = ReaderChain.of(interceptors, awaited=True)
+        chain = ReaderChain.of(self._context, interceptors, awaited=True)
         builder = builder.load_conf(interceptors=chain)
         reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader, chain)
         if listener is not None:
@@ -70,7 +70,7 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         builder, listener = self.without("message_listener")  # the C++ client would call it on a thread of its own
         self.refuse_raising_to_listener(listens=listener is not None)
         builder, interceptors = builder.without("interceptors")
-        chain = ConsumerChain.of(interceptors, awaited=True)
+        chain = ConsumerChain.of(self._context, interceptors, awaited=True)
         builder = builder.load_conf(interceptors=chain)
         consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer, chain)
         if listener is not None:

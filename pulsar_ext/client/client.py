@@ -25,6 +25,7 @@ from pulsar_ext._runtime.ending import fail_together, finish_together
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
@@ -179,12 +180,12 @@ class Client(ClientTools, ClientDoor):
         backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
         redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
-        return self.open_consumer(named, **grouping, redelivery=redelivery, interceptors=interceptors)
+        chain = ConsumerChain.of(self.context, interceptors)
+        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain)
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        gate = SeekGate(self.inner)
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": gate, **options})
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": SeekGate(self.inner), **options})
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -219,9 +220,10 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        chain = ReaderChain.of(self.context, interceptors)
         if key_hash_ranges is not None:
-            return open_range_reader(self.context, named, key_hash_ranges, key_forms, interceptors)
-        return self.open_reader(named, interceptors=interceptors)
+            return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
+        return self.open_reader(named, chain=chain)
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
@@ -346,5 +348,4 @@ class Client(ClientTools, ClientDoor):
     def _release(self) -> None:
         for one in self._received_by():
             one.release()
-        self.context.close_chains()
-        self.context.close_admin()
+        self.context.release()

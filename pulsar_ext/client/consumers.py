@@ -15,7 +15,6 @@ from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
-from pulsar_ext.intercept.chain import ConsumerChain
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ConsumerChain
 
 __all__ = ["open_consumer"]
 
@@ -51,7 +51,7 @@ def open_consumer(
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
     redelivery: RedeliveryOptions = _OFFICIAL_REDELIVERY,
-    interceptors: Any = None,
+    chain: ConsumerChain | None = None,
 ) -> None:
     """Open a consumer.
 
@@ -67,9 +67,8 @@ def open_consumer(
         ack_group_time_ms: see `Client.subscribe()`.
         max_ack_group_size: the same.
         redelivery: the same.
-        interceptors: the same.
+        chain: its interceptors.
     """
-    chain = ConsumerChain.of(interceptors)
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
     listener = named["message_listener"]

@@ -69,7 +69,7 @@ def make_producer(
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
-    chain = ProducerChain.of(interceptors)
+    chain = ProducerChain.of(context, interceptors)
     factory = _SenderFactory(client, context, named, deduplication=deduplication)
     try:
         sender: Any = factory.open()

@@ -13,7 +13,6 @@ from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ids.message_id import MessageId
-from pulsar_ext.intercept.chain import ReaderChain
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
 
 __all__ = ["open_reader", "open_table_view"]
@@ -36,7 +36,7 @@ def open_reader(
     named: dict[str, Any],
     opened: list[Any],
     make: Callable[..., Reader] = Reader.assemble,
-    interceptors: Any = None,
+    chain: ReaderChain | None = None,
 ) -> None:
     """Open a reader.
 
@@ -46,9 +46,8 @@ def open_reader(
         named: its arguments by name; what is taken over here is changed in them.
         opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
         make: makes a reader of an official one, as `Reader.assemble()`.
-        interceptors: see `Client.create_reader()`.
+        chain: its interceptors.
     """
-    chain = ReaderChain.of(interceptors)
     topic, listener = named["topic"], named["reader_listener"]
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner

@@ -19,6 +19,7 @@ from .outgoing import OutgoingMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
 
 __all__ = ["Chain", "ConsumerChain", "ProducerChain", "ReaderChain", "ReceiverChain"]
@@ -58,17 +59,23 @@ class Chain(Generic[I]):
                 raise InvalidUse(f"An interceptor here is a {self.kind.__name__}, not a {type(one).__name__}.")
 
     @classmethod
-    def of(cls, interceptors: Iterable[I] | Self | None, *, awaited: bool = False) -> Self | None:
+    def of(cls, context: ClientContext, interceptors: Any, *, awaited: bool = False) -> Self | None:
         """Give the chain of what an application gave as `interceptors`; None if there are none.
+
+        Args:
+            context: of the client, which may have interceptors of its own: they come first.
+            interceptors: the application's: a list, None, or what this gave before.
+            awaited: whether an asyncio twin hands out the messages.
 
         Raises:
             InvalidUse: it is not a list of interceptors; nothing was opened.
         """
-        if interceptors is None or isinstance(interceptors, cls):
+        if isinstance(interceptors, cls):
             return interceptors
-        if not isinstance(interceptors, list | tuple):
+        if not (interceptors is None or isinstance(interceptors, list | tuple)):
             raise InvalidUse(f"interceptors is expected to be a list, not {type(interceptors).__name__}.")
-        return cls(interceptors, awaited=awaited) if interceptors else None
+        every = [*(make() for kind, make in context.interceptors if kind is cls.kind), *(interceptors or ())]
+        return cls(every, awaited=awaited) if every else None
 
     def show(self, shown: Any) -> None:
         """Have interceptors see this producer, consumer or reader: what the application holds."""

@@ -35,6 +35,8 @@ class OutgoingMessage:
     event_timestamp: int | None = None
     deliver_at: int | None = None
     deliver_after: timedelta | None = None
+    notes: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What interceptors want to find again with the outcome; it is not sent, and stays through `replace()`."""
 
     @classmethod
     def of(cls, value: Any, options: dict[str, Any]) -> Self:
@@ -75,4 +77,4 @@ class OutgoingMessage:
         return given
 
 
-_OPTIONS = tuple(one.name for one in dataclasses.fields(OutgoingMessage) if one.name != "value")
+_OPTIONS = tuple(one.name for one in dataclasses.fields(OutgoingMessage) if one.name not in ("value", "notes"))

@@ -187,15 +187,15 @@ def open_range_consumer(
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
+    chain = ConsumerChain.of(context, options.pop("interceptors", None))
     if listener is not None:
         judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
-        chain = ConsumerChain.of(options.get("interceptors"))
         if chain is not None:
             listener = chain.listening(listener)  # behind the judge
         options = {**options, "message_listener": _judged(listener, judge, on_misrouted), "interceptors": chain}
         heard: Consumer = context.opener.subscribe(**options)
         return heard
-    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms)
+    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
 
 
 def open_judging_consumer(
@@ -206,6 +206,7 @@ def open_judging_consumer(
     key_forms: KeyFormsMode,
     *,
     assemble: Callable[..., RangeConsumer] = RangeConsumer.assemble_judged,
+    chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
     """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
 
@@ -216,16 +217,18 @@ def open_judging_consumer(
         on_misrouted: what becomes of a message of another slot.
         key_forms: how to tell what a key is; see `KeyForms`.
         assemble: makes the consumer, as `RangeConsumer.assemble_judged()`.
+        chain: its interceptors.
     """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
-    ours = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size", "interceptors")}
-    rest = {name: value for name, value in options.items() if name not in ours}
+    grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
+    rest = {name: value for name, value in options.items() if name not in grouping}
     consumer: RangeConsumer = context.opener.open_consumer(
         named_arguments(pulsar.Client.subscribe, (), rest),
         make=partial(assemble, judge, on_misrouted),
         judges=True,
-        **ours,
+        chain=chain,
+        **grouping,
     )
     return consumer
 

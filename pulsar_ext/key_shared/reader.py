@@ -15,7 +15,6 @@ import pulsar
 
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.intercept.chain import ReaderChain
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Part
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import Transition
 
@@ -200,7 +200,7 @@ def open_range_reader(
     arguments: dict[str, Any],
     ranges: RangesLike | KeyHashRanges,
     key_forms: KeyFormsMode,
-    interceptors: Any = None,
+    chain: ReaderChain | None,
 ) -> RangeReader:
     """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
 
@@ -213,11 +213,10 @@ def open_range_reader(
     if not isinstance(topic, str):
         raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
     refuse_missing_topic(context.admin_api(), topic)
-    chain = ReaderChain.of(interceptors)
     if listener:
         if chain is not None:
             listener = chain.listening(listener)  # behind the filter
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
     make = partial(RangeReader.assemble_filtered, wanted)
-    reader: RangeReader = context.opener.open_reader(arguments, make=make, interceptors=chain)
+    reader: RangeReader = context.opener.open_reader(arguments, make=make, chain=chain)
     return reader

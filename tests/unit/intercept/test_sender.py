@@ -88,7 +88,7 @@ def hears():
 @pytest.fixture
 def sender(below, hears):
     """The sender with interceptors."""
-    return InterceptedSender(below, ProducerChain.of([hears]))
+    return InterceptedSender(below, ProducerChain([hears]))
 
 
 def test_a_send_sends_what_they_give_and_tells_them_its_id(sender, below, hears):
