@@ -180,6 +180,8 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
             self._order.claim(get_ident())
         return self.receive_next(timeout_millis)
 
+    _receive_plain = receive
+
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
 

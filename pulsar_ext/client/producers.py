@@ -20,6 +20,9 @@ from pulsar_ext.dedup.dispatch import DedupDispatcher
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
 from pulsar_ext.dedup.sender import DedupSender
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.intercept.chain import ProducerChain
+from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.sender import InterceptedSender
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.config import BatchingConfig
@@ -47,7 +50,12 @@ __all__ = ["make_producer"]
 
 
 def make_producer(
-    client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+    client: ClientDoor,
+    context: ClientContext,
+    named: dict[str, Any],
+    *,
+    deduplication: bool,
+    interceptors: Any = None,
 ) -> Producer:
     """Create a producer.
 
@@ -56,18 +64,27 @@ def make_producer(
         context: of the client.
         named: the official arguments by name.
         deduplication: whether it shall be effectively once.
+        interceptors: of its messages, see `Client.create_producer()`.
 
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
+    chain = ProducerChain.of(context, interceptors)
     factory = _SenderFactory(client, context, named, deduplication=deduplication)
     try:
-        return Producer.over(factory.open(), named["schema"], client)
+        sender: Any = factory.open()
+        if chain is not None:
+            sender = InterceptedSender(sender, chain)
+        producer = Producer.over(sender, named["schema"], client)
+        if chain is not None:
+            chain.show(producer)
+            look_after(context, chain, named["topic"])
     except BaseException:
         factory.close_again()
         raise
     finally:
         factory.opened = None
+    return producer
 
 
 class _SenderFactory:
