@@ -54,7 +54,7 @@ class TestLetters:
     @pytest.mark.parametrize("type_", TYPES)
     @pytest.mark.through
     def test_each_message_comes_so_often_and_is_then_a_dead_letter(self, client, topic, backlog, type_):
-        """Messages of a batch, a chunked and a plain one: each comes 1 + 2 times, then lies in the dead letter topic."""
+        """Messages of a batch, a chunked and a plain one: each comes 1 + 2 times, and is then a dead letter."""
         consumer = subscribe(client, topic, type_)
         dead = client.subscribe(f"{topic}-s-DLQ", "d")
         send_each_kind(client, topic)
