@@ -180,7 +180,7 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
             self._order.claim(get_ident())
         return self.receive_next(timeout_millis)
 
-    _receive_plain = receive
+    _receive_plain = receive  # pyright: ignore[reportAssignmentType]  # a method where a callable is declared
 
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.

@@ -31,7 +31,7 @@ class PartitionWatch:
         self._known: dict[str, int] = {}
         self._closed = False
 
-    def tick(self, _now: float) -> float | None:
+    def tick(self, now: float) -> float | None:  # noqa: ARG002  # it looks whenever it is called
         """Look, and tell the interceptors; give after how many seconds to look again, None for never."""
         if self._closed or self._chain.shown is None:
             return None

@@ -131,7 +131,8 @@ class _InterceptedReader(Reader):
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read one message; see `Reader`."""
-        return self.handing.one(self, partial(super().read_next, timeout_millis))
+        read: Any = super().read_next  # untyped officially
+        return self.handing.one(self, partial(read, timeout_millis))
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read; see `Reader`."""

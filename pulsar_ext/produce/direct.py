@@ -184,7 +184,7 @@ class DirectSender(HandleSender):
         outcome = BulkOutcome()
         taken = 0
         for content, options in rows_of(contents, columns):
-            self.post(content, outcome.one, options)
+            self.send_async(content, outcome.one, **options)
             taken += 1
             outcome.wait(taken - self.many_in_flight)
         if flush:
