@@ -41,6 +41,7 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     storage.find_expiring,
     storage.find_quotas,
     storage.find_kept_ledgers,
+    storage.find_never_compacted,
     consumers.find_forsaken,
     producers.find_duplicates,
 )

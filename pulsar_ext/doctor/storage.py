@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .facts import TopicFacts
 
-__all__ = ["find_expiring", "find_kept_ledgers", "find_quotas"]
+__all__ = ["find_expiring", "find_kept_ledgers", "find_never_compacted", "find_quotas"]
 
 
 def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
@@ -139,6 +139,32 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
             Remedy(
                 "delete the subscription, if nobody needs it: what it has not read is lost to it",
                 f"pulsar-admin topics unsubscribe -s {subscription} {topic}",
+            ),
+        ),
+    )
+
+
+def find_never_compacted(facts: TopicFacts) -> Iterator[Finding]:
+    """Find a topic above its namespace's threshold of compaction of which no compaction has succeeded."""
+    threshold = facts.policies.raw.get("compaction_threshold") or 0
+    compaction = facts.stats.raw.get("compaction") or {}
+    stored = facts.internal.total_size
+    if not 0 < threshold < stored or compaction.get("lastCompactionSucceedTimestamp"):
+        return
+    failed = compaction.get("lastCompactionFailedTimestamp", 0)
+    yield Finding(
+        "never-compacted",
+        "warning",
+        facts.name,
+        "",
+        f"{stored:,} bytes are stored, above the threshold of compaction, {threshold:,}, and none has succeeded since "
+        "the broker loaded the topic" + ("; the last one failed" if failed else ""),
+        {"bytes": stored, "threshold": threshold, "last_failed_ms": failed or None},
+        "readers of the compacted topic read every message of each key, and each of their starts takes longer",
+        (
+            Remedy(
+                "compact it now; if it failed, the broker's log says why",
+                f"pulsar-admin topics compact {shlex.quote(facts.name)}",
             ),
         ),
     )

@@ -152,3 +152,25 @@ def test_a_subscription_without_consumers(client, admin, broker, topic):
     assert forsaken.evidence["bytes"] > 0
     mend(broker, admin, forsaken)
     assert found(client, topic, "no-consumers") == []
+
+
+def test_a_chunked_message_that_will_never_be_complete(pulsar_fault_proxy, client, admin, broker, topic):
+    """A producer was cut off amid a message and did not come back: what is there of it is found, and skipped over."""
+    client.subscribe(topic, "s").close()
+    proxy = pulsar_fault_proxy(broker)
+    proxy.limit(400_000, "to_broker")
+    sender = official_client(broker, proxy.service_url)
+    producer = sender.create_producer(topic, "cut-off", chunking_enabled=True)
+    producer.send_async(payload(0, 2_000_000), lambda *_: None)
+    assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 1)
+    proxy.refuse()
+    proxy.cut()
+    assert eventually(lambda: len(found(client, topic, "chunks")) == 1)
+    [chunks] = found(client, topic, "chunks")
+    [message] = chunks.evidence["messages"]
+    assert (chunks.severity, message["producer"], message["acknowledged_chunks"]) == ("warning", "cut-off", [])
+    assert 1 < chunks.evidence["chunks"] == len(message["chunks"]) < message["of_chunks"]
+    mend(broker, admin, chunks)
+    assert found(client, topic, "chunks") == []
+    assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+    sender.shutdown()

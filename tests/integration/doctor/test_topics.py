@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx2
 import pulsar as official
 import pytest
 from acked import once_refused, send_plain
@@ -120,6 +121,20 @@ def test_ledgers_that_one_subscription_keeps(client, admin, broker, topic):
     assert found(client, topic, "kept-ledgers") == []
 
 
+def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
+    """A topic above the threshold of its namespace is found until it was compacted, as proposed."""
+    threshold = f"{broker.admin_url}/admin/v2/namespaces/{namespace_of(topic)}/compactionThreshold"
+    httpx2.put(threshold, json=100).raise_for_status()
+    producer = client.create_producer(topic)
+    for number in range(10):
+        producer.send(bytes(100), partition_key=f"key-{number % 2}")
+    [never] = found(client, topic, "never-compacted")
+    assert (never.severity, never.evidence["threshold"]) == ("warning", 100)
+    assert never.evidence["bytes"] > 1_000
+    mend(broker, admin, never)
+    assert eventually(lambda: found(client, topic, "never-compacted") == [])
+
+
 def test_sequence_ids_that_come_again(officially, client, admin, broker, topic):
     """What a named producer sent twice, and an id that went back, are found until the broker deduplicates."""
     producer = officially.create_producer(topic, "sender")
@@ -145,11 +160,10 @@ def test_a_healthy_namespace(client, broker, pulsar_topic_factory):
         consumer.acknowledge_many(drain(consumer.receive, 10))
         consumer.flush_acks(confirm=True)
     refused = pulsar_topic_factory(broker=broker)
-    consumer = once_refused(client, refused, "letters")
+    letters, consumer = client.subscribe(f"{refused}-dead", "letters"), once_refused(client, refused)
     client.create_producer(refused).send(b"refused")
     for _ in range(2):
         consumer.negative_acknowledge(consumer.receive(10_000))
-    letters = client.subscribe(f"{refused}-dead", "letters")
     letters.acknowledge(letters.receive(10_000))
     letters.flush_acks(confirm=True)
     assert eventually(lambda: not client.diagnose(namespace_of(plain)).findings)

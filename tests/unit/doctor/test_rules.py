@@ -16,7 +16,7 @@ from pulsar_ext.doctor.holes import find_holes
 from pulsar_ext.doctor.keys import find_uncovered_slots
 from pulsar_ext.doctor.letters import find_unread_letters
 from pulsar_ext.doctor.producers import find_duplicates
-from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_quotas
+from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_never_compacted, find_quotas
 from pulsar_ext.errors import InvalidUse
 
 HOLE = {"s": ("1:1", "[(1:2..1:9]]", "1:10")}
@@ -179,6 +179,17 @@ def test_kept_ledgers():
     assert not list(find_kept_ledgers(facts_of(ledgers, cursors, limits={"kept_ledgers": 4})))
     assert not list(find_kept_ledgers(facts_of(ledgers, {**cursors, "third": ("1:1", "[]", None)})))
     assert not list(find_kept_ledgers(facts_of(ledgers, cursors, only="fast")))
+
+
+def test_never_compacted():
+    """A topic above the threshold is found until a compaction has succeeded; one below it, or without one, is not."""
+    policies = {"compaction_threshold": 20}
+    [found] = find_never_compacted(facts_of([(1, 3)], {}, policies=policies))
+    assert (found.evidence["bytes"], found.evidence["threshold"]) == (30, 20)
+    done = {"lastCompactionSucceedTimestamp": NOW}
+    assert not list(find_never_compacted(facts_of([(1, 3)], {}, policies=policies, compaction=done)))
+    assert not list(find_never_compacted(facts_of([(1, 2)], {}, policies=policies)))
+    assert not list(find_never_compacted(facts_of([(1, 3)], {})))
 
 
 def test_sequence_ids():
