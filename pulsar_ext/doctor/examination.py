@@ -51,6 +51,7 @@ _LOOKS = 2
 _BATCHES = 16
 """So many batches of a topic are taken apart."""
 _HEADER_BYTES = 600
+_NO_SETTINGS: Mapping[str, str] = {}
 _NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
 
 
@@ -105,7 +106,7 @@ class _Examination:
     def run(self, target: str) -> Diagnosis:
         namespace, topics = self._topics(target)
         policies = self._allowed("the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES)
-        settings = self._allowed("the broker's settings", self._admin.broker_configuration, {})
+        settings = self._allowed("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
         watches = self._limits.pause_seconds > 0
         each = 2 + (2 * _LOOKS if watches else 0)
         room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
@@ -184,7 +185,7 @@ class _Examination:
         later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
         if busy:
             self._tell(
-                f"{len(busy)} topics are watched for {self._limits.pause_seconds:g} s: {2 * _LOOKS * len(busy)} requests"
+                f"{len(busy)} topics watched for {self._limits.pause_seconds:g} s: {2 * _LOOKS * len(busy)} requests"
             )
         for _ in range(_LOOKS if busy else 0):
             time.sleep(self._limits.pause_seconds / _LOOKS)

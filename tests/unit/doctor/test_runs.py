@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from doctor_facts import facts_of, internal_of
 from hypothesis import given
 from hypothesis import strategies as st
-from doctor_facts import facts_of, internal_of
 
 from pulsar_ext.doctor.facts import Run, unacknowledged_runs
 from pulsar_ext.ids.position import Ledgers, Position
@@ -16,7 +16,7 @@ from pulsar_ext.ids.position import Ledgers, Position
     st.sets(st.integers(1, 30)),
 )
 def test_runs_are_those_of_a_walk_over_every_entry(sizes, mark, acknowledged):
-    """Over ledgers of any sizes and any acknowledgements, the runs are what going through all entries one by one gives."""
+    """Over any ledgers and acknowledgements, the runs are what going through all entries one by one gives."""
     ledgers = [(10 + index, size) for index, size in enumerate(sizes)]
     every = Ledgers(ledgers)
     total = sum(sizes)
@@ -38,7 +38,7 @@ def test_runs_are_those_of_a_walk_over_every_entry(sizes, mark, acknowledged):
 
 
 def test_a_million_entries_with_ranges_of_many_subscriptions():
-    """A million entries, every second of 20,000 acknowledged singly, and 1,000 subscriptions: the counts are exact."""
+    """With a million entries, every second of 20,000 acknowledged singly, and 1,000 subscriptions, counts are exact."""
     ranges = ",".join(f"(1:{at - 1}..1:{at}]" for at in range(1, 20_000, 2))
     cursors = {f"s{one}": ("1:-1", f"[{ranges}]" if one < 3 else "[]", "1:20000") for one in range(1_000)}
     facts = facts_of([(1, 500_000), (2, 500_000)], cursors)
