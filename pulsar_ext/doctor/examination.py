@@ -156,6 +156,7 @@ class _Examination:
             stats, internal = found
             return TopicFacts(topic, stats, internal, policies, settings, now, self._limits, only=self._subscription)
 
+        self._requests += 2 * len(topics)
         facts = [one for one in self._map(look, topics) if one is not None]
         wanted = self._subscription
         if len(facts) < len(topics):
@@ -171,7 +172,6 @@ class _Examination:
         return facts
 
     def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats] | None:
-        self._requests += 2
         try:
             return self._admin.stats(topic), self._admin.internal_stats(topic)
         except AdminNotFound:
@@ -189,6 +189,7 @@ class _Examination:
             )
         for _ in range(_LOOKS if busy else 0):
             time.sleep(self._limits.pause_seconds / _LOOKS)
+            self._requests += 2 * len(busy)
             for name, found in zip(busy, self._map(self._statistics, busy), strict=True):
                 if found is not None:
                     later[name].append(found)

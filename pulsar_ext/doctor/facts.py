@@ -32,7 +32,8 @@ class DiagnosisLimits:
 
     Args:
         hole_distance: so many entries acknowledged behind an entry that is not make it a hole.
-        patience_seconds: how long a consumer may do nothing, and a chunked message may be without its end.
+        patience_seconds: how long an entry may be unacknowledged, a consumer do nothing, and a chunked message be
+            without its end.
         quota_share: of a quota or a time to live that is used up, from which on it is a finding; 0 to 1.
         kept_ledgers: so many full ledgers that one subscription keeps alone are a finding.
         entries: how many entries of a topic are looked at, at most; each takes a request.

@@ -24,9 +24,26 @@ _COUNTED_TYPES = ("Shared", "Key_Shared")
 def find_holes(facts: TopicFacts) -> Iterator[Finding]:
     """Find the holes of each subscription, and tell who holds them."""
     for name, stats in facts.subscriptions():
-        holes = [run for run in facts.runs[name] if run.acknowledged_behind >= facts.limits.hole_distance]
-        if holes and not _all_wait_for_their_time(facts, stats, holes):
+        holes = [
+            run
+            for run in facts.runs[name]
+            if run.acknowledged_behind >= facts.limits.hole_distance and not _was_closed(facts, name, run)
+        ]
+        if holes and not _is_new(facts, holes) and not _all_wait_for_their_time(facts, stats, holes):
             yield _finding(facts, name, stats, holes)
+
+
+def _was_closed(facts: TopicFacts, name: str, run: Run) -> bool:
+    """Whether both its ends were acknowledged while it was watched: somebody is at work on it."""
+    cursor = facts.later[-1][1].cursors.get(name) if facts.later else None
+    ends = (facts.position(number) for number in (run.first, run.last))
+    return cursor is not None and all(map(cursor.acknowledges, ends))
+
+
+def _is_new(facts: TopicFacts, holes: list[Run]) -> bool:
+    """Whether the first of them was sent a moment ago, so that it may be acknowledged yet."""
+    first = facts.entries.get(facts.position(holes[0].first))
+    return first is not None and facts.seconds_since(first.publish_time) < facts.limits.patience_seconds
 
 
 def _all_wait_for_their_time(facts: TopicFacts, stats: SubscriptionStats, holes: list[Run]) -> bool:

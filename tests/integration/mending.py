@@ -11,7 +11,7 @@ import sys
 from pulsar_ext import DiagnosisLimits
 from pulsar_ext.ids.topic_name import TopicName
 
-SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.5, pause_seconds=0.5)
+SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.5)
 """Small numbers, so that a test need not wait nor send much."""
 
 

@@ -64,8 +64,8 @@ def facts_of(ledgers, cursors, subscriptions=None, *, entries=(), later=(), poli
 
 
 def entry_of(ledger, entry, **more):
-    """Make the headers of an entry that was published a second ago."""
+    """Make the headers of an entry that was published an hour ago."""
     return EntryMetadata(
         Position(ledger, entry),
-        **{"producer_name": "p", "sequence_id": entry, "publish_time": NOW - 1000, **more},
+        **{"producer_name": "p", "sequence_id": entry, "publish_time": NOW - 3_600_000, **more},
     )

@@ -60,7 +60,7 @@ def test_it_reads_within_its_limit(client, broker, topic):
         admin.check_requests(sent.append)
         for limit in (20, 200):
             sent.clear()
-            diagnosis = examine(admin, topic, None, DiagnosisLimits(hole_distance=3, max_requests=limit))
+            diagnosis = examine(admin, topic, None, DiagnosisLimits(3, 0.2, max_requests=limit))
             assert len(sent) == diagnosis.requests <= limit
             assert [one.kind for one in diagnosis.findings] == ["holes"]
         after = admin.internal_stats(topic)

@@ -51,6 +51,15 @@ def test_no_holes():
     assert not list(find_holes(facts_of([(1, 10)], HOLE, waits, entries=[delayed])))
 
 
+def test_holes_that_somebody_works_on():
+    """A hole whose entry was sent a moment ago, or that was closed while it was watched, is none."""
+    assert not list(find_holes(facts_of([(1, 10)], HOLE, entries=[entry_of(1, 2, publish_time=NOW - 1)])))
+    facts = facts_of([(1, 10)], HOLE)
+    closed = facts_of([(1, 10)], {"s": ("1:9", "[]", None)})
+    assert len(list(find_holes(replace(facts, later=[(facts.stats, facts.internal)])))) == 1
+    assert not list(find_holes(replace(facts, later=[(closed.stats, closed.internal)])))
+
+
 def test_what_of_a_batch_is_acknowledged():
     """Where consumers hold less than was delivered, the rest is acknowledged inside batches."""
     batch = entry_of(1, 2, num_messages_in_batch=10)
