@@ -30,6 +30,14 @@ __all__ = [
 ]
 
 _Json = Mapping[str, Any]
+_WHOLE = (" (ackSet is null)", " (ackSet with long[] size of 0)")
+"""What a broker writes behind a cursor's position, now and then, that it took from an acknowledgement of all of an entry
+(`AckSetPositionImpl.toString`); a compaction's cursor shows it."""
+
+
+def _whole_entry(text: str) -> Position:
+    """Read a cursor's position."""
+    return Position.parse(next((text.removesuffix(one) for one in _WHOLE if text.endswith(one)), text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +185,8 @@ class CursorInfo:
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `cursors` in the internal statistics."""
         return cls(
-            mark_delete_position=Position.parse(data["markDeletePosition"]),
-            read_position=Position.parse(data["readPosition"]),
+            mark_delete_position=_whole_entry(data["markDeletePosition"]),
+            read_position=_whole_entry(data["readPosition"]),
             individually_deleted=tuple(
                 sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
             ),
