@@ -80,15 +80,17 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
     return sorted(name for name in parents if wanted.fullmatch(name.name))
 
 
-def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
+def state_of(settings: Settings, topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
     """Give the state of a topic partition; its entries are sampled once in a process."""
     sizes = tuple(sorted(stats.ledger_sizes()))
+    compacted = stats.compacted if settings["readCompacted"] else None
+    kept = None if compacted is None else compacted.entries
     if topic not in _samples:
         sampled = _sample(admin, topic, Ledgers(sizes))
         if sampled is None:
-            return TopicState(topic, sizes, stats.total_size)
+            return TopicState(topic, sizes, stats.total_size, compacted_entries=kept)
         _samples[topic] = sampled
-    return TopicState(topic, sizes, stats.total_size, *_samples[topic])
+    return TopicState(topic, sizes, stats.total_size, *_samples[topic], kept)
 
 
 def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
@@ -128,7 +130,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
         _refuse_unknown(option, settings[option], topics)
     states, segments = [], []
     for topic in topics:
-        state = state_of(topic, admin.internal_stats(topic), admin)
+        state = state_of(settings, topic, admin.internal_stats(topic), admin)
         states.append(state)
         segments.append(
             Segment.of(state, begin_of(admin, settings, state, "earliest"), _end_of(admin, settings, state))
@@ -204,6 +206,8 @@ def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: Cur
     Raises:
         DataLoss: unless `failOnDataLoss` is false.
     """
+    if state.compacted_entries is not None:
+        return  # compaction reads all before it may be trimmed, and keeps the last of each key
     if lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
         report_data_loss(
             settings,

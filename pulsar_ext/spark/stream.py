@@ -70,7 +70,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = cursor.mark_delete_position
                 offsets[topic] = Offset(at.ledger_id, at.entry_id)
             else:
-                offsets[topic] = begin_of(admin, settings, state_of(topic, stats, admin), "latest")
+                offsets[topic] = begin_of(admin, settings, state_of(self._settings, topic, stats, admin), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
         if name is not None:
             self._follow(found, {topic: admin.internal_stats(topic) for topic in offsets})
@@ -102,7 +102,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in topics}
-        states = [state_of(topic, stats[topic], admin) for topic in topics]
+        states = [state_of(settings, topic, stats[topic], admin) for topic in topics]
         for state in states:
             cursor = stats[state.topic].cursors.get(started.subscription)
             check_loss(settings, state, begin[state.topic], cursor)
@@ -122,7 +122,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = None if self._subscription is None else self._subscription.name
         for topic in topics_of(admin, self._settings):
             stats = admin.internal_stats(topic)
-            state = state_of(topic, stats, admin)
+            state = state_of(self._settings, topic, stats, admin)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
             if cursor is not None and state.ledgers.last is not None:
@@ -133,7 +133,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember where the topics end now: a query that ends by itself reads no further."""
         admin = admin_of(self._settings)
         self._target = {
-            topic: state_of(topic, admin.internal_stats(topic), admin).end for topic in topics_of(admin, self._settings)
+            topic: state_of(self._settings, topic, admin.internal_stats(topic), admin).end
+            for topic in topics_of(admin, self._settings)
         }
 
     # -- batches -----------------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin == offset:
                 continue
             stats = admin.internal_stats(topic)
-            state = state_of(topic, stats, admin)
+            state = state_of(self._settings, topic, stats, admin)
             check_loss(settings, state, begin, stats.cursors.get(until.subscription))
             segments.append(Segment.of(state, begin, offset))
         splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))
