@@ -14,7 +14,7 @@ from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageId
 from pulsar_ext.ids.position import Ledgers, Position
 
 from .connection import admin_of
-from .data_loss import report_data_loss
+from .data_loss import Loss, report_data_loss
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata
@@ -62,7 +62,7 @@ class EntryLookup:
             What it holds; and the last entry of the message that begins there, if one does, else the entry itself.
 
         Raises:
-            DataLoss: the entry is gone, unless `failOnDataLoss` is false.
+            DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
         """
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
@@ -73,13 +73,12 @@ class EntryLookup:
         except AdminNotFound:
             listed = {ledger.ledger_id for ledger in admin.internal_stats(topic).ledgers}
             self._deleted_ledgers.update({ledger for ledger, _ in self._segment.sizes} - listed)
-            report_data_loss(
-                self._settings,
-                topic,
-                position,
-                f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by "
-                "hand",
+            what = (
+                f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by hand"
             )
+            # It is named by its ledger, which goes as a whole.
+            whole_ledger = Position(position.ledger_id, -1)
+            report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
             return EntryContent.NO_MESSAGE, position
         if not entry.is_chunk:
             other = entry.marker_type is not None or entry.txn_aborted

@@ -159,7 +159,15 @@ OPTIONS: Final = (
         READS,
         a_flag,
         default=True,
-        meaning="Fail if messages that were to be read were trimmed; `false` continues with a warning.",
+        meaning="Fail if messages that were to be read were trimmed, at each start; `false` continues with a warning, "
+        "whatever is lost.",
+    ),
+    Option(
+        "acceptDataLoss",
+        READS,
+        some_names,
+        None,
+        "Continue without what is gone, by the names in the error of `failOnDataLoss`; any other loss still fails.",
     ),
     Option(
         "incompleteChunks",

@@ -18,7 +18,7 @@ from pulsar_ext.errors import (
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
-from .data_loss import report_data_loss
+from .data_loss import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before
 from .splits import Segment, TopicState
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["batch_segments", "begin_of", "check_loss", "state_of", "topics_of"]
+__all__ = ["batch_segments", "begin_of", "check_loss", "find_loss", "state_of", "topics_of"]
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
@@ -120,7 +120,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
     """Find out what a batch read reads: a segment for each topic partition, and the partitions' states.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        DataLoss: what was to be read was trimmed, unless it was accepted.
         NoSuchTopic: a topic that is named does not exist.
         InvalidUse: a topic is invalid, or an option gives an offset for one that is not read.
         MessageIdNotFound: an offset is beyond the end of its topic.
@@ -167,7 +167,7 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default:
         default: "earliest" or "latest", if no option sets where to begin.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        DataLoss: what was to be read was trimmed, unless it was accepted.
         MessageIdNotFound: the offset is beyond the end of the topic.
     """
     moment = _for_topic(settings["startingTime"], state.topic)
@@ -194,28 +194,35 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
     return BEGINNING if value == "earliest" else _at_message(admin, state, value)
 
 
-def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
-    """Raise or warn, as option `failOnDataLoss` says, if messages after an offset may have been trimmed unread.
+def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None) -> Loss | None:
+    """Find out whether messages after an offset may have been trimmed unread; None if not.
 
     Args:
-        settings: the options.
         state: the topic partition.
         start: the offset after which reading begins.
         cursor: of the query's subscription; None without one.
-
-    Raises:
-        DataLoss: unless `failOnDataLoss` is false.
     """
     if state.compacted_entries is not None:
-        return  # compaction reads all before it may be trimmed, and keeps the last of each key
-    if lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
-        report_data_loss(
-            settings,
-            state.topic,
-            start.last_entry,
-            f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what "
-            "was in between was trimmed, by expiry (TTL), by retention or by hand",
-        )
+        return None  # compaction reads all before it may be trimmed, and keeps the last of each key
+    if not lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
+        return None
+    return Loss(
+        state.topic,
+        start.last_entry,
+        state.first_ledger,
+        f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what was in "
+        "between was trimmed, by expiry (TTL), by retention or by hand",
+    )
+
+
+def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
+    """Report what `find_loss` finds.
+
+    Raises:
+        DataLoss: unless a person has accepted it, or `failOnDataLoss` is false.
+    """
+    loss = find_loss(state, start, cursor)
+    report_data_loss(settings, () if loss is None else (loss,))
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:

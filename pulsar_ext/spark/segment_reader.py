@@ -70,7 +70,7 @@ def read_segments(
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
 
     Raises:
-        DataLoss: entries of a segment are gone, and `failOnDataLoss` is true.
+        DataLoss: entries of a segment are gone, and nobody has accepted that.
         NotDelivered: entries are there, and no reader gets them in time.
         IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
     """

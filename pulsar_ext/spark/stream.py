@@ -24,9 +24,10 @@ from pyspark.sql.streaming.datasource import (
 from pulsar_ext.errors import InvalidUse
 
 from .connection import admin_of
+from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .partition import PulsarPartition, read_split, wanted_ranges
-from .planning import begin_of, check_loss, state_of, topics_of
+from .planning import begin_of, check_loss, find_loss, state_of, topics_of
 from .query_subscription import QuerySubscription
 from .splits import Segment, TopicState, limit_entries, plan_splits
 
@@ -91,7 +92,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give the offsets where the next batch ends, and acknowledge up to `start`, which is committed by now.
 
         Raises:
-            DataLoss: what was to be read next was trimmed, unless `failOnDataLoss` is false.
+            DataLoss: what was to be read next was trimmed, and nobody has accepted that; nothing has changed.
             InvalidUse: the checkpoint belongs to another subscription than `predefinedSubscription`.
         """
         admin, settings = admin_of(self._settings), self._settings
@@ -99,13 +100,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_subscription(started)
         topics = topics_of(admin, settings)
         stats = {topic: admin.internal_stats(topic) for topic in topics}
-        subscription = self._follow(started, stats)
-        subscription.acknowledge(started.topics)
         begin = {topic: started.topics.get(topic, BEGINNING) for topic in topics}
         states = [state_of(settings, topic, stats[topic], admin) for topic in topics]
-        for state in states:
-            cursor = stats[state.topic].cursors.get(started.subscription)
-            check_loss(settings, state, begin[state.topic], cursor)
+        cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
+        losses = [find_loss(state, begin[state.topic], cursors[state.topic]) for state in states]
+        # Before the subscription is made anew or moved: from then on its cursor would hide the loss.
+        report_data_loss(settings, [loss for loss in losses if loss is not None])
+        subscription = self._follow(started, stats)
+        subscription.acknowledge(started.topics)
         ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
         if all(ends[topic] == begin[topic] for topic in topics):
             subscription.flush()  # after the last batch Spark calls nothing else that would acknowledge it
