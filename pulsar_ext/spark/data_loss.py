@@ -1,7 +1,7 @@
 """What happens where messages that were to be read are gone.
 
-That raises, each time, until a person has accepted the loss: by its name, in option `acceptDataLoss`, or as any loss, with
-`failOnDataLoss=false`. Then it is a warning. So whatever finds one reports it before it changes anything.
+That raises, each time, until a person has accepted the loss: by its name, in option `acceptDataLoss`, or as any loss,
+with `failOnDataLoss=false`. Then it is a warning. So whatever finds one reports it before it changes anything.
 """
 
 from __future__ import annotations

@@ -131,6 +131,7 @@ def test_a_loss_is_reported_until_it_is_accepted(spark, broker, client, admin, t
     source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
     count = fill(client, topic, 10, kinds=("plain",))
     archive_once(spark, source, *places)
+    assert eventually(lambda: not admin.stats(topic).subscriptions["query"].consumers), "the query has not let go of it"
     admin.delete_subscription(topic, "query")
     fill(client, topic, 10, kinds=("plain",), start=count)
     first = admin.internal_stats(topic).ledgers[0].ledger_id
