@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.ending import Ending
+    from pulsar_ext.dedup.recall import Recall
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
@@ -100,7 +101,7 @@ class Client(ClientTools, ClientDoor):
         close_at_exit(self)
 
     @shaped_like(pulsar.Client.create_producer)
-    def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
+    def create_producer(self, topic: str, *args: Any, deduplication: bool | Recall = False, **kwargs: Any) -> Producer:
         """Create a producer; the arguments are the official ones, and one more.
 
         With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
@@ -114,7 +115,8 @@ class Client(ClientTools, ClientDoor):
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
                 (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
                 `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
-                the producer takes no more messages; created again, it knows what is persisted.
+                the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
+                True finds out what the topic holds of a name that the broker has forgotten.
             **kwargs: the official arguments.
 
         Raises:

@@ -225,6 +225,14 @@ OPTIONS: Final = (
         "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
     ),
     Option("producerName", WRITES, a_text, None, "The names of the producers, one for each lane, begin with it."),
+    Option(
+        "unknownProducers",
+        WRITES,
+        a_choice("fail", "new"),
+        "fail",
+        "`exactly-once`: whether a producer's name is taken for new that the broker does not know, and of which the "
+        "last 10,000 entries of a longer topic show nothing.",
+    ),
     Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
 )
 
