@@ -29,6 +29,7 @@ from .offsets import BEGINNING, Offset, StreamOffset
 from .partition import PulsarPartition, read_split, wanted_ranges
 from .planning import begin_of, check_loss, find_loss, state_of, topics_of
 from .query_subscription import QuerySubscription
+from .shipping import Shipped
 from .splits import Segment, TopicState, limit_entries, plan_splits
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarStreamReader"]
 
 
-class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """A streaming read. Spark keeps one beside the driver for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
