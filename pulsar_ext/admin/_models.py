@@ -6,8 +6,10 @@ Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pul
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Self
 from urllib.parse import unquote_plus
 
@@ -153,7 +155,7 @@ class LedgerInfo:
 class CursorInfo:
     """The cursor of one subscription.
 
-    Everything up to `mark_delete_position` is acknowledged, and `individually_deleted` beyond it.
+    Everything up to `mark_delete_position` is acknowledged, and `individually_deleted` beyond it, which is in order.
     """
 
     mark_delete_position: Position
@@ -165,7 +167,11 @@ class CursorInfo:
 
     def acknowledges(self, position: Position) -> bool:
         """Whether an entry is acknowledged, all of it."""
-        return position <= self.mark_delete_position or any(position in one for one in self.individually_deleted)
+        if position <= self.mark_delete_position:
+            return True
+        ranges = self.individually_deleted
+        at = bisect_left(ranges, position, key=attrgetter("last"))
+        return at < len(ranges) and position in ranges[at]
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
@@ -173,7 +179,9 @@ class CursorInfo:
         return cls(
             mark_delete_position=Position.parse(data["markDeletePosition"]),
             read_position=Position.parse(data["readPosition"]),
-            individually_deleted=PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"),
+            individually_deleted=tuple(
+                sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
+            ),
             state=data.get("state", ""),
             active=data.get("active", False),
             raw=data,
