@@ -235,6 +235,12 @@ class InternalStats:
             sizes[self.ledgers[-1].ledger_id] = max(self.current_ledger_entries, self.ledgers[-1].entries)
         return list(sizes.items())
 
+    @property
+    def compacted(self) -> LedgerInfo | None:
+        """The ledger of the compacted view; None without one."""
+        found = self.raw.get("compactedLedger")
+        return None if found is None or found["ledgerId"] < 0 else LedgerInfo.from_json(found)
+
     def entry_bytes(self) -> float:
         """Give the average size of an entry, in bytes."""
         return self.total_size / max(self.number_of_entries, 1)
