@@ -66,7 +66,7 @@ class TaskProducers:
         self._prefix = prefix
         self._first_id = first_id
         # The names of one query begin with the prefix, and its batches follow each other.
-        self._recall = Recall(f"{prefix}-", first_id, is_new=settings["unknownProducers"] == "new")
+        self._recall = Recall(f"{prefix or ''}-", first_id, is_new=settings["unknownProducers"] == "new")
         self._producers: dict[tuple[str, str], Any] = {}
         self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender] = {}
         self._sent: dict[str, int] = {}
