@@ -6,6 +6,7 @@ Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pul
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,14 +31,8 @@ __all__ = [
 ]
 
 _Json = Mapping[str, Any]
-_WHOLE = (" (ackSet is null)", " (ackSet with long[] size of 0)")
-"""What a broker writes behind a cursor's position, now and then, that it took from an acknowledgement of all of an entry
-(`AckSetPositionImpl.toString`); a compaction's cursor shows it."""
-
-
-def _whole_entry(text: str) -> Position:
-    """Read a cursor's position."""
-    return Position.parse(next((text.removesuffix(one) for one in _WHOLE if text.endswith(one)), text))
+_WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
+"""What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +180,8 @@ class CursorInfo:
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `cursors` in the internal statistics."""
         return cls(
-            mark_delete_position=_whole_entry(data["markDeletePosition"]),
-            read_position=_whole_entry(data["readPosition"]),
+            mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
+            read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
             individually_deleted=tuple(
                 sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
             ),
