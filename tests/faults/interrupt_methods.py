@@ -255,7 +255,11 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "GroupReader": {"close": _INHERITED, "topic": _INHERITED},
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
     "Client": {"diagnose": _READS},
-    "asyncio.Client": {"diagnose": _READS, "get_service_info": _HELD, "shutdown": "calls the blocking one, which is covered"},
+    "asyncio.Client": {
+        "diagnose": _READS,
+        "get_service_info": _HELD,
+        "shutdown": "calls the blocking one, which is covered",
+    },
     "Consumer": {"reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered"},
     "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD)
     | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative"), _THREAD),
