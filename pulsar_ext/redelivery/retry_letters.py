@@ -58,11 +58,11 @@ class RetryTopics:
         names = {str(TopicName.parse(one)) for one in given}
         self.topics: list[str] = given if str(TopicName.parse(self.retry)) in names else [*given, self.retry]
         """What the consumer reads."""
-        dead = None if policy is None else policy.dead_letter_topic
+        known = policy or pulsar.ConsumerDeadLetterPolicy(MAX_RECONSUME_TIMES)
         self.policy = pulsar.ConsumerDeadLetterPolicy(
-            MAX_RECONSUME_TIMES if policy is None else policy.max_redeliver_count,
-            dead or dead_letter_topic(first, subscription),
-            None if policy is None else policy.initial_subscription_name or None,
+            known.max_redeliver_count,
+            known.dead_letter_topic or dead_letter_topic(first, subscription),
+            known.initial_subscription_name,
         )
         """Where what was consumed later too often goes, and after how many times."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulsar as official
 from interrupt_health import PATIENCE
 from interrupt_receiving import MILLIS, Receiving
-from interrupt_rig import Rig, acknowledged_entries, index_of
+from interrupt_rig import Feeder, Rig, acknowledged_entries, index_of
 
 import pulsar_ext
 
@@ -21,6 +21,7 @@ __all__ = [
     "AcknowledgingUpTo",
     "Flushing",
     "Nacking",
+    "Reconsuming",
     "Scoping",
 ]
 
@@ -256,4 +257,56 @@ class Nacking(Scoping):
                 yield f"{len(missing)} refused messages do not come again: {sorted(missing)[:3]}"
             self.handle.flush_acks(confirm=True)
             self.surely |= came
+        yield from super().look()
+
+
+class Reconsuming(Rig):
+    """`reconsume_later()`: the message comes, as a letter if there is one, and whoever looks gets every message."""
+
+    cost = 4
+
+    def open(self) -> None:
+        super().open()
+        self.topic = self.world.topic()
+        self.feeder = Feeder(self.world, self.topic)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self.handle = self.client.subscribe(
+            self.topic,
+            "s",
+            initial_position=official.InitialPosition.Earliest,
+            enable_retry=True,
+            dead_letter_policy=official.ConsumerDeadLetterPolicy(1_000),
+        )
+        self.wanted: set[int] = set()
+
+    def begin(self) -> None:
+        if self.client.is_closed:
+            self.client = self.world.client()
+        if self.handle.is_closed:
+            self._subscribe()
+        self.feeder.send(1)
+        self.wanted.add(self.feeder.sent - 1)
+        self.message = self.handle.receive(MILLIS)
+
+    def call(self) -> Any:
+        self.handle.reconsume_later(self.message, 0)
+        return True
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        return iter(())
+
+    def look(self) -> Iterator[str]:
+        wanted, self.wanted = self.wanted, set()
+        if not self.client.is_closed and not self.handle.is_closed:
+            self.handle.close()  # what was not acknowledged comes again to the next one
+            self._subscribe()
+            deadline, came = time.monotonic() + PATIENCE, set()
+            while wanted - came and time.monotonic() < deadline:
+                for message in self.handle.receive_many(1000, 100):
+                    came.add(index_of(message))
+                    self.handle.acknowledge(message)
+            if missing := wanted - came:
+                yield f"{len(missing)} messages do not come again: {sorted(missing)[:3]}"
         yield from super().look()

@@ -96,6 +96,7 @@ def _acking() -> Iterator[Case]:
     yield from _cases(acking.Flushing, "Consumer.pending_acks", "pending")
     yield from _cases(acking.Scoping, "Consumer.ack_scope", "", "given")
     yield from _cases(acking.Nacking, "Consumer.negative_acknowledge")
+    yield from _cases(acking.Reconsuming, "Consumer.reconsume_later")
     yield from _cases(moving.Seeking, "Consumer.seek", "earliest", "id")
     yield from _cases(moving.Seeking, "Reader.seek", "reader")
     yield from _cases(moving.Redelivering, "Consumer.redeliver_unacknowledged_messages")
@@ -243,14 +244,17 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         (
             *("__exit__", "__iter__", "ack_scope", "acknowledge", "acknowledge_cumulative", "acknowledge_many"),
             *("close", "consumer_name", "flush_acks", "get_last_message_id", "is_connected", "negative_acknowledge"),
-            *("pending_acks", "redeliver_unacknowledged_messages", "seek", "subscription_name", "topic", "unsubscribe"),
+            *("pending_acks", "reconsume_later", "reconsume_later_cumulative", "redeliver_unacknowledged_messages"),
+            *("seek", "subscription_name", "topic", "unsubscribe"),
         ),
         _INHERITED,
     ),
     "GroupReader": {"close": _INHERITED, "topic": _INHERITED},
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
     "asyncio.Client": {"get_service_info": _HELD, "shutdown": "calls the blocking one, which is covered"},
-    "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD),
+    "Consumer": {"reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered"},
+    "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD)
+    | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative"), _THREAD),
     "asyncio.Producer": dict.fromkeys(
         ("is_connected", "last_sequence_id", "last_sequence_id_pushed", "producer_name", "topic"), _HELD
     )

@@ -42,6 +42,8 @@ KINDS: Final = ("plain", "batched", "chunked")
 MOST: Final = 2
 _DELAY_MILLIS: Final = 30
 _IDLE_MILLIS: Final = 3_000
+_FIRST_MILLIS: Final = 30_000
+_NEXT_MILLIS: Final = 5_000
 _CLEAN_SECONDS: Final = 60.0
 
 
@@ -82,7 +84,7 @@ class _Subject:
         """Run a process until it has killed itself, or is killed some time behind its first message."""
         self.outcome.cycles += 1
         between = self.outcome.fault == "between"
-        with self._process(random.randrange(1, 15) if between else 0) as process:  # no secret
+        with self._process(random.randrange(1, 6) if between else 0) as process:  # no secret
             if not between:
                 process.stdout.readline()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
                 time.sleep(random.random() * 0.4)  # no secret
@@ -99,6 +101,9 @@ class _Subject:
         outcome = self.outcome
         outcome.sent, outcome.delivered = self.sender.sent, len(set(letters))
         outcome.lost, outcome.again = outcome.sent - outcome.delivered, len(letters) - outcome.delivered
+        if outcome.lost:
+            entries = admin.internal_stats(f"{self._topic}-{SUBSCRIPTION}-DLQ").last_confirmed_entry
+            outcome.notes.append(f"the last dead letter is at {entries}")
         for topic in (self._topic, f"{self._topic}-{SUBSCRIPTION}-RETRY"):
             remains = unacknowledged(admin, topic)
             if remains:
@@ -113,9 +118,11 @@ class _Subject:
 
     def _dead_letters(self, client: Any) -> Iterator[int]:
         reader = client.create_reader(f"{self._topic}-{SUBSCRIPTION}-DLQ", official.MessageId.earliest)
+        patience = _FIRST_MILLIS
         with contextlib.suppress(official.Timeout):
             while True:
-                yield label_of(reader.read_next(2_000).data())
+                yield label_of(reader.read_next(patience).data())
+                patience = _NEXT_MILLIS
         reader.close()
 
 
