@@ -22,6 +22,8 @@ from .client.authentication import (
 from .client.client import Client
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
+from .doctor.facts import DiagnosisLimits
+from .doctor.findings import Diagnosis
 from .errors import (
     AckNotConfirmed,
     AdminConflict,
@@ -106,6 +108,8 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "CursorMoved",
     "DUPLICATE_MESSAGE",
     "DeduplicationDisabled",
+    "Diagnosis",
+    "DiagnosisLimits",
     "DuplicateMessage",
     "ForkedClientError",
     "IncompleteChunkedMessage",

@@ -6,6 +6,7 @@ Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pul
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 _Json = Mapping[str, Any]
+_WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
+"""What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +180,8 @@ class CursorInfo:
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `cursors` in the internal statistics."""
         return cls(
-            mark_delete_position=Position.parse(data["markDeletePosition"]),
-            read_position=Position.parse(data["readPosition"]),
+            mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
+            read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
             individually_deleted=tuple(
                 sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
             ),
@@ -226,6 +229,12 @@ class InternalStats:
         if self.ledgers:
             sizes[self.ledgers[-1].ledger_id] = max(self.current_ledger_entries, self.ledgers[-1].entries)
         return list(sizes.items())
+
+    @property
+    def compacted(self) -> LedgerInfo | None:
+        """The ledger of the compacted view; None without one."""
+        found = self.raw.get("compactedLedger")
+        return None if found is None or found["ledgerId"] < 0 else LedgerInfo.from_json(found)
 
     def entry_bytes(self) -> float:
         """Give the average size of an entry, in bytes."""

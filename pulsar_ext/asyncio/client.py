@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.doctor.facts import DiagnosisLimits
+    from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
@@ -208,6 +210,12 @@ class Client(AsyncClientDoor):
     async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
         """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
         return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
+
+    async def diagnose(
+        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
+    ) -> Diagnosis:
+        """Find out why backlogs do not go away; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.diagnose, target, subscription=subscription, limits=limits)
 
     async def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, and close everything.

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.ending import Ending
+    from pulsar_ext.dedup.recall import Recall
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
@@ -103,7 +104,7 @@ class Client(ClientTools, ClientDoor):
         self,
         topic: str,
         *args: Any,
-        deduplication: bool = False,
+        deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         **kwargs: Any,
     ) -> Producer:
@@ -120,7 +121,8 @@ class Client(ClientTools, ClientDoor):
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
                 (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
                 `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
-                the producer takes no more messages; created again, it knows what is persisted.
+                the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
+                True finds out what the topic holds of a name that the broker has forgotten.
             interceptors: see each message before it is sent, and what becomes of it; in this order.
             **kwargs: the official arguments.
 

@@ -18,6 +18,7 @@ from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
 from pulsar_ext.dedup.dispatch import DedupDispatcher
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
+from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.dedup.sender import DedupSender
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import ProducerChain
@@ -54,7 +55,7 @@ def make_producer(
     context: ClientContext,
     named: dict[str, Any],
     *,
-    deduplication: bool,
+    deduplication: bool | Recall,
     interceptors: Any = None,
 ) -> Producer:
     """Create a producer.
@@ -63,7 +64,7 @@ def make_producer(
         client: of this library.
         context: of the client.
         named: the official arguments by name.
-        deduplication: whether it shall be effectively once.
+        deduplication: whether it shall be effectively once; a `Recall` if also where the broker forgets its name.
         interceptors: of its messages, see `Client.create_producer()`.
 
     Raises:
@@ -91,13 +92,14 @@ class _SenderFactory:
     """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
 
     def __init__(
-        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool | Recall
     ) -> None:
         self._client = client
         self._context = context
         self._named = named
         self._topic = named["topic"]
-        self._deduplication = deduplication
+        self._deduplication = bool(deduplication)
+        self._recall = deduplication if isinstance(deduplication, Recall) else None
         self.opened: list[Answer] | None = []
         """What gives the C++ producers, while nobody else has them."""
         self._router: Callable[[Any, int], int] | None = None
@@ -214,7 +216,8 @@ class _SenderFactory:
         # The broker's number, not an application's: it is read from a producer that was given none.
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
         group = config.bounds.messages if config.by_key else 0
-        opening = Opening(admin, topic, name, named["initial_sequence_id"], group, chunked=chunked)
+        first = named["initial_sequence_id"]
+        opening = Opening(admin, topic, name, first, group, chunked=chunked, recall=self._recall)
 
         def open_as(name: str) -> pulsar.Producer:
             return self._open_native(**changed, producer_name=name)

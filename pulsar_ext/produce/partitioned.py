@@ -26,7 +26,7 @@ from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
 
@@ -142,8 +142,7 @@ class PartitionedSender:
         The arguments are those of `BatchingSender.post()`.
         """
         routing, first = self._routing, self.parts[0]
-        if self._mixed_keys is not None and options:
-            self._mixed_keys = self._mixed_keys.look(options, self)
+        self.look_at_keys(options)
         if routing.router is not None or stands_alone(options):
             message = first.handle.build(content, **options)
             size = message.length()
@@ -196,6 +195,18 @@ class PartitionedSender:
                 part.dispatch.pending.wait_for_all()
             outcome.raise_failure()
         return SentMany(taken, outcome.duplicates, outcome.last)
+
+    def look_at_keys(self, options: dict[str, Any]) -> None:
+        """Warn if this is the first message with a key, and batches mix keys."""
+        if self._mixed_keys is not None and options:
+            self._mixed_keys = self._mixed_keys.look(options, self)
+
+    def route(
+        self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int
+    ) -> list[int]:
+        """Give the partitions of many messages; see `Routing.choose_many`."""
+        with self._lock:
+            return self._routing.choose_many(keys, sizes, ids, partitions)
 
     def flush(self) -> None:
         """Push the open batches of all partitions and wait until everything sent so far is persisted.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.admin import CursorInfo
+from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.position import Position
 
 
@@ -20,3 +22,12 @@ def test_a_cursor_tells_what_is_acknowledged(entries, random):
     assert {one for one in every if cursor.acknowledges(one)} == {
         one for one in every if one <= Position(1, 4) or one in entries
     }
+
+
+@pytest.mark.parametrize("behind", ["", " (ackSet is null)", " (ackSet with long[] size of 0)"])
+def test_a_position_with_what_the_broker_writes_behind_it(behind):
+    """A cursor whose position came from an acknowledgement of a whole entry is read; one inside a batch is refused."""
+    data = {"markDeletePosition": f"106:0{behind}", "readPosition": "106:1"}
+    assert CursorInfo.from_json(data).mark_delete_position == Position(106, 0)
+    with pytest.raises(InvalidMessageId):
+        CursorInfo.from_json({**data, "markDeletePosition": "106:0 (ackSet with long[] size of 1)"})
