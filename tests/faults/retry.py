@@ -84,7 +84,7 @@ class _Subject:
         """Run a process until it has killed itself, or is killed some time behind its first message."""
         self.outcome.cycles += 1
         between = self.outcome.fault == "between"
-        with self._process(random.randrange(1, 15) if between else 0) as process:  # no secret
+        with self._process(random.randrange(1, 6) if between else 0) as process:  # no secret
             if not between:
                 process.stdout.readline()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
                 time.sleep(random.random() * 0.4)  # no secret
