@@ -4,7 +4,8 @@
 
 `read`: one task with all standard columns against a raw `pulsar.Reader` loop that touches the same fields of as many
 messages, in alternating runs, with and without Spark around the task; and two tasks against one. `write`: the sink, one
-task, against the official client's `send_async` with a callback for each message. `growth`: writing and reading 10^5,
+task, to one topic and to a partitioned one, against the official client's `send_async` there with a callback for each
+message. `growth`: writing and reading 10^5,
 10^6, … rows, with the most memory that a Python worker had. `memory`: the same while large messages are read, 10 GiB in
 all.
 
@@ -15,6 +16,7 @@ broker of its own, and needs the extras `spark` and `testing`, Java, and 2 GB of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import os
 import re
@@ -29,6 +31,7 @@ import pulsar
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
+from pulsar_ext.errors import AdminConflict
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark import spark_session
 from pulsar_ext.testing import PulsarProcess
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 _RESULTS: Final = Path(__file__).with_name("RESULTS-spark.md")
 _PAYLOAD: Final = 100
 _KEYS: Final = 5000
+_PARTITIONS: Final = 4
 _LARGE: Final = 1 << 20
 _SEQUENCE_AT: Final = len("Message(prod=") + len(", seq=")
 _LARGE_MESSAGES: Final = (100, 1_000, 10_000)
@@ -122,6 +126,13 @@ class Bench:
             reader.close()
 
         return own(run)
+
+    def topic(self, topic: str, partitions: int) -> str:
+        """Make a topic with so many partitions, unless it is there or there are to be none; give its name."""
+        with contextlib.suppress(AdminConflict), PulsarAdmin(self.broker.admin_url) as admin:
+            if partitions:
+                admin.create_partitioned_topic(topic, partitions)
+        return topic
 
     def write(self, rows: int, topic: str, **options: str) -> Cost:
         """Write generated rows by Spark, in one task."""
@@ -205,19 +216,23 @@ def part_write(bench: Bench) -> list[str]:
         "| write, one task | rows/s | µs | official send_async, rows/s | µs | ratio | goal |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, exactly in (("at-least-once", False), ("exactly-once", True)):
+    kinds = [(name, partitions) for partitions in (0, _PARTITIONS) for name in ("at-least-once", "exactly-once")]
+    for name, partitions in kinds:
         turn = iter(range(1000))
 
-        def write(name: str = name, exactly: bool = exactly, turn: Any = turn) -> Cost:
+        def topic(run: str, partitions: int = partitions) -> str:
+            return bench.topic(f"persistent://public/dedup/{run}-{partitions}", partitions)
+
+        def write(name: str = name, turn: Any = turn, topic: Callable[[str], str] = topic) -> Cost:
             run = f"{name}-{next(turn)}"
-            more = {"guarantee": name, "producerName": run} if exactly else {}
-            return bench.write(count, f"persistent://public/dedup/{run}", **more)
+            more = {"guarantee": name, "producerName": run} if name == "exactly-once" else {}
+            return bench.write(count, topic(run), **more)
 
         write()
-        ours, theirs, ratio = _ratios(
-            count, bench.rounds, write, lambda: bench.send(count, "persistent://public/dedup/official")
-        )
-        lines.append(f"| {name} | {ours} | {theirs} | {ratio} | 3.00 |")
+        official = topic("official")
+        ours, theirs, ratio = _ratios(count, bench.rounds, write, lambda official=official: bench.send(count, official))
+        what = f"{name}, {partitions} partitions" if partitions else name
+        lines.append(f"| {what} | {ours} | {theirs} | {ratio} | {'10.00' if partitions else '3.00'} |")
     return lines
 
 

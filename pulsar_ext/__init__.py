@@ -22,6 +22,8 @@ from .client.authentication import (
 from .client.client import Client
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
+from .doctor.facts import DiagnosisLimits
+from .doctor.findings import Diagnosis
 from .errors import (
     AckNotConfirmed,
     AdminConflict,
@@ -57,6 +59,8 @@ from .errors import (
 )
 from .ids.message_id import ChunkMessageId, MessageId
 from .ids.position import Position, position_after
+from .intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
+from .intercept.outgoing import OutgoingMessage
 from .key_shared.consumer import MisroutedMessageWarning, RangeConsumer
 from .key_shared.coverage import KeyCover, UncoveredSlotsWarning, key_cover
 from .key_shared.hash_ranges import KeyHashRange, KeyHashRanges
@@ -100,9 +104,12 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "ConsumerInterceptor",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
     "DeduplicationDisabled",
+    "Diagnosis",
+    "DiagnosisLimits",
     "DuplicateMessage",
     "ForkedClientError",
     "IncompleteChunkedMessage",
@@ -122,10 +129,12 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MultiplierRedeliveryBackoff",
     "NoSuchTopic",
     "NotOpen",
+    "OutgoingMessage",
     "PulsarAdmin",
     "Position",
     "ProducerBroken",
     "ProducerForgotten",
+    "ProducerInterceptor",
     "PulsarExtError",
     "SentMany",
     "SequenceIdRejected",
@@ -135,6 +144,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "RangeConsumer",
     "RangeReader",
     "RangeReaderGroup",
+    "ReaderInterceptor",
     "SlotsNotCovered",
     "TopicRequired",
     "TrimmedGroupWarning",

@@ -8,6 +8,7 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ import pulsar
 from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
+from ._native.results import NOT_THERE, POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
 from ._native.seek_gate import GatedConsumer
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
@@ -35,8 +36,9 @@ from .redelivery.retry_letters import Reconsuming
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from ._native.answer import Answer
     from ._native.locks import OwnedLock
     from ._native.seek_gate import SeekGate
     from ._runtime.context import ClientContext
@@ -178,6 +180,8 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
             self._order.claim(get_ident())
         return self.receive_next(timeout_millis)
 
+    _receive_plain = receive  # pyright: ignore[reportAssignmentType]  # a method where a callable is declared
+
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
 
@@ -315,12 +319,27 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
             self._order.replace()  # another C++ consumer keeps no half of a message from before
 
     def unsubscribe(self) -> None:
-        """Delete the subscription; the consumer is closed afterwards."""
+        """Delete the subscription, on all topics; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
-        with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-            if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
-                self._ask(lambda inner: self._unsubscription.noted(self._gate.unsubscribing(inner)), NotConnected)
-            self.release()
+        deadline = time.monotonic() + self._context.operation_timeout_seconds
+        while True:
+            try:
+                with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
+                    if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
+                        self._ask(self._unsubscribing, NOT_THERE)
+                    self.release()
+            except pulsar.UnknownError:
+                # One of several topics failed, as where the broker had just closed it for a seek. That C++ consumer has
+                # left the others, and fails for good: another one unsubscribes from all.
+                if self._order.foundation is None or time.monotonic() >= deadline:
+                    raise
+                self._order.replace()
+            else:
+                return
+
+    def _unsubscribing(self, inner: Any) -> Callable[[Answer], object]:
+        begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribing(inner))
+        return begin
 
     def release(self) -> None:
         """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""

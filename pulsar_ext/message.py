@@ -8,7 +8,7 @@ message in the receive loop is one allocation and one store.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -18,9 +18,15 @@ from ._native.messages import inner_message_of, wrap_batch
 from ._native.replicated import replicated_from
 from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
+from .errors import InvalidUse
 from .ids.message_id import MessageId, id_of
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class", "received"]
+
+_ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
 
 class Message(MessageDoor):
@@ -51,6 +57,26 @@ class Message(MessageDoor):
         """
         return replicated_from(self.inner)
 
+    def altered(self, **changes: Any) -> Message:
+        """Give the same message with another value or other properties, for whoever reads it next.
+
+        It is acknowledged as this one. Java's interceptors give another `Message` likewise.
+
+        Args:
+            **changes: any of `value`, `data`, `properties`, `partition_key`, `ordering_key` and `event_timestamp`:
+                what the method of that name gives then.
+
+        Raises:
+            InvalidUse: one of another name.
+        """
+        if unknown := changes.keys() - _ALTERABLE:
+            raise InvalidUse(f"A message can be altered in {', '.join(_ALTERABLE)}; not in {', '.join(unknown)}.")
+        other = type(self)()
+        other.inner = self.inner
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update({name: _giving(value) for name, value in changes.items()})  # each hides the method
+        return other
+
     @staticmethod
     def _wrap(_message: Any) -> Message:  # official code calls it by this name
         return received(_message)
@@ -60,6 +86,10 @@ class Received(Message):
     """A message that holds one; a `Message` of a user's own making refuses every use."""
 
     __init__ = object.__init__  # in C: the receive loop makes one for each message
+
+
+def _giving(value: Any) -> Callable[[], Any]:
+    return lambda: value
 
 
 def received(inner: Any) -> Message:

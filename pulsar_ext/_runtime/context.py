@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
@@ -96,6 +97,10 @@ class ClientContext:
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""
+        self.interceptors: list[tuple[type[Any], Callable[[], Any]]] = []
+        """What makes those of every producer, consumer or reader, with the kind that it makes."""
+        self.chains: WeakSet[Any] = WeakSet()
+        """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
@@ -156,8 +161,10 @@ class ClientContext:
         """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
         self.scheduler = self.inquiries = refusal
 
-    def close_admin(self) -> None:
-        """Close the admin API if it is the client's own."""
+    def release(self) -> None:
+        """Close what interceptors are left, of what was not closed by itself, and the admin API if it is ours."""
+        for chain in list(self.chains):
+            chain.close()
         with self._admin_lock:
             if self._owns_admin and self._admin is not None:
                 self._admin.close()

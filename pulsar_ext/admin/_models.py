@@ -6,8 +6,11 @@ Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pul
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Self
 from urllib.parse import unquote_plus
 
@@ -28,6 +31,8 @@ __all__ = [
 ]
 
 _Json = Mapping[str, Any]
+_WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
+"""What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ class LedgerInfo:
 class CursorInfo:
     """The cursor of one subscription.
 
-    Everything up to `mark_delete_position` is acknowledged, and `individually_deleted` beyond it.
+    Everything up to `mark_delete_position` is acknowledged, and `individually_deleted` beyond it, which is in order.
     """
 
     mark_delete_position: Position
@@ -165,15 +170,21 @@ class CursorInfo:
 
     def acknowledges(self, position: Position) -> bool:
         """Whether an entry is acknowledged, all of it."""
-        return position <= self.mark_delete_position or any(position in one for one in self.individually_deleted)
+        if position <= self.mark_delete_position:
+            return True
+        ranges = self.individually_deleted
+        at = bisect_left(ranges, position, key=attrgetter("last"))
+        return at < len(ranges) and position in ranges[at]
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
         """Read one value of `cursors` in the internal statistics."""
         return cls(
-            mark_delete_position=Position.parse(data["markDeletePosition"]),
-            read_position=Position.parse(data["readPosition"]),
-            individually_deleted=PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"),
+            mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
+            read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
+            individually_deleted=tuple(
+                sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
+            ),
             state=data.get("state", ""),
             active=data.get("active", False),
             raw=data,
@@ -218,6 +229,12 @@ class InternalStats:
         if self.ledgers:
             sizes[self.ledgers[-1].ledger_id] = max(self.current_ledger_entries, self.ledgers[-1].entries)
         return list(sizes.items())
+
+    @property
+    def compacted(self) -> LedgerInfo | None:
+        """The ledger of the compacted view; None without one."""
+        found = self.raw.get("compactedLedger")
+        return None if found is None or found["ledgerId"] < 0 else LedgerInfo.from_json(found)
 
     def entry_bytes(self) -> float:
         """Give the average size of an entry, in bytes."""

@@ -14,9 +14,11 @@ import pulsar.asyncio
 from pulsar_ext._native.handles import AsyncClientDoor
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
+from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
 from ._executor import Executor
+from ._intercepted import intercept
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.doctor.facts import DiagnosisLimits
+    from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.intercept.chain import ReceiverChain
+    from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.message import Message
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.backoff import Backoff
@@ -58,8 +64,15 @@ class Client(AsyncClientDoor):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
     @shaped_like(pulsar.asyncio.Client.create_producer)
-    async def create_producer(self, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
-        """Create a producer; the arguments are the official ones, and `deduplication` as in `pulsar_ext.Client`."""
+    async def create_producer(
+        self,
+        *args: Any,
+        deduplication: bool = False,
+        interceptors: Sequence[ProducerInterceptor] | None = None,
+        **kwargs: Any,
+    ) -> Producer:
+        """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
+        chain: Any = ProducerChain.of(self.blocking.context, interceptors)
         named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
         _default_schema(named)
 
@@ -68,9 +81,11 @@ class Client(AsyncClientDoor):
         def open_producer() -> BlockingProducer:
             nonlocal capacity
             capacity = self._capacity(named, waits=deduplication)
-            return self.blocking.create_producer(deduplication=deduplication, **named)
+            return self.blocking.create_producer(deduplication=deduplication, interceptors=chain, **named)
 
         producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
+        if chain is not None:
+            chain.show(producer)
         self._producers.add(producer)
         return producer
 
@@ -85,6 +100,7 @@ class Client(AsyncClientDoor):
         retry_letter_topic: str | None = None,
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
+        interceptors: Sequence[ConsumerInterceptor] | None = None,
         **kwargs: Any,
     ) -> Consumer:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
@@ -98,6 +114,7 @@ class Client(AsyncClientDoor):
             retry_letter_topic: as in the blocking client.
             negative_ack_redelivery_backoff: as in the blocking client.
             ack_timeout_redelivery_backoff: as in the blocking client.
+            interceptors: as in the blocking client; they look at messages in the loop, and are not awaited.
             **kwargs: the official arguments.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
@@ -112,8 +129,10 @@ class Client(AsyncClientDoor):
                 f"Argument 'topic' is expected to be of type 'str' or 'list', not '{type(topic).__name__}'"
             )
         named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
+        chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
         opening = partial(
             self.blocking.subscribe,
+            interceptors=chain,
             ack_group_time_ms=ack_group_time_ms,
             max_ack_group_size=max_ack_group_size,
             enable_retry=enable_retry,
@@ -122,7 +141,7 @@ class Client(AsyncClientDoor):
             ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
             **named,
         )
-        consumer = await self._open_as(opening, Consumer)
+        consumer = await self._open_as(opening, Consumer, chain)
         if message_listener is not None:
             consumer.start_listener(message_listener)
         return consumer
@@ -134,6 +153,7 @@ class Client(AsyncClientDoor):
         reader_listener: Callable[[Reader, Message], object] | None = None,
         key_hash_ranges: Any = None,
         key_forms: Any = "auto",
+        interceptors: Sequence[ReaderInterceptor] | None = None,
         **kwargs: Any,
     ) -> Reader:
         """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
@@ -142,8 +162,9 @@ class Client(AsyncClientDoor):
         """
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
-        opening = partial(self.blocking.create_reader, key_hash_ranges=key_hash_ranges, key_forms=key_forms, **named)
-        reader = await self._open_as(opening, Reader)
+        chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
+        ours = {"key_hash_ranges": key_hash_ranges, "key_forms": key_forms, "interceptors": chain}
+        reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
         if reader_listener is not None:
             reader.start_listener(reader_listener)
         return reader
@@ -190,6 +211,12 @@ class Client(AsyncClientDoor):
         """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
         return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
 
+    async def diagnose(
+        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
+    ) -> Diagnosis:
+        """Find out why backlogs do not go away; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.diagnose, target, subscription=subscription, limits=limits)
+
     async def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, and close everything.
 
@@ -223,9 +250,11 @@ class Client(AsyncClientDoor):
             receiving.end_receives()
         self._executor.close()
 
-    async def _open_as(self, opening: Callable[[], Any], kind: type[H]) -> H:
-        """Open a blocking consumer or reader, and give its awaited counterpart."""
+    async def _open_as(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
+        """Open a blocking consumer or reader, and give its awaited counterpart, with its interceptors."""
         receiving = kind(await self._executor.open(opening), self._executor)
+        if chain is not None:
+            intercept(receiving, chain)
         self._receiving.add(receiving)
         return receiving
 

@@ -69,7 +69,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         Cancelling loses none: the messages that come later go to the next caller.
         """
         if self._queue.has_ready:
-            return [await self._receive(None), *self._ready()]
+            return [await self._receive_plain(None), *self._ready()]  # a subclass looks at all of them
         receiving: Future[list[Message]] = Future()
         receiving.set_running_or_notify_cancel()
         self._batches.add(receiving)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.key_shared.reader import RangeReader
     from pulsar_ext.key_shared.reader_group import GroupReader as BlockingGroupReader
     from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
@@ -29,8 +31,8 @@ H = TypeVar("H", Consumer, Reader)
 
 
 class _Open(Protocol):
-    async def __call__(self, opening: Callable[[], Any], kind: type[H]) -> H:
-        """Run `opening`, which waits, and give the `kind` of what it opened."""
+    async def __call__(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:
+        """Run `opening`, which waits, and give the `kind` of what it opened, with its interceptors."""
         ...
 
 
@@ -44,7 +46,10 @@ class ReaderBuilder(BlockingReaderBuilder):
     async def create(self) -> Reader:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Open the reader; raises as the blocking one. Its listener is called in the loop."""
         builder, listener = self.without("reader_listener")  # the C++ client would call it on a thread of its own
-        reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader)
+        builder, interceptors = builder.without("interceptors")
+        chain = ReaderChain.of(self._context, interceptors, awaited=True)
+        builder = builder.load_conf(interceptors=chain)
+        reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader, chain)
         if listener is not None:
             reader.start_listener(listener)
         return reader
@@ -64,7 +69,10 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         """
         builder, listener = self.without("message_listener")  # the C++ client would call it on a thread of its own
         self.refuse_raising_to_listener(listens=listener is not None)
-        consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer)
+        builder, interceptors = builder.without("interceptors")
+        chain = ConsumerChain.of(self._context, interceptors, awaited=True)
+        builder = builder.load_conf(interceptors=chain)
+        consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer, chain)
         if listener is not None:
             consumer.start_listener(listener)
         return consumer

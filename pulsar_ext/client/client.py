@@ -25,13 +25,14 @@ from pulsar_ext._runtime.ending import fail_together, finish_together
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
 
 from .admin_access import admin_at, derive_admin
 from .authentication import telling_why
-from .closing import ClientClose
+from .closing import ClientClose, stop_fetching
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.ending import Ending
+    from pulsar_ext.dedup.recall import Recall
+    from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
@@ -50,9 +53,6 @@ if TYPE_CHECKING:
     from pulsar_ext.table_view import TableView
 
 __all__ = ["Client"]
-
-_BATCH_SECONDS = 0.5
-"""How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
 
 
 class Client(ClientTools, ClientDoor):
@@ -91,18 +91,24 @@ class Client(ClientTools, ClientDoor):
             admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
             make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
             owns_admin=not isinstance(admin, PulsarAdmin),
-            open_reader=self._open_reader,
+            open_reader=partial(super().create_reader, start_message_id_inclusive=True),
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
         self._authentication = arguments["authentication"]
-        self._closing = OwnedLock()
-        self._closed = False
+        self._closing, self._closed = OwnedLock(), False
         refuse_after_fork(self)
         close_at_exit(self)
 
     @shaped_like(pulsar.Client.create_producer)
-    def create_producer(self, topic: str, *args: Any, deduplication: bool = False, **kwargs: Any) -> Producer:
-        """Create a producer; the arguments are the official ones, and one more.
+    def create_producer(
+        self,
+        topic: str,
+        *args: Any,
+        deduplication: bool | Recall = False,
+        interceptors: Sequence[ProducerInterceptor] | None = None,
+        **kwargs: Any,
+    ) -> Producer:
+        """Create a producer; the arguments are the official ones, and two more.
 
         With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
@@ -115,7 +121,9 @@ class Client(ClientTools, ClientDoor):
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
                 (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
                 `DuplicateMessage`. Sends wait for room in the queue. After `send_timeout_millis` without an answer
-                the producer takes no more messages; created again, it knows what is persisted.
+                the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
+                True finds out what the topic holds of a name that the broker has forgotten.
+            interceptors: see each message before it is sent, and what becomes of it; in this order.
             **kwargs: the official arguments.
 
         Raises:
@@ -127,7 +135,7 @@ class Client(ClientTools, ClientDoor):
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         with telling_why(self._authentication):
-            return make_producer(self, self.context, named, deduplication=deduplication)
+            return make_producer(self, self.context, named, deduplication=deduplication, interceptors=interceptors)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -141,9 +149,10 @@ class Client(ClientTools, ClientDoor):
         retry_letter_topic: str | None = None,
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
+        interceptors: Sequence[ConsumerInterceptor] | None = None,
         **kwargs: Any,
     ) -> Consumer:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and six more.
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and seven more.
 
         Args:
             topic: as officially.
@@ -162,6 +171,7 @@ class Client(ClientTools, ClientDoor):
             negative_ack_redelivery_backoff: a `MultiplierRedeliveryBackoff`, or a function of how often a message was
                 redelivered, that gives the milliseconds instead of `negative_ack_redelivery_delay_ms`, at least 100.
             ack_timeout_redelivery_backoff: the same, for what is added to `unacked_messages_timeout_ms`.
+            interceptors: see each message before it is handed out, and acknowledgements; in this order.
             **kwargs: the official arguments.
 
         Raises:
@@ -172,12 +182,12 @@ class Client(ClientTools, ClientDoor):
         backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
         redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
-        return self.open_consumer(named, **grouping, redelivery=redelivery)
+        chain = ConsumerChain.of(self.context, interceptors)
+        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain)
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        gate = SeekGate(self.inner)
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": gate, **options})
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": SeekGate(self.inner), **options})
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -188,9 +198,10 @@ class Client(ClientTools, ClientDoor):
         *args: Any,
         key_hash_ranges: RangesLike | None = None,
         key_forms: KeyFormsMode = "auto",
+        interceptors: Sequence[ReaderInterceptor] | None = None,
         **kwargs: Any,
     ) -> Reader:
-        """Create a reader; the arguments are the official ones, and two for reading a part of the keys.
+        """Create a reader; the arguments are the official ones, two for reading a part of the keys, and interceptors.
 
         `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
         the first one read, whole.
@@ -201,6 +212,7 @@ class Client(ClientTools, ClientDoor):
             *args: the official arguments.
             key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
             key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
+            interceptors: see each message before it is handed out; in this order.
             **kwargs: the official arguments.
 
         Raises:
@@ -210,9 +222,10 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        chain = ReaderChain.of(self.context, interceptors)
         if key_hash_ranges is not None:
-            return open_range_reader(self.context, named, key_hash_ranges, key_forms)
-        return self.open_reader(named)
+            return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
+        return self.open_reader(named, chain=chain)
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
         """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
@@ -250,7 +263,7 @@ class Client(ClientTools, ClientDoor):
                 with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
                     finish_together(self.context.senders.end(), deadline)
                 self.context.close_schedulers()
-                self._stop_fetching()
+                stop_fetching(self._received_by())
                 # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
                 # loses its connection just now.
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
@@ -270,7 +283,7 @@ class Client(ClientTools, ClientDoor):
         senders = self.context.senders.end()
         for sender in senders:
             sender.forget()
-        self._stop_fetching()
+        stop_fetching(self._received_by())
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
@@ -313,9 +326,6 @@ class Client(ClientTools, ClientDoor):
         consumers = consumers_of(self)
         consumers[:] = [one for one in consumers if one not in opened]
 
-    def _open_reader(self, topic: str, start: Any) -> pulsar.Reader:
-        return super().create_reader(topic, start, start_message_id_inclusive=True)
-
     @property
     def is_closed(self) -> bool:
         """Whether `close()` or `shutdown()` was called."""
@@ -329,14 +339,6 @@ class Client(ClientTools, ClientDoor):
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
-    def _stop_fetching(self) -> None:
-        consumers = [one for one in self._received_by() if isinstance(one, Consumer)]
-        for one in consumers:
-            one.stop_fetching()
-        deadline = time.monotonic() + _BATCH_SECONDS
-        for one in consumers:
-            one.end_batches(deadline)
-
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds
         ClientClose(self.inner, self.context.senders, self._received_by(), seconds).close(close)
@@ -348,4 +350,4 @@ class Client(ClientTools, ClientDoor):
     def _release(self) -> None:
         for one in self._received_by():
             one.release()
-        self.context.close_admin()
+        self.context.release()

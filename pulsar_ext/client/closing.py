@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -11,15 +12,18 @@ import pulsar
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.locks import Lock
+from pulsar_ext.consumer import Consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._runtime.ending import OpenSenders
-    from pulsar_ext.consumer import Consumer
     from pulsar_ext.reader import Reader
 
-__all__ = ["ClientClose", "close_late_ones"]
+__all__ = ["ClientClose", "close_late_ones", "stop_fetching"]
+
+_BATCH_SECONDS = 0.5
+"""How long those who wait for a batch are waited for, before they are answered: by default they do for 100 ms."""
 
 _late_ones: set[ClientClose] = set()
 
@@ -92,3 +96,13 @@ def close_late_ones() -> None:
     """Close what waits in the background: the program ends."""
     for one in list(_late_ones):
         one.close_now()
+
+
+def stop_fetching(receiving: list[Consumer | Reader]) -> None:
+    """Have nobody wait for a batch of a consumer any more: the C++ client would not answer."""
+    consumers = [one for one in receiving if isinstance(one, Consumer)]
+    for one in consumers:
+        one.stop_fetching()
+    deadline = time.monotonic() + _BATCH_SECONDS
+    for one in consumers:
+        one.end_batches(deadline)

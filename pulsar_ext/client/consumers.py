@@ -15,6 +15,8 @@ from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
+from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.receive.foundation import ConsumerFoundation
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ConsumerChain
 
 __all__ = ["open_consumer"]
 
@@ -48,6 +51,7 @@ def open_consumer(
     ack_group_time_ms: int | None,
     max_ack_group_size: int | None,
     redelivery: RedeliveryOptions = _OFFICIAL_REDELIVERY,
+    chain: ConsumerChain | None = None,
 ) -> None:
     """Open a consumer.
 
@@ -63,14 +67,21 @@ def open_consumer(
         ack_group_time_ms: see `Client.subscribe()`.
         max_ack_group_size: the same.
         redelivery: the same.
+        chain: its interceptors.
     """
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
     listener = named["message_listener"]
+    make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble
+    if chain is not None:
+        make, make_heard = _intercepting(make, chain), _intercepting(make_heard, chain)
+        if listener:
+            listener = chain.listening(listener)
+        redelivery = _telling_of_late(redelivery, chain, named)
     subscription = _take_over(context, named, grouping, gate, redelivery, judges=judges)
     heard = None
     if listener:
-        heard = _Listener(listener, subscription)
+        heard = _Listener(listener, subscription, make_heard)
         named["message_listener"] = kept_weakly(heard)
         context.calls_back = True
     opened += map(call, (partial(subscribe, **named),))
@@ -95,7 +106,29 @@ def open_consumer(
     _look_after(context, subscription, named)
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
+    if chain is not None:
+        subscription.redelivery.tell = chain.redelivers
+        chain.show(consumer)
+        look_after(context, chain, named["topic"])
     opened += (consumer,)
+
+
+def _intercepting(
+    make: Callable[[pulsar.Consumer, Subscription], Consumer], chain: ConsumerChain
+) -> Callable[[pulsar.Consumer, Subscription], Consumer]:
+    """Have what makes a consumer make one that calls interceptors."""
+    return lambda official, subscription: intercept_consumer(make(official, subscription), chain)
+
+
+def _telling_of_late(redelivery: RedeliveryOptions, chain: ConsumerChain, named: dict[str, Any]) -> RedeliveryOptions:
+    """Have what is late found here, where an interceptor wants to know of it: the C++ client says nothing."""
+    if (
+        chain.hears("on_ack_timeout_send")
+        and named["unacked_messages_timeout_ms"]
+        and redelivery.ack_timeout_redelivery_backoff is None
+    ):
+        return replace(redelivery, ack_timeout_redelivery_backoff=lambda _: 0)
+    return redelivery
 
 
 def _look_after(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
@@ -162,12 +195,18 @@ class _Listener:
     Args:
         listener: the application's.
         subscription: what its consumer is made of.
+        make: makes a consumer, as `Consumer.assemble()`.
 
     `consumers` has the consumer by topic, weakly: the C++ consumer keeps the listener, which must not keep that.
     """
 
-    def __init__(self, listener: Callable[[Any, Any], object], subscription: Subscription) -> None:
-        self._listener, self._subscription = listener, subscription
+    def __init__(
+        self,
+        listener: Callable[[Any, Any], object],
+        subscription: Subscription,
+        make: Callable[[pulsar.Consumer, Subscription], Consumer],
+    ) -> None:
+        self._listener, self._subscription, self._make = listener, subscription, make
         self.consumers: dict[str, weakref.ref[Consumer]] = {}
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
@@ -191,4 +230,4 @@ class _Listener:
         order = ReceiveOrder()
         order.take_part(subscription.redelivery)
         order.take_part(subscription.acks)
-        return Consumer.assemble(official, replace(subscription, order=order, topics=topic, fetches=False))
+        return self._make(official, replace(subscription, order=order, topics=topic, fetches=False))

@@ -18,8 +18,12 @@ from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
 from pulsar_ext.dedup.dispatch import DedupDispatcher
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
+from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.dedup.sender import DedupSender
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.intercept.chain import ProducerChain
+from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.sender import InterceptedSender
 from pulsar_ext.message import Received, adopt_message
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.config import BatchingConfig
@@ -47,7 +51,12 @@ __all__ = ["make_producer"]
 
 
 def make_producer(
-    client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+    client: ClientDoor,
+    context: ClientContext,
+    named: dict[str, Any],
+    *,
+    deduplication: bool | Recall,
+    interceptors: Any = None,
 ) -> Producer:
     """Create a producer.
 
@@ -55,32 +64,42 @@ def make_producer(
         client: of this library.
         context: of the client.
         named: the official arguments by name.
-        deduplication: whether it shall be effectively once.
+        deduplication: whether it shall be effectively once; a `Recall` if also where the broker forgets its name.
+        interceptors: of its messages, see `Client.create_producer()`.
 
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
+    chain = ProducerChain.of(context, interceptors)
     factory = _SenderFactory(client, context, named, deduplication=deduplication)
     try:
-        return Producer.over(factory.open(), named["schema"], client)
+        sender: Any = factory.open()
+        if chain is not None:
+            sender = InterceptedSender(sender, chain)
+        producer = Producer.over(sender, named["schema"], client)
+        if chain is not None:
+            chain.show(producer)
+            look_after(context, chain, named["topic"])
     except BaseException:
         factory.close_again()
         raise
     finally:
         factory.opened = None
+    return producer
 
 
 class _SenderFactory:
     """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
 
     def __init__(
-        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool
+        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool | Recall
     ) -> None:
         self._client = client
         self._context = context
         self._named = named
         self._topic = named["topic"]
-        self._deduplication = deduplication
+        self._deduplication = bool(deduplication)
+        self._recall = deduplication if isinstance(deduplication, Recall) else None
         self.opened: list[Answer] | None = []
         """What gives the C++ producers, while nobody else has them."""
         self._router: Callable[[Any, int], int] | None = None
@@ -197,7 +216,8 @@ class _SenderFactory:
         # The broker's number, not an application's: it is read from a producer that was given none.
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
         group = config.bounds.messages if config.by_key else 0
-        opening = Opening(admin, topic, name, named["initial_sequence_id"], group, chunked=chunked)
+        first = named["initial_sequence_id"]
+        opening = Opening(admin, topic, name, first, group, chunked=chunked, recall=self._recall)
 
         def open_as(name: str) -> pulsar.Producer:
             return self._open_native(**changed, producer_name=name)

@@ -13,6 +13,8 @@ from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.foundation import ReaderFoundation
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
 
 __all__ = ["open_reader", "open_table_view"]
@@ -33,6 +36,7 @@ def open_reader(
     named: dict[str, Any],
     opened: list[Any],
     make: Callable[..., Reader] = Reader.assemble,
+    chain: ReaderChain | None = None,
 ) -> None:
     """Open a reader.
 
@@ -42,12 +46,15 @@ def open_reader(
         named: its arguments by name; what is taken over here is changed in them.
         opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
         make: makes a reader of an official one, as `Reader.assemble()`.
+        chain: its interceptors.
     """
     topic, listener = named["topic"], named["reader_listener"]
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
     messages = message_class(named["schema"])
     heard = None
+    if chain is not None and listener:
+        listener = chain.listening(listener)
     if listener:
         heard = _Listener(listener, context, messages, topic)
         named["reader_listener"] = kept_weakly(heard)
@@ -59,6 +66,11 @@ def open_reader(
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)
+    if chain is not None:
+        if not chain.awaited:
+            intercept_reader(reader, chain)
+        chain.show(reader)
+        look_after(context, chain, topic)
     opened += (reader,)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.doctor.examination import examine
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
 from pulsar_ext.skip.message_id_after import message_id_after
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.doctor.facts import DiagnosisLimits
+    from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
@@ -146,3 +149,20 @@ class ClientTools:
         """
         skipper = Skipper(self.context, topic, subscription, progress=progress)
         return skipper.skip(count, unit, dry_run=dry_run)
+
+    def diagnose(
+        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
+    ) -> Diagnosis:
+        """Find out why backlogs do not go away; it only reads, over the admin API. See `docs/doctor.md`.
+
+        Args:
+            target: a namespace, `tenant/namespace`, or a topic, with or without partitions.
+            subscription: the one to look at; all by default.
+            limits: what is a finding, and what finding it may cost.
+
+        Raises:
+            InvalidUse: the target is neither.
+            AdminNotFound: no such namespace or topic, or none of its topics has the subscription.
+            AdminError: the admin API refused or did not answer.
+        """
+        return examine(self.context.admin_api(), target, subscription, limits)

@@ -21,6 +21,7 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.topic_name import TopicName
 
+from .recall import MOST_ENTRIES
 from .resumption import is_persisted, resume_chunked
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
 from .stored import own_entries, same_name, snapshot_of, stored_entry, tail
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pulsar_ext.admin import PulsarAdmin
+
+    from .recall import Recall
 
 __all__ = ["Opening", "TrimmedGroupWarning", "check_deduplication_arguments", "open_surely"]
 _LOOKED_AT = 256
@@ -71,10 +74,19 @@ class Opening:
         initial: as `initial_sequence_id`.
         group: how many messages a group of batches by key may have, 0 where batches are not by key.
         chunked: whether messages are sent in chunks.
+        recall: finds a forgotten name's last message on the topic; None to refuse such a name.
     """
 
     def __init__(
-        self, admin: PulsarAdmin, topic: str, name: str, initial: int | None, group: int, *, chunked: bool
+        self,
+        admin: PulsarAdmin,
+        topic: str,
+        name: str,
+        initial: int | None,
+        group: int,
+        *,
+        chunked: bool,
+        recall: Recall | None = None,
     ) -> None:
         self._admin = admin
         self._topic = topic
@@ -82,6 +94,7 @@ class Opening:
         self._initial = -1 if initial is None else initial
         self._group = group
         self._chunked = chunked
+        self._recall = recall
         self.half_written: int | None = None
         """The id of a message in chunks that is half written, so that the broker takes it for persisted."""
 
@@ -139,8 +152,11 @@ class Opening:
         """
         above: frozenset[int] = frozenset()
         if published < 0:
-            self._check_fresh()
-            return SequenceIds(-1, above, first=self._initial + 1)
+            if self._recall is not None:
+                published = self._recalled(self._recall)
+            else:
+                self._check_fresh()
+            return SequenceIds(published, above, first=self._initial + 1)
         stats = self._admin.internal_stats(self._topic)
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
@@ -189,6 +205,24 @@ class Opening:
                 stacklevel=2,
             )
 
+    def _recalled(self, recall: Recall) -> int:
+        """Find out what the topic holds of a name that the broker does not know: the highest id, -1 if nothing."""
+        found = recall.find(self._admin, self._topic, self._name)
+        if found is None:
+            raise self._forgotten(
+                f"the last {MOST_ENTRIES:,} entries of {self._topic} do not show whether it has sent messages, or its "
+                "name has characters beyond Latin-1, which are not shown",
+                -1,
+            )
+        if self._group and found.published >= 0:
+            raise self._forgotten(
+                f"{self._topic} holds a message of it with sequence id {found.published}, and a group of batches by "
+                "key may be there in part",
+                found.published,
+            )
+        self.half_written = found.half_written if self._chunked else None
+        return found.published
+
     def _check_fresh(self) -> None:
         """Find out that the topic holds nothing of a name that the broker does not know."""
         stats = self._admin.internal_stats(self._topic)
@@ -217,7 +251,7 @@ class Opening:
             f"The broker knows no sequence id of the producer {self._name}, yet {why}. A name that is idle for longer "
             "than brokerDeduplicationProducerInactivityTimeoutMinutes (6 hours by default) is forgotten, and the "
             "broker would store its messages twice. Find the last one on the topic, and go on behind it with another "
-            "name.",
+            "name; a higher value of that setting of the broker keeps this from happening.",
             producer_name=self._name,
             topic=self._topic,
             sequence_id=sequence_id,

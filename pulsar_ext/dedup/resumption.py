@@ -9,10 +9,12 @@ certain: the number of its last snapshot, and the name's entries behind that. Mi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pulsar_ext.admin import EntryMetadata
 
 __all__ = ["OwnEntry", "Resumption", "is_persisted", "resume_chunked"]
 
@@ -23,6 +25,12 @@ class OwnEntry:
 
     carried: int
     is_partial: bool = False
+
+    @classmethod
+    def of(cls, entry: EntryMetadata) -> Self:
+        """Make it of an entry's headers."""
+        carried = max(entry.sequence_id, entry.highest_sequence_id or 0)
+        return cls(carried, is_partial=entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1)
 
 
 @dataclass(frozen=True, slots=True)

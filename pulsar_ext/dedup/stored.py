@@ -10,6 +10,7 @@ from pulsar_ext.errors import (
     InvalidUse,
     MessageIdUnresolved,
 )
+from pulsar_ext.ids.position import Position
 
 from .resumption import OwnEntry
 from .sequence_ids import StoredEntry
@@ -18,9 +19,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
-    from pulsar_ext.ids.position import Position
 
-__all__ = ["is_whole", "own_entries", "same_name", "snapshot_of", "stored_entry", "tail"]
+__all__ = [
+    "derives_from",
+    "is_shown_exactly",
+    "is_whole",
+    "own_entries",
+    "positions_from_end",
+    "same_name",
+    "snapshot_of",
+    "stored_entry",
+    "tail",
+]
 
 
 _SEQUENCE_ID = 8
@@ -33,8 +43,14 @@ def same_name(shown: str, name: str) -> bool:
     return shown == _shown(name)
 
 
-def _is_derived(shown: str, name: str) -> bool:
+def derives_from(shown: str, name: str) -> bool:
+    """Whether an entry's producer name is one that was derived from this one for messages in chunks."""
     return shown.startswith(f"{_shown(name)}~")
+
+
+def is_shown_exactly(name: str) -> bool:
+    """Whether no other name is shown as this one."""
+    return "?" not in _shown(name)
 
 
 def _shown(name: str) -> str:
@@ -98,9 +114,8 @@ def own_entries(
     for looked, entry in enumerate(tail(admin, topic, stats)):
         if behind is not None and entry.position <= behind:
             return
-        if same_name(entry.producer_name, name) or (derived and _is_derived(entry.producer_name, name)):
-            carried = max(entry.sequence_id, entry.highest_sequence_id or 0)
-            yield OwnEntry(carried, is_partial=entry.is_chunk and entry.chunk_id != (entry.num_chunks or 0) - 1)
+        if same_name(entry.producer_name, name) or (derived and derives_from(entry.producer_name, name)):
+            yield OwnEntry.of(entry)
         if behind is None and looked >= _MOST_ENTRIES:
             raise MessageIdUnresolved(
                 f"{topic} has so many entries of other producers that the last one of {name} was not found among "
@@ -130,9 +145,15 @@ def stored_entry(entry: EntryMetadata) -> StoredEntry:
 
 def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
     """Give a topic's entries, the newest first."""
+    for position in positions_from_end(stats):
+        try:
+            yield admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
+        except AdminNotFound:
+            return  # trimmed, as all before it
+
+
+def positions_from_end(stats: InternalStats) -> Iterator[Position]:
+    """Give the positions of a topic's entries, the newest first."""
     for ledger_id, entries in reversed(stats.ledger_sizes()):
         for entry_id in reversed(range(entries)):
-            try:
-                yield admin.entry(topic, ledger_id, entry_id, payload=payload)
-            except AdminNotFound:
-                return  # trimmed, as all before it
+            yield Position(ledger_id, entry_id)

@@ -11,19 +11,18 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 __all__ = ["Ledgers", "Position", "PositionRange", "position_after"]
 
 _POSITION = re.compile(r"(-?[0-9]+):(-?[0-9]+)", re.ASCII)
-_RANGE = re.compile(r"([(\[])(-?[0-9]+:-?[0-9]+)(?:\.\.|‥)(-?[0-9]+:-?[0-9]+)([)\]])", re.ASCII)
+_RANGE = re.compile(rf"([(\[]){_POSITION.pattern}(?:\.\.|‥){_POSITION.pattern}([)\]])", re.ASCII)
 _LONG = range(-(2**63), 2**63)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(NamedTuple):
     """One entry of a topic: its ledger, and its number within that ledger.
 
     Ordered as the broker orders entries. Entry -1 stands before the ledger's first entry, which is where the cursor of
@@ -41,9 +40,9 @@ class Position:
             InvalidMessageId: the text is not two 64-bit numbers joined by a colon.
         """
         match = _POSITION.fullmatch(text)
-        if not match or (ledger_id := int(match[1])) not in _LONG or (entry_id := int(match[2])) not in _LONG:
+        if not match:
             raise InvalidMessageId(f"Not a position: {text!r}; expected 'ledger:entry'")
-        return cls(ledger_id, entry_id)
+        return _position(*match.groups())
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
@@ -73,9 +72,17 @@ class PositionRange:
         matches = list(_RANGE.finditer(inner))
         if text != f"[{inner}]" or ",".join(match[0] for match in matches) != inner.replace(", ", ","):
             raise InvalidMessageId(f"Not a list of position ranges: {text!r}")
-        if any((match[1], match[4]) != ("(", "]") for match in matches):
+        parts = [match.groups() for match in matches]
+        if any((begin, end) != ("(", "]") for begin, *_, end in parts):
             raise InvalidMessageId(f"A position range is not open below and closed above: {text!r}")
-        return tuple(cls(Position.parse(match[2]), Position.parse(match[3])) for match in matches)
+        return tuple(cls(_position(*part[1:3]), _position(*part[3:5])) for part in parts)
+
+
+def _position(ledger_id: str, entry_id: str) -> Position:
+    position = Position(int(ledger_id), int(entry_id))
+    if position.ledger_id not in _LONG or position.entry_id not in _LONG:
+        raise InvalidMessageId(f"Not a position: '{position}'; expected 'ledger:entry', each of 64 bits")
+    return position
 
 
 class Ledgers:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.consumer import Consumer
+    from pulsar_ext.intercept.interfaces import Interceptor
     from pulsar_ext.reader import Reader
 
     from .consumer import OnMisrouted
@@ -51,6 +52,10 @@ class _Builder:
     def receiver_queue_size(self, size: int) -> Self:
         """Set how many messages wait in the client."""
         return self.load_conf(receiver_queue_size=size)
+
+    def intercept(self, *interceptors: Interceptor) -> Self:
+        """Have interceptors see the messages, in this order; see `Client.subscribe` and `Client.create_reader`."""
+        return self.load_conf(interceptors=list(interceptors))
 
     def load_conf(self, **options: Any) -> Self:
         """Set any arguments of `Client.subscribe` or `Client.create_reader` by name."""

@@ -20,6 +20,7 @@ from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse, MisroutedMessage
 from pulsar_ext.ids.message_id import from_inner
+from pulsar_ext.intercept.chain import ConsumerChain
 from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import FilteredSource
 
@@ -186,12 +187,15 @@ def open_range_consumer(
     """
     listener = options.get("message_listener")
     check_on_misrouted(on_misrouted, listens=listener is not None)
+    chain = ConsumerChain.of(context, options.pop("interceptors", None))
     if listener is not None:
         judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
-        options = {**options, "message_listener": _judged(listener, judge, on_misrouted)}
+        if chain is not None:
+            listener = chain.listening(listener)  # behind the judge
+        options = {**options, "message_listener": _judged(listener, judge, on_misrouted), "interceptors": chain}
         heard: Consumer = context.opener.subscribe(**options)
         return heard
-    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms)
+    return open_judging_consumer(context, options, ranges, on_misrouted, key_forms, chain=chain)
 
 
 def open_judging_consumer(
@@ -202,6 +206,7 @@ def open_judging_consumer(
     key_forms: KeyFormsMode,
     *,
     assemble: Callable[..., RangeConsumer] = RangeConsumer.assemble_judged,
+    chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
     """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
 
@@ -212,6 +217,7 @@ def open_judging_consumer(
         on_misrouted: what becomes of a message of another slot.
         key_forms: how to tell what a key is; see `KeyForms`.
         assemble: makes the consumer, as `RangeConsumer.assemble_judged()`.
+        chain: its interceptors.
     """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
@@ -221,6 +227,7 @@ def open_judging_consumer(
         named_arguments(pulsar.Client.subscribe, (), rest),
         make=partial(assemble, judge, on_misrouted),
         judges=True,
+        chain=chain,
         **grouping,
     )
     return consumer

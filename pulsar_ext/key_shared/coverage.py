@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import PulsarAdmin, SubscriptionStats
 
-__all__ = ["KeyCover", "UncoveredSlotsWarning", "demand_cover", "had_subscription", "key_cover"]
+__all__ = ["KeyCover", "UncoveredSlotsWarning", "cover_of", "demand_cover", "had_subscription", "key_cover"]
 
 _PAUSE_SECONDS = 0.1
 _NEVER = KeyHashRanges([KeyHashRange(0, 0)])
@@ -106,8 +106,13 @@ def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCove
             )
         if found.type not in ("Key_Shared", "", "None"):
             raise InvalidUse(f"Subscription {subscription!r} on {each} is {found.type}: only Key_Shared shares slots.")
-        covers.append(KeyCover.of(each, subscription, _consumers(found), found.raw.get("keySharedMode") or ""))
+        covers.append(cover_of(each, subscription, found))
     return covers
+
+
+def cover_of(topic: str, subscription: str, stats: SubscriptionStats) -> KeyCover:
+    """Read who covers which slots from a Key_Shared subscription's statistics."""
+    return KeyCover.of(topic, subscription, _consumers(stats), stats.raw.get("keySharedMode") or "")
 
 
 def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, wait_seconds: float = 0.0) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import Transition
 
@@ -195,7 +196,11 @@ def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:
 
 
 def open_range_reader(
-    context: ClientContext, arguments: dict[str, Any], ranges: RangesLike | KeyHashRanges, key_forms: KeyFormsMode
+    context: ClientContext,
+    arguments: dict[str, Any],
+    ranges: RangesLike | KeyHashRanges,
+    key_forms: KeyFormsMode,
+    chain: ReaderChain | None,
 ) -> RangeReader:
     """Open a reader of key ranges; `arguments` are those of `Client.create_reader`, by name.
 
@@ -209,6 +214,9 @@ def open_range_reader(
         raise InvalidUse(f"A topic's name is a str, not {type(topic).__name__}.")
     refuse_missing_topic(context.admin_api(), topic)
     if listener:
+        if chain is not None:
+            listener = chain.listening(listener)  # behind the filter
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
-    reader: RangeReader = context.opener.open_reader(arguments, make=partial(RangeReader.assemble_filtered, wanted))
+    make = partial(RangeReader.assemble_filtered, wanted)
+    reader: RangeReader = context.opener.open_reader(arguments, make=make, chain=chain)
     return reader

@@ -47,6 +47,8 @@ class BatchingSender(HandleSender):
 
     many_at_once = frozenset[str]()
     """Which columns of `send_many` go with whole batches at once."""
+    many_in_flight = None
+    """A send that is patient waits for room."""
     waits = False
     """Whether a send waits for room in any case, and not only where the producer blocks."""
 

@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectSender"]
 
-_MANY_PENDING = 500
-"""How many of `send_many` are on their way at most: half of the official queue's default."""
-
 _POLL_SECONDS = 0.001
 _LEAVING_SECONDS = 0.05
 """How long a thread that waits for an outcome inside the C++ producer has for that, where it may never come."""
@@ -73,6 +70,9 @@ class DirectSender(HandleSender):
         "_waits_inside",
         "closed",
     )
+
+    many_in_flight = 500
+    """Half of the official queue's default."""
 
     def __init__(
         self,
@@ -174,6 +174,11 @@ class DirectSender(HandleSender):
                 limit.release()
             raise
 
+    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
+        """Send one of many, of which no more are on their way than `many_in_flight`: there is room in any case."""
+        del patient
+        self.send_async(content, callback, **options)
+
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages one by one, and with `flush` wait until all of them are persisted."""
         outcome = BulkOutcome()
@@ -181,7 +186,7 @@ class DirectSender(HandleSender):
         for content, options in rows_of(contents, columns):
             self.send_async(content, outcome.one, **options)
             taken += 1
-            outcome.wait(taken - _MANY_PENDING)
+            outcome.wait(taken - self.many_in_flight)
         if flush:
             outcome.wait(taken)
             outcome.raise_failure()

@@ -26,7 +26,7 @@ from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import check_callback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
 
@@ -55,6 +55,8 @@ class PartitionedSender:
 
     inner = None
     """It has no C++ producer; its parts have."""
+    many_in_flight = None
+    """A send that is patient waits for room."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class PartitionedSender:
             return self.parts[0].send(content, *args, **kwargs)  # raises
         waiter = OutcomeWaiter()
         options = named_options(args, kwargs)
-        part = self._post(content, waiter, options)
+        part = self.post(content, waiter, options)
         if part is not None:
             part.dispatch.push()
         return waiter.wait(options.get("sequence_id"))
@@ -127,18 +129,20 @@ class PartitionedSender:
         if self._is_barred():
             self.parts[0].send_async(content, callback, *args, **kwargs)  # refuses it
             return
-        self._post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
+        self.post(content, callback, named_options(args, kwargs) if args or kwargs else _NO_OPTIONS)
 
     def _is_barred(self) -> bool:
         return self.parts[0].dispatch.pending.barred
 
-    def _post(
+    def post(
         self, content: Any, callback: SendCallback | None, options: dict[str, Any], *, patient: bool = False
     ) -> BatchingSender | None:
-        """Put a message into its partition's batch; give what sends there, None if there is no such partition."""
+        """Put a message into its partition's batch; give what sends there, None if there is no such partition.
+
+        The arguments are those of `BatchingSender.post()`.
+        """
         routing, first = self._routing, self.parts[0]
-        if self._mixed_keys is not None and options:
-            self._mixed_keys = self._mixed_keys.look(options, self)
+        self.look_at_keys(options)
         if routing.router is not None or stands_alone(options):
             message = first.handle.build(content, **options)
             size = message.length()
@@ -182,7 +186,7 @@ class PartitionedSender:
         outcome = BulkOutcome()
         taken = 0
         for content, options in rows_of(contents, columns):
-            self._post(content, outcome.one, options, patient=True)
+            self.post(content, outcome.one, options, patient=True)
             taken += 1
         if flush:
             for part in self.parts:
@@ -191,6 +195,18 @@ class PartitionedSender:
                 part.dispatch.pending.wait_for_all()
             outcome.raise_failure()
         return SentMany(taken, outcome.duplicates, outcome.last)
+
+    def look_at_keys(self, options: dict[str, Any]) -> None:
+        """Warn if this is the first message with a key, and batches mix keys."""
+        if self._mixed_keys is not None and options:
+            self._mixed_keys = self._mixed_keys.look(options, self)
+
+    def route(
+        self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int
+    ) -> list[int]:
+        """Give the partitions of many messages; see `Routing.choose_many`."""
+        with self._lock:
+            return self._routing.choose_many(keys, sizes, ids, partitions)
 
     def flush(self) -> None:
         """Push the open batches of all partitions and wait until everything sent so far is persisted.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
@@ -11,7 +12,7 @@ import pulsar
 from pulsar_ext._native.messages import official_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .batch import Bounds
     from .config import BatchingConfig
@@ -65,6 +66,28 @@ class Routing:
             return sequence_id % partitions
         return self._keyless.keyless(size, partitions)
 
+    def choose_many(
+        self, keys: Sequence[str | None], sizes: Sequence[int], ids: Sequence[int] | None, partitions: int
+    ) -> list[int]:
+        """Give the partitions of many messages as `choose` would, where the application has no router.
+
+        Args:
+            keys: their keys.
+            sizes: the bytes of their payloads.
+            ids: their sequence ids, None for automatic ones.
+            partitions: how many there are.
+        """
+        if self._fixed is None and self._deduplicates and ids is not None:
+            return [
+                (sequence_id if key is None else _known_hash(key)) % partitions
+                for key, sequence_id in zip(keys, ids, strict=True)
+            ]
+        keyless, fixed = self._keyless.keyless, self._fixed
+        return [
+            _known_hash(key) % partitions if key is not None else keyless(size, partitions) if fixed is None else fixed
+            for key, size in zip(keys, sizes, strict=True)
+        ]
+
 
 _MASK = (1 << 64) - 1
 _STEP, _FACTOR = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9
@@ -82,6 +105,9 @@ def key_hash(key: str) -> int:
     weight = (weight + _STEP) & _MASK
     value ^= _mix((_last_word(data[whole:]) + weight) & _MASK, _FACTOR)
     return _mix((value + weight) & _MASK, _FACTOR) & 0x7FFFFFFF
+
+
+_known_hash = lru_cache(maxsize=1 << 16)(key_hash)
 
 
 def _mix(one: int, other: int) -> int:

@@ -28,6 +28,11 @@ class Sender(Protocol):
     context: ClientContext
 
     @property
+    def many_in_flight(self) -> int | None:
+        """How many of `send_many` are on their way at most; None where `post()` waits for room."""
+        ...
+
+    @property
     def closed(self) -> bool:
         """Whether it takes no more messages, because it was closed."""
         ...
@@ -62,6 +67,10 @@ class Sender(Protocol):
 
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message and have its outcome reported; the producer's method of this name is this very method."""
+        ...
+
+    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> object:
+        """Send a message as one of `send_many`: with options by name, and `patient` to wait for room in any case."""
         ...
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:

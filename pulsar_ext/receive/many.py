@@ -95,7 +95,8 @@ class ReceivingMany(Receiving):
     _recorder: Recorder | None
     _screen: Callable[[Any], bool] | None
     _source: Source
-    receive: Callable[[int | None], Message]
+    _receive_plain: Callable[[int | None], Message]
+    """`receive()` without interceptors."""
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
         """Receive several messages at once: waits for the first, and takes with it what is there already.
@@ -119,7 +120,7 @@ class ReceivingMany(Receiving):
         kept = kept_by.setdefault(thread, [])
         try:
             if not kept:
-                kept.append(self.receive(timeout_millis))
+                kept.append(self._receive_plain(timeout_millis))
                 self._take(kept, max_messages)
         except Timeout:
             if self._prefetch is not None:

@@ -33,7 +33,7 @@ from .backoff import delay_of
 from .delay_queue import Delayed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
@@ -113,6 +113,8 @@ class Redelivery(Part):
         self.dead_letters: DeadLetters | None = None
         self.retry_letters: RetryLetters | None = None
         self.letter_producers: LetterProducers | None = None
+        self.tell: Callable[[list[Any], list[Any]], None] | None = None
+        """Hears which entries the broker is asked for: negatively acknowledged ones, and those that are late."""
 
     @property
     def screens(self) -> bool:
@@ -233,12 +235,16 @@ class Redelivery(Part):
             inner = self._inner if asks else None
             late = [] if inner is None else self._late.due(now)
             due = [] if inner is None else self._nacked.due(now, _SLACK_SECONDS)
-        due += [self._entries_or_later(message_id) for message_id in late]
-        if inner is not None and (due or self._until_late(now) == 0):
+        overdue = [self._entries_or_later(message_id) for message_id in late]
+        if inner is not None and (due or overdue or self._until_late(now) == 0):
             self._acks.leave_now()  # so that what is acknowledged does not come again, and is not late
-            due += self._late_entries(now)
-            if due or self._until_late(now) == 0:
-                self._ask(inner, [entry for entries in due for entry in entries])
+            all_again = not self._splits and self._until_late(now) == 0
+            overdue += self._late_entries(now)
+            refused, timed_out = ([entry for entries in each for entry in entries] for each in (due, overdue))
+            if refused or timed_out or all_again:
+                if self.tell is not None:
+                    self.tell(refused, timed_out)
+                self._ask(inner, refused + timed_out)
         with self._lock:
             waits = [self._nacked.wait(now), self._late.wait(now), self._until_late(now)]
         if self._screened is not None and letters is not None:
@@ -248,8 +254,8 @@ class Redelivery(Part):
         return None if soonest is None else min(max(soonest, 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS)
 
     def _late_entries(self, now: float) -> list[list[Any]]:
-        """Give the entries of the messages that are late, where each comes again by itself."""
-        if self._unacked is None or not self._splits:
+        """Give the entries of the messages that are late."""
+        if self._unacked is None:
             return []
         late = []
         for topic, inner_id in self._unacked.take_late(now):

@@ -34,7 +34,7 @@ class Backlog:
         return cls(
             Ledgers(stats.ledger_sizes()),
             cursor.mark_delete_position,
-            tuple(sorted(cursor.individually_deleted, key=lambda one: one.last)),
+            cursor.individually_deleted,
         )
 
     def acked_until(self, position: Position) -> Position | None:

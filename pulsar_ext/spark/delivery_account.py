@@ -80,16 +80,25 @@ class DeliveryAccount:
             return None
         return [index for index in range(count) if self._is_kept(_key(columns, index), first_chunks.get(index))]
 
-    def missing(self) -> Iterator[Position]:
-        """Give the entries of the segment that were passed over and are not settled yet."""
-        for first, last in self._gaps:
-            yield from self._unsettled(first, last)
+    @property
+    def last_missing(self) -> Position | None:
+        """The last entry of the segment that was passed over and is not accounted for, None if there is none."""
+        return max((last for _, last in self._gaps), default=None)
 
-    def rest(self) -> Iterator[Position]:
-        """Give the entries of the segment after the last message that came, as far as they are not settled yet."""
+    def missing(self, after: Position | None = None) -> Iterator[Position]:
+        """Give the entries of the segment that were passed over and are not settled yet; those behind `after` only."""
+        for first, last in self._gaps:
+            yield from self._unsettled(first, last, after)
+
+    def rest(self, after: Position | None = None) -> Iterator[Position]:
+        """Give the entries of the segment after the last message that came, as far as they are not settled yet.
+
+        Args:
+            after: those behind this position only.
+        """
         first = None if self.reached else self._ledgers.next(self.last)
         if first is not None:
-            yield from self._unsettled(first, self._end)
+            yield from self._unsettled(first, self._end, after)
 
     def settle(self, position: Position) -> None:
         """Count an entry as accounted for."""
@@ -112,8 +121,8 @@ class DeliveryAccount:
         """Whether a message that begins at this entry belongs to the segment."""
         return self._after.last_entry < position <= self._end
 
-    def _unsettled(self, first: Position, last: Position) -> Iterator[Position]:
-        at: Position | None = first
+    def _unsettled(self, first: Position, last: Position, after: Position | None) -> Iterator[Position]:
+        at: Position | None = first if after is None or after < first else self._ledgers.next(after)
         while at is not None and at <= last:
             if at not in self._settled:
                 yield at

@@ -6,15 +6,17 @@ a reconnect sometimes a message as well.
 
 from __future__ import annotations
 
+import logging
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from pulsar_ext.chunks.search import resolve_chunks
+from pulsar_ext.dedup.stored import is_shown_exactly
 from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
 from pulsar_ext.ids.position import Ledgers, Position
 
 from .connection import admin_of
-from .data_loss import report_data_loss
+from .data_loss import Loss, report_data_loss
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata
@@ -27,6 +29,8 @@ __all__ = ["EntryContent", "EntryLookup"]
 
 _FOLLOWED_ENTRIES = 1000
 """How many entries after an unfinished chunked message are searched for another one of its producer."""
+
+_log = logging.getLogger("pulsar_ext.spark")
 
 
 class EntryContent(Enum):
@@ -54,6 +58,7 @@ class EntryLookup:
         self._settings = settings
         self._account = account
         self._deleted_ledgers: set[int] = set()
+        self._abandoned: set[Position] = set()
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
         """Look up an entry.
@@ -62,7 +67,7 @@ class EntryLookup:
             What it holds; and the last entry of the message that begins there, if one does, else the entry itself.
 
         Raises:
-            DataLoss: the entry is gone, unless `failOnDataLoss` is false.
+            DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
         """
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
@@ -73,13 +78,13 @@ class EntryLookup:
         except AdminNotFound:
             listed = {ledger.ledger_id for ledger in admin.internal_stats(topic).ledgers}
             self._deleted_ledgers.update({ledger for ledger, _ in self._segment.sizes} - listed)
-            report_data_loss(
-                self._settings,
-                topic,
-                position,
+            what = (
                 f"Entry {position} of {topic} was to be read and is gone: trimmed by retention, by expiry (TTL) or by "
-                "hand",
+                "hand"
             )
+            # It is named by its ledger, which goes as a whole.
+            whole_ledger = Position(position.ledger_id, -1)
+            report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
             return EntryContent.NO_MESSAGE, position
         if not entry.is_chunk:
             other = entry.marker_type is not None or entry.txn_aborted
@@ -98,12 +103,17 @@ class EntryLookup:
         return EntryContent.WHOLE_MESSAGE, chunks.positions[-1]
 
     def _is_abandoned(self, position: Position, first_chunk: EntryMetadata) -> bool:
-        """Whether the producer of an unfinished message went on to another one, so that it will never be finished.
+        """Whether the producer of an unfinished message went on without it, so that it will never be finished.
 
-        A producer writes the chunks of a message one after the other, without another message of its own in between.
+        Threads that share a producer interleave their chunks, so that another message of it proves that only if it was
+        published long after the last chunk; by the producer's own clock, and "long" is what a chunk is waited for.
         """
+        name = first_chunk.producer_name
+        if not is_shown_exactly(name):
+            return False  # it may be another producer's
         admin = admin_of(self._settings)
         ledgers = Ledgers(admin.internal_stats(self._segment.topic).ledger_sizes())
+        latest = first_chunk.publish_time
         at = ledgers.next(position)
         for _ in range(_FOLLOWED_ENTRIES):
             if at is None:
@@ -112,7 +122,23 @@ class EntryLookup:
                 entry = admin.entry(self._segment.topic, at.ledger_id, at.entry_id)
             except AdminNotFound:
                 return False
-            if entry.producer_name == first_chunk.producer_name and entry.uuid != first_chunk.uuid:
+            if entry.producer_name == name and entry.uuid == first_chunk.uuid:
+                latest = max(latest, entry.publish_time)
+            elif entry.producer_name == name and entry.publish_time - latest > self._settings["pollTimeoutMs"]:
+                self._note_abandoned(position, first_chunk, at)
                 return True
             at = ledgers.next(at)
         return False
+
+    def _note_abandoned(self, position: Position, first_chunk: EntryMetadata, following: Position) -> None:
+        if position not in self._abandoned:
+            self._abandoned.add(position)
+            _log.warning(
+                "The message at %s on %s was never finished: its producer %s went on at %s. Of its %s chunks a part "
+                "is there, and is left out",
+                position,
+                self._segment.topic,
+                first_chunk.producer_name,
+                following,
+                first_chunk.num_chunks,
+            )

@@ -159,7 +159,15 @@ OPTIONS: Final = (
         READS,
         a_flag,
         default=True,
-        meaning="Fail if messages that were to be read were trimmed; `false` continues with a warning.",
+        meaning="Fail if messages that were to be read were trimmed, at each start; `false` continues with a warning, "
+        "whatever is lost.",
+    ),
+    Option(
+        "acceptDataLoss",
+        READS,
+        some_names,
+        None,
+        "Continue without what is gone, by the names in the error of `failOnDataLoss`; any other loss still fails.",
     ),
     Option(
         "incompleteChunks",
@@ -217,6 +225,14 @@ OPTIONS: Final = (
         "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
     ),
     Option("producerName", WRITES, a_text, None, "The names of the producers, one for each lane, begin with it."),
+    Option(
+        "unknownProducers",
+        WRITES,
+        a_choice("fail", "new"),
+        "fail",
+        "`exactly-once`: whether a producer's name is taken for new that the broker does not know, and of which the "
+        "last 10,000 entries of a longer topic show nothing.",
+    ),
     Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
 )
 

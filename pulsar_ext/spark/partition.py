@@ -8,6 +8,7 @@ from pyspark.sql.datasource import InputPartition
 
 from .schema import BatchMaker
 from .segment_reader import read_segments
+from .shipping import Shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarPartition", "read_split", "wanted_ranges"]
 
 
-class PulsarPartition(InputPartition):
+class PulsarPartition(InputPartition, metaclass=Shipped):
     """What one task reads."""
 
     def __init__(self, split: Split) -> None:

@@ -18,7 +18,7 @@ from pulsar_ext.errors import (
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
-from .data_loss import report_data_loss
+from .data_loss import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before
 from .splits import Segment, TopicState
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["batch_segments", "begin_of", "check_loss", "state_of", "topics_of"]
+__all__ = ["batch_segments", "begin_of", "check_loss", "find_loss", "state_of", "topics_of"]
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
@@ -80,15 +80,17 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
     return sorted(name for name in parents if wanted.fullmatch(name.name))
 
 
-def state_of(topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
+def state_of(settings: Settings, topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
     """Give the state of a topic partition; its entries are sampled once in a process."""
     sizes = tuple(sorted(stats.ledger_sizes()))
+    compacted = stats.compacted if settings["readCompacted"] else None
+    kept = None if compacted is None else compacted.entries
     if topic not in _samples:
         sampled = _sample(admin, topic, Ledgers(sizes))
         if sampled is None:
-            return TopicState(topic, sizes, stats.total_size)
+            return TopicState(topic, sizes, stats.total_size, compacted_entries=kept)
         _samples[topic] = sampled
-    return TopicState(topic, sizes, stats.total_size, *_samples[topic])
+    return TopicState(topic, sizes, stats.total_size, *_samples[topic], kept)
 
 
 def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:
@@ -118,7 +120,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
     """Find out what a batch read reads: a segment for each topic partition, and the partitions' states.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        DataLoss: what was to be read was trimmed, unless it was accepted.
         NoSuchTopic: a topic that is named does not exist.
         InvalidUse: a topic is invalid, or an option gives an offset for one that is not read.
         MessageIdNotFound: an offset is beyond the end of its topic.
@@ -128,7 +130,7 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
         _refuse_unknown(option, settings[option], topics)
     states, segments = [], []
     for topic in topics:
-        state = state_of(topic, admin.internal_stats(topic), admin)
+        state = state_of(settings, topic, admin.internal_stats(topic), admin)
         states.append(state)
         segments.append(
             Segment.of(state, begin_of(admin, settings, state, "earliest"), _end_of(admin, settings, state))
@@ -165,7 +167,7 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default:
         default: "earliest" or "latest", if no option sets where to begin.
 
     Raises:
-        DataLoss: what was to be read was trimmed, unless `failOnDataLoss` is false.
+        DataLoss: what was to be read was trimmed, unless it was accepted.
         MessageIdNotFound: the offset is beyond the end of the topic.
     """
     moment = _for_topic(settings["startingTime"], state.topic)
@@ -192,26 +194,35 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
     return BEGINNING if value == "earliest" else _at_message(admin, state, value)
 
 
-def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
-    """Raise or warn, as option `failOnDataLoss` says, if messages after an offset may have been trimmed unread.
+def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None) -> Loss | None:
+    """Find out whether messages after an offset may have been trimmed unread; None if not.
 
     Args:
-        settings: the options.
         state: the topic partition.
         start: the offset after which reading begins.
         cursor: of the query's subscription; None without one.
+    """
+    if state.compacted_entries is not None:
+        return None  # compaction reads all before it may be trimmed, and keeps the last of each key
+    if not lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
+        return None
+    return Loss(
+        state.topic,
+        start.last_entry,
+        state.first_ledger,
+        f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what was in "
+        "between was trimmed, by expiry (TTL), by retention or by hand",
+    )
+
+
+def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
+    """Report what `find_loss` finds.
 
     Raises:
-        DataLoss: unless `failOnDataLoss` is false.
+        DataLoss: unless a person has accepted it, or `failOnDataLoss` is false.
     """
-    if lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
-        report_data_loss(
-            settings,
-            state.topic,
-            start.last_entry,
-            f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what "
-            "was in between was trimmed, by expiry (TTL), by retention or by hand",
-        )
+    loss = find_loss(state, start, cursor)
+    report_data_loss(settings, () if loss is None else (loss,))
 
 
 def _at_message(admin: PulsarAdmin, state: TopicState, offset: Offset) -> Offset:

@@ -2,27 +2,40 @@
 
 A `BatchingSender` takes a whole batch as readily as a message. Rows come in columns anyway, so a batch of them is
 encoded from lists, and room, order and sequence ids are settled once for each batch. Rows that cannot be sent in this
-way (the topic has some already, or a row is larger than a batch) are sent one by one, in the same order.
+way (the topic has some already, or a row is larger than a batch) are sent one by one, in the same order. On a
+partitioned topic, the rows of each partition are collected until they are a whole batch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.produce.batch import RowBatch
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import BulkOutcome
+from pulsar_ext.produce.partitioned import PartitionedSender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pulsar_ext.producer import Producer
 
-__all__ = ["RowSender"]
+__all__ = ["PartitionedRowSender", "RowSender", "row_sender_of"]
 
 _KEY_TAG = b"\x12"
 _SHORT = [_KEY_TAG + bytes((length,)) for length in range(128)]
 """The tag and the length of a partition key, by its length."""
+
+
+def row_sender_of(producer: Producer) -> RowSender | PartitionedRowSender | None:
+    """Make what sends rows with a producer; None for one without batches, or with a batch for each key."""
+    sender = producer.sender
+    parts = sender.parts if isinstance(sender, PartitionedSender) else [sender]
+    if not all(isinstance(one, BatchingSender) and one.config.batched and not one.config.by_key for one in parts):
+        return None
+    if isinstance(sender, PartitionedSender):
+        return PartitionedRowSender(sender)
+    return RowSender(sender) if isinstance(sender, BatchingSender) else None
 
 
 class RowSender:
@@ -37,20 +50,12 @@ class RowSender:
         self._outcome = BulkOutcome()
         self._sent = 0
 
-    @classmethod
-    def for_producer(cls, producer: Producer) -> Self | None:
-        """Make one for a producer; None for a producer without batches, or with a batch for each key."""
-        sender = producer.sender
-        if isinstance(sender, BatchingSender) and sender.config.batched and not sender.config.by_key:
-            return cls(sender)
-        return None
-
     @property
     def duplicates(self) -> int:
         """How many of the rows with a known outcome the topic had already."""
         return self._outcome.duplicates
 
-    def send(self, values: Sequence[bytes], columns: dict[str, Sequence[Any]], ids: Sequence[int] | None) -> None:
+    def send(self, values: Sequence[bytes], columns: Mapping[str, Sequence[Any]], ids: Sequence[int] | None) -> None:
         """Send rows; wait only for room in the producer's queue.
 
         Args:
@@ -84,7 +89,7 @@ class RowSender:
         self._sender.complete(self._outcome, self._sent)
 
     def _encode_columns(
-        self, values: Sequence[bytes], columns: dict[str, Sequence[Any]]
+        self, values: Sequence[bytes], columns: Mapping[str, Sequence[Any]]
     ) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """Encode what rows have besides their payloads: all of it, and their keys alone."""
         if not columns:
@@ -144,3 +149,96 @@ class RowSender:
             return False
         self._sent += len(values)
         return True
+
+
+class PartitionedRowSender:
+    """Sends the rows of one lane to a partitioned topic, to the partitions that a send of each row would choose.
+
+    Args:
+        sender: of a producer that nothing else uses; partitions that are added later are left to the next task.
+    """
+
+    def __init__(self, sender: PartitionedSender) -> None:
+        self._sender = sender
+        self._parts = [_Part(one) for one in sender.parts]
+
+    @property
+    def duplicates(self) -> int:
+        """How many of the rows with a known outcome the topic had already."""
+        return sum(part.rows.duplicates for part in self._parts)
+
+    def send(self, values: Sequence[bytes], columns: Mapping[str, Sequence[Any]], ids: Sequence[int] | None) -> None:
+        """Send rows, or keep them until they are a batch; the arguments are those of `RowSender.send`.
+
+        Raises:
+            pulsar.PulsarException: a row that was sent before has failed.
+        """
+        keys = columns.get("partition_key")
+        if keys is None:
+            keys = [None] * len(values)
+        else:
+            self._sender.look_at_keys({"partition_key": next((key for key in keys if key is not None), None)})
+        chosen = self._sender.route(keys, list(map(len, values)), ids, len(self._parts))
+        rows: list[list[int]] = [[] for _ in self._parts]
+        for index, partition in enumerate(chosen):
+            rows[partition].append(index)
+        for part, indexes in zip(self._parts, rows, strict=True):
+            if indexes:
+                part.add(
+                    [values[index] for index in indexes],
+                    {name: [column[index] for index in indexes] for name, column in columns.items()},
+                    None if ids is None else [ids[index] for index in indexes],
+                )
+
+    def finish(self) -> None:
+        """Send what was kept, and wait until all rows are persisted.
+
+        Raises:
+            pulsar.PulsarException: the error of the first row that failed.
+        """
+        for part in self._parts:
+            part.send()
+        for part in self._parts:
+            part.rows.finish()
+
+
+class _Part:
+    """The rows of one partition: those that are kept, and what sends them."""
+
+    def __init__(self, sender: BatchingSender) -> None:
+        self.rows = RowSender(sender)
+        self._most, self._size = sender.most_at_once, sender.config.bounds.size
+        self._values: list[bytes] = []
+        self._columns: dict[str, list[Any]] = {}
+        self._ids: list[int] | None = None
+        self._bytes = 0
+
+    def add(self, values: list[bytes], columns: dict[str, list[Any]], ids: list[int] | None) -> None:
+        """Keep rows, and send all that are kept if they are enough for a batch."""
+        if self._values and columns.keys() != self._columns.keys():
+            self.send()
+        if not self._values:
+            self._values, self._columns, self._ids, self._bytes = values, columns, ids, 0
+        else:
+            self._values += values
+            for name, column in columns.items():
+                self._columns[name] += column
+            if self._ids is not None and ids is not None:
+                self._ids += ids
+        self._bytes += sum(map(len, values))
+        if self._bytes >= self._size:
+            self.send()
+        elif len(self._values) >= self._most:
+            self.send(keep=len(self._values) % self._most)
+
+    def send(self, keep: int = 0) -> None:
+        """Send the rows that are kept, but the last `keep`."""
+        count = len(self._values) - keep
+        if count:
+            ids = self._ids
+            columns = {name: column[:count] for name, column in self._columns.items()}
+            self.rows.send(self._values[:count], columns, None if ids is None else ids[:count])
+            self._values = self._values[count:]
+            self._columns = {name: column[count:] for name, column in self._columns.items()}
+            self._ids = None if ids is None else ids[count:]
+            self._bytes = sum(map(len, self._values))

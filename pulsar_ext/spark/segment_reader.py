@@ -3,29 +3,34 @@
 The reader delivers whole messages and does not mention the entries that it passes over. A `DeliveryAccount` keeps
 track of them, and an `EntryLookup` finds out what each holds: chunks of other messages and markers can be ignored,
 an unfinished chunked message is waited for, a message that the client lost on a reconnect is read again, and trimmed
-entries are reported.
+entries are reported. Of a compacted view, only the broker knows which entries are left: it says when all have come.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pulsar
 
+from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext.errors import IncompleteChunkedMessage
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.origin import Origin
 from pulsar_ext.ids.topic_name import TopicName
 
 from .block_taker import BlockTaker
-from .connection import admin_of, client_of
+from .compacted_view import CompactedView
+from .connection import client_of
 from .delivery_account import DeliveryAccount
 from .entry_lookup import EntryContent, EntryLookup
 from .errors import NotDelivered
 from .key_decoder import KeyDecoder
 from .message_block import MessageBlock
+from .offsets import BEGINNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,7 +70,7 @@ def read_segments(
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
 
     Raises:
-        DataLoss: entries of a segment are gone, and `failOnDataLoss` is true.
+        DataLoss: entries of a segment are gone, and nobody has accepted that.
         NotDelivered: entries are there, and no reader gets them in time.
         IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
     """
@@ -105,8 +110,7 @@ class SegmentReader:
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
         self._lookup = EntryLookup(segment, settings, self._account)
-        self._compacted = bool(settings["readCompacted"])
-        self._compacted_up_to = (-1, -1)
+        self._view = CompactedView(segment, settings) if settings["readCompacted"] else None
         self._unfinished: set[Position] = set()
         self._reread_from: Position | None = None
         self._reopens = 0
@@ -115,13 +119,17 @@ class SegmentReader:
     def blocks(self) -> Iterator[MessageBlock]:
         """Read; see `read_segments`. The order is always that of the messages' (last) entries."""
         first = self._segment.ledgers.next(self._segment.after.position)
+        if self._view is not None and self._view.outlives:
+            first = BEGINNING.last_entry
         if first is None or first > self._segment.until.last_entry:
             return
         self._reader = self._open(first)
         try:
             yield from self._read()
+            if self._view is not None:
+                self._view.check_whole()
         finally:
-            self._reader.close()
+            self._close()
 
     def _read(self) -> Iterator[MessageBlock]:
         account = self._account
@@ -166,29 +174,39 @@ class SegmentReader:
         """Whether the broker may have no more messages to deliver, so that entries have to be looked up."""
         if seconds < _QUIET_SECONDS:
             return False
-        return seconds > _LOOKUP_SECONDS or not self._reader.has_message_available()
+        return seconds > _LOOKUP_SECONDS or not self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether the broker has messages that did not come yet; True as well while it does not answer."""
+        try:
+            return bool(self._reader.has_message_available())
+        except UNREACHABLE:
+            return True
 
     def _accounted(self, block: MessageBlock) -> MessageBlock | None:
         """Take note of messages and of the entries they passed over; give those that belong to this segment."""
         account = self._account
+        if self._view is not None:
+            self._view.count(block)
         kept = account.feed(block.positions, first_chunks=block.first_chunks, batch_size=block.batch_size)
         self._unfinished.difference_update(block.first_chunks.values())
-        if not self._compacted:
-            for position in account.missing():
-                content, end = self._lookup.find(position)
-                if content is EntryContent.WHOLE_MESSAGE and end <= account.last:
-                    self._reread_from = min(position, self._reread_from or position)
-                elif content is not EntryContent.NO_MESSAGE:
-                    self._unfinished.add(position)
+        for position in account.missing(self._removed_up_to(account.last_missing)):
+            content, end = self._lookup.find(position)
+            if content is EntryContent.WHOLE_MESSAGE and end <= account.last:
+                self._reread_from = min(position, self._reread_from or position)
+            elif content is not EntryContent.NO_MESSAGE:
+                self._unfinished.add(position)
         account.settle_missing()
         found = block if kept is None else block.take(kept) if kept else None
-        return found if found is None or not self._compacted else self._without_compacted(found)
+        return found if found is None or self._view is None else self._view.without_removed(found)
+
+    def _removed_up_to(self, position: Position | None) -> Position | None:
+        """Give up to where entries may have been compacted away, if that matters for entries up to `position`."""
+        return None if self._view is None or position is None else self._view.horizon(position)
 
     def _look_up_rest(self, quiet_seconds: float) -> bool:
         """Look up the entries that nothing came from yet; True if no more messages will come."""
         account = self._account
-        if self._compacted:
-            return True
         overdue = quiet_seconds > _OVERDUE_SECONDS
         for position in sorted(self._unfinished):
             content, _ = self._lookup.find(position)
@@ -196,8 +214,10 @@ class SegmentReader:
                 self._unfinished.discard(position)
             elif content is EntryContent.WHOLE_MESSAGE and overdue:
                 self._reread_from = min(position, self._reread_from or position)
-        to_come = False
-        for position in account.rest():
+        removed = None if account.reached else self._removed_up_to(self._segment.until.last_entry)
+        # What compaction has left of the rest only the broker knows.
+        to_come = removed is not None and account.last < removed and self._has_more()
+        for position in account.rest(removed):
             content, _ = self._lookup.find(position)
             if content is EntryContent.WHOLE_MESSAGE:
                 to_come = True
@@ -223,30 +243,8 @@ class SegmentReader:
                 position=begin,
             )
         _log.warning("Reading %s again from %s, because a message was passed over", self._segment.topic, begin)
-        self._reader.close()
+        self._close()
         self._reader = self._open(begin)
-
-    def _without_compacted(self, block: MessageBlock) -> MessageBlock | None:
-        """Leave out the messages of batches that were compacted away: the C++ client delivers empty ones for them.
-
-        Compaction removes every message without a key, up to the position of its own cursor.
-        """
-        ledger, entry, batch = (column.tolist() for column in block.positions)
-        empty = [
-            index
-            for index, key in enumerate(block.key_texts)
-            if not key and not block.payloads[index] and batch[index] >= 0 and not block.ordering_keys[index]
-        ]
-        if not empty:
-            return block
-        if (ledger[empty[-1]], entry[empty[-1]]) > self._compacted_up_to:
-            cursor = admin_of(self._settings).internal_stats(self._segment.topic).cursors.get("__compaction")
-            if cursor is not None:
-                at = cursor.mark_delete_position
-                self._compacted_up_to = at.ledger_id, at.entry_id
-        gone = {index for index in empty if (ledger[index], entry[index]) <= self._compacted_up_to}
-        kept = [index for index in range(len(block)) if index not in gone]
-        return block.take(kept) if kept else None
 
     def _give_up(self, seconds: float) -> None:
         """Raise that no message came for too long; or warn, if unfinished chunked messages may be left out."""
@@ -272,6 +270,11 @@ class SegmentReader:
             )
         _log.warning("%s; leaving them out", message)
 
+    def _close(self) -> None:
+        """Close the reader; that the broker does not answer would hide why the reading ends."""
+        with contextlib.suppress(pulsar.PulsarException):
+            self._reader.close()
+
     def _open(self, first: Position) -> Any:
         start = MessageId(-1, first.ledger_id, first.entry_id)
         start.origin = Origin.BYTES  # an entry to begin at, whatever is in it
@@ -282,6 +285,6 @@ class SegmentReader:
             self._segment.topic,
             start,
             start_message_id_inclusive=True,
-            is_read_compacted=self._compacted,
+            is_read_compacted=self._view is not None,
             **options,
         )

@@ -19,6 +19,7 @@ from pulsar_ext.errors import InvalidUse
 
 from .columns import COLUMNS, WRITTEN
 from .rows import BatchSplitter
+from .shipping import Shipped
 from .task_producers import TaskProducers
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Written(WriterCommitMessage):
     duplicates: int
 
 
-class _Writer:
+class _Writer(metaclass=Shipped):
     """What a batch write and a streaming write share."""
 
     def __init__(self, settings: Settings, schema: StructType, *, overwrite: bool) -> None:

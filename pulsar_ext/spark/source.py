@@ -31,6 +31,7 @@ from .options import check_options, parse_options
 from .partition import PulsarPartition, read_split, wanted_ranges
 from .planning import batch_segments
 from .schema import check_schema, full_schema
+from .shipping import Shipped
 from .splits import plan_splits
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarBatchReader", "PulsarDataSource"]
 
 
-class PulsarDataSource(DataSource):
+class PulsarDataSource(DataSource, metaclass=Shipped):
     """Reads and writes Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -98,7 +99,7 @@ class PulsarDataSource(DataSource):
         return READ
 
 
-class PulsarBatchReader(DataSourceReader):
+class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
     """A batch read: everything between two offsets that are looked up once, when the query is planned."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:

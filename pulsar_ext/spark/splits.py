@@ -26,7 +26,8 @@ class TopicState:
     """What the admin API shows of one topic partition: `(ledger id, entries)` of every ledger, and its stored bytes.
 
     Of a sample of entries, `messages_per_entry` is the least number of messages, and `message_bytes` the most that a
-    message has, uncompressed and with all its chunks.
+    message has, uncompressed and with all its chunks. For a read of the compacted view, `compacted_entries` is how many
+    compaction has kept, which may be from ledgers that are gone; None without a compaction.
     """
 
     topic: str
@@ -34,6 +35,7 @@ class TopicState:
     total_bytes: int
     messages_per_entry: int = 1
     message_bytes: int = 1
+    compacted_entries: int | None = None
 
     @property
     def ledgers(self) -> Ledgers:
@@ -66,7 +68,8 @@ class Segment:
     """Entries of one topic partition, after `after`, up to and including `until`.
 
     `sizes` are the ledgers that the segment touches, from which a task knows what has to come; `bytes_per_message` is
-    an estimate, which limits what it prefetches.
+    an estimate, which limits what it prefetches. `only_compacted` is how many entries there may be before all ledgers:
+    their own are gone, and the compacted view still has them.
     """
 
     topic: str
@@ -74,13 +77,15 @@ class Segment:
     until: Offset
     sizes: tuple[tuple[int, int], ...]
     bytes_per_message: int = 1
+    only_compacted: int = 0
 
     @classmethod
     def of(cls, state: TopicState, after: Offset, until: Offset) -> Segment:
         """Make a segment of a topic partition."""
         touched = tuple((ledger, count) for ledger, count in state.sizes if after.ledger <= ledger <= until.ledger)
         weight = max(state.bytes_per_entry // state.messages_per_entry, state.message_bytes, 1)
-        return cls(state.topic, after, until, touched, weight)
+        outlived = after.ledger < (state.first_ledger or 0)
+        return cls(state.topic, after, until, touched, weight, (state.compacted_entries or 0) if outlived else 0)
 
     @property
     def ledgers(self) -> Ledgers:
@@ -90,7 +95,7 @@ class Segment:
     @property
     def entries(self) -> int:
         """How many entries it has, counting those of which it has a part."""
-        return max(self.ledgers.between(self.after.position, self.until.last_entry), 0)
+        return self.only_compacted + max(self.ledgers.between(self.after.position, self.until.last_entry), 0)
 
     def cut(self, parts: int) -> list[Segment]:
         """Cut it into `parts` segments of about as many entries each, or fewer if there are fewer entries."""

@@ -24,10 +24,12 @@ from pyspark.sql.streaming.datasource import (
 from pulsar_ext.errors import InvalidUse
 
 from .connection import admin_of
+from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .partition import PulsarPartition, read_split, wanted_ranges
-from .planning import begin_of, check_loss, state_of, topics_of
+from .planning import begin_of, check_loss, find_loss, state_of, topics_of
 from .query_subscription import QuerySubscription
+from .shipping import Shipped
 from .splits import Segment, TopicState, limit_entries, plan_splits
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarStreamReader"]
 
 
-class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, metaclass=Shipped):
     """A streaming read. Spark keeps one beside the driver for the offsets, and pickles copies for the tasks."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
@@ -70,7 +72,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 at = cursor.mark_delete_position
                 offsets[topic] = Offset(at.ledger_id, at.entry_id)
             else:
-                offsets[topic] = begin_of(admin, settings, state_of(topic, stats, admin), "latest")
+                offsets[topic] = begin_of(admin, settings, state_of(self._settings, topic, stats, admin), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
         if name is not None:
             self._follow(found, {topic: admin.internal_stats(topic) for topic in offsets})
@@ -91,7 +93,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Give the offsets where the next batch ends, and acknowledge up to `start`, which is committed by now.
 
         Raises:
-            DataLoss: what was to be read next was trimmed, unless `failOnDataLoss` is false.
+            DataLoss: what was to be read next was trimmed, and nobody has accepted that; nothing has changed.
             InvalidUse: the checkpoint belongs to another subscription than `predefinedSubscription`.
         """
         admin, settings = admin_of(self._settings), self._settings
@@ -99,13 +101,14 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check_subscription(started)
         topics = topics_of(admin, settings)
         stats = {topic: admin.internal_stats(topic) for topic in topics}
+        begin = {topic: started.topics.get(topic, BEGINNING) for topic in topics}
+        states = [state_of(settings, topic, stats[topic], admin) for topic in topics]
+        cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
+        losses = [find_loss(state, begin[state.topic], cursors[state.topic]) for state in states]
+        # Before the subscription is made anew or moved: from then on its cursor would hide the loss.
+        report_data_loss(settings, [loss for loss in losses if loss is not None])
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
-        begin = {topic: started.topics.get(topic, BEGINNING) for topic in topics}
-        states = [state_of(topic, stats[topic], admin) for topic in topics]
-        for state in states:
-            cursor = stats[state.topic].cursors.get(started.subscription)
-            check_loss(settings, state, begin[state.topic], cursor)
         ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
         if all(ends[topic] == begin[topic] for topic in topics):
             subscription.flush()  # after the last batch Spark calls nothing else that would acknowledge it
@@ -122,7 +125,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name = None if self._subscription is None else self._subscription.name
         for topic in topics_of(admin, self._settings):
             stats = admin.internal_stats(topic)
-            state = state_of(topic, stats, admin)
+            state = state_of(self._settings, topic, stats, admin)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
             if cursor is not None and state.ledgers.last is not None:
@@ -133,7 +136,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember where the topics end now: a query that ends by itself reads no further."""
         admin = admin_of(self._settings)
         self._target = {
-            topic: state_of(topic, admin.internal_stats(topic), admin).end for topic in topics_of(admin, self._settings)
+            topic: state_of(self._settings, topic, admin.internal_stats(topic), admin).end
+            for topic in topics_of(admin, self._settings)
         }
 
     # -- batches -----------------------------------------------------------------------------------------------------
@@ -149,7 +153,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if begin == offset:
                 continue
             stats = admin.internal_stats(topic)
-            state = state_of(topic, stats, admin)
+            state = state_of(self._settings, topic, stats, admin)
             check_loss(settings, state, begin, stats.cursors.get(until.subscription))
             segments.append(Segment.of(state, begin, offset))
         splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))

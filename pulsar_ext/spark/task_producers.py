@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.dedup.recall import Recall
+from pulsar_ext.errors import ProducerForgotten, PulsarExtError
 
 from .connection import client_of
 from .errors import NotWritten
-from .row_sender import RowSender
+from .row_sender import row_sender_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
     from .options import Settings
+    from .row_sender import PartitionedRowSender, RowSender
     from .rows import Rows
 
 __all__ = ["TaskProducers"]
@@ -63,8 +65,10 @@ class TaskProducers:
         self._settings = settings
         self._prefix = prefix
         self._first_id = first_id
+        # The names of one query begin with the prefix, and its batches follow each other.
+        self._recall = Recall(f"{prefix or ''}-", first_id, is_new=settings["unknownProducers"] == "new")
         self._producers: dict[tuple[str, str], Any] = {}
-        self._senders: dict[tuple[str, str], RowSender] = {}
+        self._senders: dict[tuple[str, str], RowSender | PartitionedRowSender] = {}
         self._sent: dict[str, int] = {}
         self._duplicates = 0
 
@@ -146,7 +150,7 @@ class TaskProducers:
         producer = self._producers.get((lane, topic))
         if producer is None:
             producer = self._producers[lane, topic] = self._open(lane, topic)
-            sender = RowSender.for_producer(producer)
+            sender = row_sender_of(producer)
             if sender is not None:
                 self._senders[lane, topic] = sender
         return producer
@@ -160,7 +164,7 @@ class TaskProducers:
         if "batching_type" in options:
             options["batching_type"] = _BATCHING_TYPES[options["batching_type"]]
         if self._prefix is not None:
-            options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": True}
+            options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": self._recall}
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -169,6 +173,15 @@ class TaskProducers:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_RETRY_SECONDS)
+            except ProducerForgotten as error:
+                raise ProducerForgotten(
+                    f"{error} If this write has never sent anything to the topic in this lane, option "
+                    "unknownProducers=new says so; if it may have, begin with a new checkpoint, or in a batch write "
+                    "with another producerName, behind what is there.",
+                    producer_name=error.producer_name,
+                    topic=error.topic,
+                    sequence_id=error.sequence_id,
+                ) from None
 
 
 @contextlib.contextmanager

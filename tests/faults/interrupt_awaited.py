@@ -20,6 +20,7 @@ __all__ = ["Awaited", "AwaitedOpening", "AwaitedSending"]
 
 MILLIS = 3000
 _SECONDS = 10
+_FEW = pulsar_ext.DiagnosisLimits(entries=3, pause_seconds=0)
 
 
 class Awaited(Rig):
@@ -287,6 +288,7 @@ class AwaitedOpening(Awaited):
             "get_topic_partitions": lambda: client.get_topic_partitions(topic),
             "resolve_message_id": lambda: client.resolve_message_id(topic, id_),
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
+            "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "close": client.close,
             "with client": lambda: _with(client),

@@ -142,6 +142,7 @@ def _opening() -> Iterator[Case]:
         "message_id_after",
         "skip_messages",
         "skip_messages really",
+        "diagnose",
     ):
         yield from _cases(opening.Opening, f"Client.{variant.split()[0]}", variant)
     yield from _cases(opening.Ending, "Client.close")
@@ -182,6 +183,7 @@ def _awaited() -> Iterator[Case]:
         "asyncio.Client",
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
+        "diagnose",
         __aexit__="with client",
     )
 
@@ -189,6 +191,7 @@ def _awaited() -> Iterator[Case]:
 CASES: Final = {one.name: one for part in (_receiving, _acking, _producing, _opening, _awaited) for one in part()}
 
 _OWN: Final = "is between the parts of this library: no application calls it"
+_READS: Final = "asks the admin API and readers of its own, and changes nothing"
 _HELD: Final = "gives what is in memory"
 _LISTENS: Final = "belongs to listeners, which run on the C++ client's threads, where no signal arrives"
 _INHERITED: Final = "is the base class's own, which is covered"
@@ -251,7 +254,12 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     ),
     "GroupReader": {"close": _INHERITED, "topic": _INHERITED},
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
-    "asyncio.Client": {"get_service_info": _HELD, "shutdown": "calls the blocking one, which is covered"},
+    "Client": {"diagnose": _READS},
+    "asyncio.Client": {
+        "diagnose": _READS,
+        "get_service_info": _HELD,
+        "shutdown": "calls the blocking one, which is covered",
+    },
     "Consumer": {"reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered"},
     "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD)
     | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative"), _THREAD),

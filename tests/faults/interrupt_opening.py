@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "Opening", "TableViewing"]
 
 _MESSAGES = 30
+_FEW = pulsar_ext.DiagnosisLimits(entries=3, pause_seconds=0)
 
 
 class Opening(Rig):
@@ -74,6 +75,7 @@ class Opening(Rig):
             "get_service_info": client.get_service_info,
             "resolve_message_id": lambda: client.resolve_message_id(topic, id_),
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
+            "diagnose": lambda: client.diagnose(topic, limits=_FEW),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "skip_messages really": lambda: client.skip_messages(topic, "skipped", 1),
         }

@@ -10,10 +10,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pulsar as official
 from producer_writer import KINDS, Task, write
+
+import pulsar_ext
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,6 +56,14 @@ class Outcome:
     def clean(self) -> bool:
         """Whether every number is there once and in order."""
         return not (self.lost or self.duplicated or self.disordered or self.note)
+
+
+class _Read(NamedTuple):
+    """One message of a topic."""
+
+    number: int
+    key: str
+    position: str
 
 
 class Writer:
@@ -126,11 +136,11 @@ class Writer:
             lists = _read(url, self.topics(), chunked=KINDS[self.task.kind].bytes > 0)
         except _Unreadable as error:  # nothing can be said about what it holds
             return Outcome(self.task.client, fault, self.task.kind, cycles, sent, 0, 0, 0, f"not counted: {error}")
-        found = Counter(number for numbers in lists for number, _ in numbers)
+        found = Counter(number for numbers in lists for number, *_ in numbers)
         sent = max([sent, *(number + 1 for number in found)])
         missing = [number for number in range(sent) if number not in found]
         if missing and not note:
-            note = f"the first {missing[0]:,}, the last {missing[-1]:,}"
+            note = f"the first {missing[0]:,}, the last {missing[-1]:,}{self._evidence(lists, missing)}"
         return Outcome(
             client=self.task.client,
             fault=fault,
@@ -143,13 +153,26 @@ class Writer:
             note=note,
         )
 
+    def _evidence(self, lists: list[list[_Read]], missing: list[int]) -> str:
+        """Say where the neighbours of what is missing are, and how many entries each ledger has."""
+        around = {missing[0] - 1, missing[-1] + 1}
+        found = "; ".join(
+            f"{one.number:,} is at {one.position}" for numbers in lists for one in numbers if one.number in around
+        )
+        with pulsar_ext.PulsarAdmin(self.task.admin_url) as admin:
+            ledgers = "; ".join(
+                " ".join(f"{ledger}:{entries}" for ledger, entries in admin.internal_stats(topic).ledger_sizes())
+                for topic in self.topics()
+            )
+        return f". {found}. Ledgers {ledgers}"
+
 
 class _Unreadable(Exception):  # noqa: N818  # never leaves this program
     """A topic says that it has more, and gives nothing."""
 
 
-def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[tuple[int, str]]]:
-    """Read topics from the beginning: each message's number and key.
+def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[_Read]]:
+    """Read topics from the beginning.
 
     Raises:
         _Unreadable: one of them cannot be read to its end, and that is not for half a message in chunks.
@@ -161,9 +184,9 @@ def _read(url: str, topics: Iterable[str], *, chunked: bool) -> list[list[tuple[
         client.close()
 
 
-def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tuple[int, str]]:
+def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[_Read]:
     for attempt in range(_READS):
-        numbers: list[tuple[int, str]] = []
+        numbers: list[_Read] = []
         try:
             reader = client.create_reader(topic, official.MessageId.earliest)
         except official.Timeout:  # the broker is still loading the topic after its last fault
@@ -171,7 +194,8 @@ def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tup
         try:
             while reader.has_message_available():
                 message = reader.read_next(_READ_MILLIS)
-                numbers.append((int(message.data().split(b" ", 1)[0]), message.partition_key()))
+                number, place = int(message.data().split(b" ", 1)[0]), message.message_id()
+                numbers.append(_Read(number, message.partition_key(), f"{place.ledger_id()}:{place.entry_id()}"))
         except official.Timeout:
             if not chunked and attempt == _READS - 1:
                 raise _Unreadable(f"{topic} gives {len(numbers)} messages, and then nothing") from None
@@ -183,12 +207,12 @@ def _read_one(client: official.Client, topic: str, *, chunked: bool) -> list[tup
     raise _Unreadable(f"{topic} could not be opened")
 
 
-def _disorder(numbers: Iterable[tuple[int, str]], *, by_key: bool) -> int:
+def _disorder(numbers: Iterable[_Read], *, by_key: bool) -> int:
     """Count the numbers that are first seen behind a higher one; of the same key where keys count."""
     highest: dict[str, int] = {}
     seen: set[int] = set()
     count = 0
-    for number, key in numbers:
+    for number, key, _ in numbers:
         last = highest.get(key if by_key else "", -1)
         if number not in seen and number < last:
             count += 1

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import threading
 
+import pytest
+
 import pulsar_ext as pulsar
+from pulsar_ext.testing import FaultProxy
 
 
 def test_nobody_waits_for_a_batch_of_several_topics_behind_an_unsubscription(client, topic):
@@ -36,3 +39,23 @@ def test_no_answer_overtakes_the_unsubscription_from_several_topics(client, topi
         what = f"{topic}-parts" if number % 2 else re.compile(f"{topic}-a.*")
         client.subscribe(what, f"s{number}").unsubscribe()
     assert client.context.admin_api().subscriptions(f"{topic}-a") == ()
+
+
+@pytest.mark.parametrize("topics", [1, 2])
+def test_an_unsubscription_that_the_broker_cannot_carry_out_on_one_topic_is_carried_out_on_all(
+    client_factory, broker, admin, topic, topics
+):
+    """An operator moves a cursor, for which the broker closes the consumer; it is unsubscribed before it knows that."""
+    names = [f"{topic}-{number}" for number in range(topics)]
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        client = client_factory(broker, service_url=proxy.service_url)
+        consumer = client.subscribe(names if topics > 1 else names[0], "s")
+        proxy.pause("to_client")
+        admin.reset_cursor(names[0], "s", "latest")
+        healing = threading.Timer(1.0, proxy.heal)
+        healing.start()
+        consumer.unsubscribe()
+        healing.join()
+        with pytest.raises(pulsar.AlreadyClosed):
+            consumer.receive(100)
+        assert [admin.subscriptions(name) for name in names] == [()] * topics

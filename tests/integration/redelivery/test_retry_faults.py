@@ -9,7 +9,7 @@ pytestmark = pytest.mark.standalone_only("runs a program of tests/faults, which 
 
 @pytest.mark.parametrize("kill", ["between", "random"])
 def test_killed_processes_lose_no_letter(fault_module, kill):
-    """Three processes are killed behind a letter, or anywhere: in the end each message is a dead letter."""
+    """Three processes are killed behind a letter, or anywhere: each message ends as a dead letter, and none stays."""
     outcomes = fault_module("retry").run_kills(kill, 3, messages=8)
     assert [outcome for outcome in outcomes if outcome.failed or outcome.notes] == []
     assert sum(outcome.delivered for outcome in outcomes) == sum(outcome.sent for outcome in outcomes) > 0

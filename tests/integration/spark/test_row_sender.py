@@ -9,6 +9,8 @@ import pulsar_ext
 
 pytest.importorskip("pyspark")
 
+from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.produce.router import key_hash
 from pulsar_ext.spark.option_table import WRITE
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import Rows
@@ -32,12 +34,24 @@ def send(broker, topic, *parts, name=None, **options):
         return producers.finish()
 
 
-def read(broker, topic, count):
+def entries(broker, topic):
+    """How many entries each partition has."""
+    with PulsarAdmin(broker.admin_url, **Reach.of(broker).access.admin_options()) as admin:
+        names = [f"{topic}-partition-{index}" for index in range(admin.partitions(topic))]
+        return {name: admin.internal_stats(name).number_of_entries for name in names}
+
+
+def read(broker, topic, count=None):
     """Give the messages, and one more if there is one."""
     with (
         pulsar_ext.Client(broker.service_url, **Reach.of(broker).options()) as client,
         client.create_reader(topic, pulsar_ext.MessageId.earliest) as reader,
     ):
+        if count is None:
+            found = []
+            while reader.has_message_available():
+                found.append(reader.read_next(10_000))
+            return found
         found = [reader.read_next(10_000) for _ in range(count)]
         with pytest.raises(pulsar_ext.Timeout):
             reader.read_next(300)
@@ -96,3 +110,49 @@ def test_rows_that_were_sent_partly_are_completed(pulsar_broker_factory, pulsar_
     found = read(broker, topic, 2500)
     assert [int(one.data()) for one in found] == list(range(2500))
     assert [one.partition_key() for one in found] == keys
+
+
+@pytest.mark.parametrize("name", [None, "rows"], ids=["at least once", "exactly once"])
+def test_partitions_get_whole_batches(pulsar_broker_factory, pulsar_topic_factory, name):
+    """Rows go to the partition where one send each would put them, in order, and as whole batches."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(partitions=3, broker=broker)
+    keys = [f"key-{number % 700}" if number % 5 else None for number in range(9000)]
+    parts = [rows_of(range(at, at + 500), keys=keys[at : at + 500]) for at in range(0, 9000, 500)]
+    assert send(broker, topic, *parts[:7], name=name) == (3500, 0)
+    assert send(broker, topic, *(parts if name else parts[7:]), name=name) == ((9000, 3500) if name else (5500, 0))
+    where = {}
+    for index, (partition, count) in enumerate(entries(broker, topic).items()):
+        found = read(broker, partition)
+        # Two tasks, of which each may end with a batch that is not full.
+        assert count <= len(found) / 1000 + 2 * 2, f"{len(found)} rows are in {count} entries"
+        numbers = [int(message.data()) for message in found]
+        keyed = [number for number in numbers if keys[number] is not None]
+        assert keyed == sorted(keyed)
+        assert [message.partition_key() for message in found] == [keys[number] or "" for number in numbers]
+        assert all(key_hash(keys[number]) % 3 == index for number in keyed)
+        where |= dict.fromkeys(numbers, index)
+        if name:
+            assert numbers == sorted(numbers)
+            assert all(number % 3 == index for number in numbers if keys[number] is None)
+    assert sorted(where) == list(range(9000))
+
+
+def test_rows_of_every_size_go_to_partitions(pulsar_broker_factory, pulsar_topic_factory):
+    """Large rows and columns that come and go arrive on a partitioned topic as on one without partitions."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(partitions=2, broker=broker)
+    times = [None, 1, 2, 3, None]
+    parts = [
+        rows_of(range(5), keys=["a", None, "b", "c", None]),
+        rows_of(range(5, 10), event_times=times),
+        rows_of(range(10, 13), size=200_000),
+    ]
+    for known in (0, 13):
+        assert send(broker, topic, *parts, name="rows") == (13, known)
+    found = {
+        int(message.data()): message for partition in entries(broker, topic) for message in read(broker, partition)
+    }
+    assert sorted(found) == list(range(13))
+    assert [found[number].event_timestamp() for number in range(5, 10)] == [time or 0 for time in times]
+    assert [found[number].partition_key() for number in range(5)] == ["a", "", "b", "c", ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from chunked import eventually
@@ -123,6 +124,35 @@ def test_trimmed_data_is_reported(spark, broker, client, admin, topic, places):
     archive_once(spark, source, *places, failOnDataLoss="false")
     found = numbers(spark.read.parquet(str(places[0])).collect())
     assert found == [*range(count), *range(100, 104)]
+
+
+def test_a_loss_is_reported_until_it_is_accepted(spark, broker, client, admin, topic, places):
+    """Starting again does not pass over a loss, also where the subscription is gone; naming it does, and for good."""
+    source = options_of(broker, topic, startingOffsets="earliest", predefinedSubscription="query")
+    count = fill(client, topic, 10, kinds=("plain",))
+    archive_once(spark, source, *places)
+    assert eventually(lambda: not admin.stats(topic).subscriptions["query"].consumers), "the query has not let go of it"
+    admin.delete_subscription(topic, "query")
+    fill(client, topic, 10, kinds=("plain",), start=count)
+    first = admin.internal_stats(topic).ledgers[0].ledger_id
+    roll_over(admin, topic)
+    fill(client, topic, 4, kinds=("plain",), start=100)
+
+    def trimmed():
+        admin.trim(topic)
+        return admin.internal_stats(topic).ledgers[0].ledger_id != first
+
+    assert eventually(trimmed, 120)
+    for more in ({}, {}, {"acceptDataLoss": "loss-of-another-time"}):
+        with pytest.raises(Exception, match="trimmed") as raised:
+            archive_once(spark, source, *places, **more)
+        assert not admin.internal_stats(topic).cursors, "the subscription was made anew, which hides the loss"
+    name = re.findall("loss-[0-9a-f]{12}", str(raised.value))[-1]
+    archive_once(spark, source, *places, acceptDataLoss=name)
+    fill(client, topic, 2, kinds=("plain",), start=104)
+    archive_once(spark, source, *places)
+    found = numbers(spark.read.parquet(str(places[0])).collect())
+    assert found == [*range(count), *range(100, 106)]
 
 
 def test_one_query_for_a_subscription(spark, broker, client, topic, places):

@@ -1,0 +1,129 @@
+"""`pulsar-ext doctor`: why a backlog does not go away."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from pulsar_ext.admin import PulsarAdmin, derive_admin_url
+from pulsar_ext.doctor.examination import examine
+from pulsar_ext.doctor.facts import DiagnosisLimits
+from pulsar_ext.errors import InvalidUse, PulsarExtError
+
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .output import print_result
+
+if TYPE_CHECKING:
+    from pulsar_ext.doctor.findings import Diagnosis, Finding
+
+app = App(name="doctor", help="Find out why a backlog does not go away; reads only.")
+
+_NOTHING = Access()
+_DEFAULTS = DiagnosisLimits()
+_NO_ANSWER = 3
+_COLOURS = {"warning": "yellow", "error": "red"}
+
+
+@app.default
+def doctor(
+    target: str = "public/default",
+    /,
+    *,
+    subscription: str | None = None,
+    limits: Annotated[DiagnosisLimits, Parameter(name="*")] = _DEFAULTS,
+    watch: Annotated[bool, Parameter(negative="")] = False,
+    every: float = 30.0,
+    url: Url = LOCAL_URL,
+    admin_url: AdminUrl = None,
+    access: Access = _NOTHING,
+    as_json: Json = False,
+) -> int:
+    """Look at a namespace or a topic, and print what is wrong, what shows it, and what mends it.
+
+    The exit status is 0 if nothing was found, 1 with warnings, 2 with errors, and 3 if it could not be found out.
+
+    Args:
+        target: TENANT/NAMESPACE, or a topic with or without partitions.
+        subscription: the one to look at; all by default.
+        limits: what is a finding, and what finding it may cost.
+        watch: look again and again, until Ctrl-C; with --json, a line each time.
+        every: seconds between two looks.
+        url: the broker, for its usual admin port.
+        admin_url: its admin REST API.
+        access: what it gets in with.
+        as_json: print one JSON object instead of text.
+    """
+    try:
+        if every <= 0:
+            raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
+        where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
+        with PulsarAdmin(where, **access.admin_options()) as admin:
+            while True:
+                diagnosis = _look(admin, target, subscription, limits, as_json=as_json)
+                if not watch:
+                    return diagnosis.exit_status
+                time.sleep(every)
+    except PulsarExtError as error:
+        print(f"pulsar-ext: {error}", file=sys.stderr)  # noqa: T201  # as every command's error
+        return _NO_ANSWER
+
+
+def _look(
+    admin: PulsarAdmin, target: str, subscription: str | None, limits: DiagnosisLimits, *, as_json: bool
+) -> Diagnosis:
+    notes = Console(stderr=True, highlight=False)
+    with notes.status("asking") as status:
+
+        def tell(what: str) -> None:
+            status.update(what)
+            if not as_json:
+                notes.print(what, style="dim", markup=False)
+
+        diagnosis = examine(admin, target, subscription, limits, tell)
+    if as_json:
+        print_result(json.dumps(diagnosis.to_dict(), ensure_ascii=False))
+    else:
+        Console(highlight=False).print(_picture(target, diagnosis))
+    return diagnosis
+
+
+def _picture(target: str, diagnosis: Diagnosis) -> Group:
+    errors = sum(one.severity == "error" for one in diagnosis.findings)
+    said = f"{errors} errors, {len(diagnosis.findings) - errors} warnings" if diagnosis.findings else "nothing is wrong"
+    head = Text(f"{target}: {said} ({diagnosis.topics} topics, {diagnosis.requests} requests)", style="bold")
+    notes = [Text(note, style="dim") for note in diagnosis.notes]
+    if diagnosis.left_out:
+        notes.append(
+            Text(f"{len(diagnosis.left_out)} topics were left out: raise --max-requests to see them", style="red")
+        )
+    return Group(*map(_panel, diagnosis.findings), *notes, head)
+
+
+def _panel(finding: Finding) -> Panel:
+    colour = _COLOURS[finding.severity]
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("", Text(finding.what, style="bold"))
+    for name, value in finding.evidence.items():
+        table.add_row(name, Text(_text(value)))
+    table.add_row("otherwise", Text(finding.otherwise))
+    for remedy in finding.remedies:
+        table.add_row("to mend it", Text(remedy.what))
+        for command in (remedy.dry_run, remedy.command):
+            if command:
+                table.add_row("", Text(f"$ {command}", style="green"))
+    where = f"{finding.topic} {finding.subscription}".strip()
+    return Panel(table, title=Text(f"{finding.severity}: {finding.kind}"), subtitle=Text(where), border_style=colour)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

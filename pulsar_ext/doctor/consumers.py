@@ -1,0 +1,173 @@
+"""Finds subscriptions whose consumers do not work on the backlog: none, stalled ones, or the same again (pure)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from .findings import Finding, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext.admin import SubscriptionStats
+
+    from .facts import TopicFacts
+
+__all__ = ["find_forsaken", "find_stalled", "find_storms", "is_busy"]
+
+
+def is_busy(stats: SubscriptionStats) -> bool:
+    """Whether it is worth to watch a subscription: it has a consumer and a backlog."""
+    return bool(stats.consumers) and stats.backlog_entries > 0
+
+
+def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
+    """Find subscriptions with a backlog that had no consumer for a while."""
+    for name, stats in facts.subscriptions():
+        last_ms = max(stats.raw.get("lastConsumedFlowTimestamp", 0), stats.raw.get("lastAckedTimestamp", 0))
+        idle = facts.seconds_since(last_ms)
+        runs = facts.runs[name]
+        if stats.consumers or not runs or idle < facts.limits.patience_seconds:
+            continue
+        entries = sum(run.entries for run in runs)
+        size = round(entries * facts.internal.entry_bytes())
+        topic, subscription = shlex.quote(facts.name), shlex.quote(name)
+        since = "since the broker loaded the topic" if idle == float("inf") else f"for {idle:,.0f} s"
+        yield Finding(
+            "no-consumers",
+            "warning",
+            facts.name,
+            name,
+            f"nobody has consumed {since}, and {entries:,} entries wait",
+            {
+                "entries": entries,
+                "bytes": size,
+                "first": str(facts.position(runs[0].first)),
+                "idle_seconds": None if idle == float("inf") else round(idle, 1),
+                "type": stats.type,
+            },
+            "its backlog grows with each message, and no ledger from the first of them on can be trimmed",
+            (
+                Remedy("start its consumers; if it is read now and then only, nothing is wrong"),
+                Remedy(
+                    "delete the subscription, if nobody needs it: what it has not read is lost to it",
+                    f"pulsar-admin topics unsubscribe -s {subscription} {topic}",
+                ),
+            ),
+        )
+
+
+def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
+    """Find consumers that take nothing, though there is something to give."""
+    for name, stats in facts.subscriptions():
+        if not stats.backlog_entries:
+            continue
+        blocked = bool(stats.raw.get("blockedSubscriptionOnUnackedMsgs"))
+        stalled = [
+            found for one in stats.raw.get("consumers") or () if (found := _stalled(facts, name, one)) is not None
+        ]
+        if not stalled and not blocked:
+            continue
+        count = len(stats.consumers)
+        is_all = blocked or len(stalled) == count
+        why = sorted({one["why"] for one in stalled})
+        yield Finding(
+            "stalled-consumers",
+            "error" if is_all else "warning",
+            facts.name,
+            name,
+            f"{len(stalled)} of {count} consumers take nothing: {'; '.join(why)}"
+            if not blocked
+            else f"the broker gives nothing more to anybody: {stats.unacked_messages:,} messages are unacknowledged",
+            {
+                "consumers": stalled,
+                "of": count,
+                "blocked_subscription": blocked,
+                "unacknowledged_messages": stats.unacked_messages,
+                "limit": facts.settings.get("maxUnackedMessagesPerSubscription"),
+                "backlog_entries": stats.backlog_entries,
+            },
+            "what they hold stays with them, and nothing else comes to them" + (": nobody works" if is_all else ""),
+            (
+                Remedy(
+                    "have these consumers receive and acknowledge, or close them, in the program at the address: what "
+                    "they hold then goes to others"
+                ),
+            ),
+        )
+
+
+def _stalled(facts: TopicFacts, name: str, consumer: dict[str, Any]) -> dict[str, Any] | None:
+    """Say why a consumer takes nothing; None if it does, or has not long enough."""
+    permits, blocked = consumer.get("availablePermits", 0), bool(consumer.get("blockedConsumerOnUnackedMsgs"))
+    moments = ("lastConsumedFlowTimestamp", "lastAckedTimestamp", "firstConsumedFlowTimestamp")
+    last_ms = max(consumer.get(moment) or 0 for moment in moments)
+    idle = facts.seconds_since(last_ms)
+    if (permits > 0 and not blocked) or idle < facts.limits.patience_seconds:
+        return None
+    why = "it asked for no more"
+    if blocked:
+        why = "it holds as many unacknowledged messages as it may"
+    elif permits < 0:
+        why = "it was given more than it asked for, and has asked for no more"
+    key = consumer.get("consumerName", "")
+    for later, _ in facts.later:
+        again = later.subscriptions.get(name)
+        for one in () if again is None else again.raw.get("consumers") or ():
+            if one.get("consumerName") == key and one.get("msgOutCounter") != consumer.get("msgOutCounter"):
+                return None
+    return {
+        "consumer": key,
+        "address": consumer.get("address", ""),
+        "why": why,
+        "permits": permits,
+        "unacknowledged_messages": consumer.get("unackedMessages", 0),
+        "limit": facts.settings.get("maxUnackedMessagesPerConsumer"),
+        "idle_seconds": None if idle == float("inf") else round(idle, 1),
+    }
+
+
+def find_storms(facts: TopicFacts) -> Iterator[Finding]:
+    """Find subscriptions that were given the same entries again in each moment that they were watched."""
+    if len(facts.later) < 2:  # noqa: PLR2004  # once is a redelivery
+        return
+    for name, stats in facts.subscriptions():
+        looks = [(facts.stats, facts.internal), *facts.later]
+        if not all(name in each.subscriptions and name in cursors.cursors for each, cursors in looks):
+            continue
+        cursors = [internal.cursors[name] for _, internal in looks]
+        given = [each.subscriptions[name].delivered_messages for each, _ in looks]
+        delayed = [each.subscriptions[name].delayed_messages for each, _ in looks]
+        again = [
+            after - before - (waited - waits)
+            for before, after, waited, waits in zip(given, given[1:], delayed, delayed[1:], strict=False)
+        ]
+        stands = len({(one.mark_delete_position, one.read_position, one.individually_deleted) for one in cursors}) == 1
+        if not stands or min(again) <= 0:
+            continue
+        first = facts.runs[name][0].first if facts.runs[name] else None
+        entries = facts.entries_until(name, facts.read_until(name))
+        yield Finding(
+            "redelivery-storm",
+            "error",
+            facts.name,
+            name,
+            f"{sum(again):,} messages were delivered within {facts.limits.pause_seconds:g} s, none for the first time "
+            f"and none acknowledged: the same {entries:,} entries come again and again",
+            {
+                "delivered": sum(again),
+                "seconds": facts.limits.pause_seconds,
+                "entries": entries,
+                "first": None if first is None else str(facts.position(first)),
+                "read_position": str(cursors[0].read_position),
+                "consumers": list(stats.consumers),
+            },
+            "consumers work on messages that they never finish, and what they refuse costs as much as what they do",
+            (
+                Remedy(
+                    "look at why the application refuses the first of them, and give it a dead letter policy "
+                    "(`dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(…)`), or a longer delay of redelivery"
+                ),
+            ),
+        )

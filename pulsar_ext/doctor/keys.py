@@ -1,0 +1,97 @@
+"""Finds what keeps Key_Shared subscriptions from working: slots of nobody, batches of several keys (pure)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from pulsar_ext.key_shared.batch_probe import batch_slots
+from pulsar_ext.key_shared.coverage import cover_of
+
+from .findings import Finding, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .facts import TopicFacts
+
+__all__ = ["find_mixed_batches", "find_uncovered_slots", "key_shared"]
+
+_SHOWN = 10
+
+
+def key_shared(facts: TopicFacts) -> list[str]:
+    """Name the Key_Shared subscriptions of a topic."""
+    return [name for name, stats in facts.subscriptions() if stats.type == "Key_Shared"]
+
+
+def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
+    """Find slots that no consumer has, beside consumers with fixed ranges."""
+    for name, stats in facts.subscriptions():
+        if stats.type != "Key_Shared" or not stats.consumers:
+            continue
+        cover = cover_of(facts.name, name, stats)
+        if cover.mode != "STICKY" or cover.uncovered.is_empty:
+            continue
+        topic, subscription = shlex.quote(facts.name), shlex.quote(name)
+        yield Finding(
+            "uncovered-slots",
+            "error",
+            facts.name,
+            name,
+            f"{cover.uncovered.slots:,} slots of keys have no consumer: {cover.uncovered}",
+            {
+                "uncovered": str(cover.uncovered),
+                "slots": cover.uncovered.slots,
+                "consumers": {consumer: str(ranges) for consumer, ranges in cover.consumers},
+            },
+            "the broker keeps the messages of these slots, and at its limit it stops reading for every consumer",
+            (
+                Remedy(
+                    "start consumers for these slots, or have all use KeySharedPolicy.auto_split_hash_range(); "
+                    "this shows who has which",
+                    f"pulsar-ext ranges check {topic} {subscription}",
+                ),
+            ),
+        )
+
+
+def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
+    """Find batches whose messages belong to several slots, where somebody consumes by slots."""
+    subscriptions = key_shared(facts)
+    mixed = {}
+    for position, entry in sorted(facts.entries.items()):
+        if entry.payload is None or entry.encrypted or not (entry.num_messages_in_batch or 0) > 1:
+            continue
+        waits = any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
+        slots = batch_slots(entry.payload, entry.message_count, entry.producer_name) if waits else None
+        if slots is not None and len(set(slots)) > 1:
+            mixed[position] = (len(slots), len(set(slots)), entry.producer_name)
+    if not mixed:
+        return
+    producers = sorted({producer for _, _, producer in mixed.values()})
+    yield Finding(
+        "mixed-key-batches",
+        "error",
+        facts.name,
+        "",
+        f"{len(mixed)} batches that wait for {', '.join(map(repr, subscriptions))} hold messages of several keys; they "
+        f"come from {', '.join(map(repr, producers))}",
+        {
+            "subscriptions": subscriptions,
+            "producers": producers,
+            "batches": {
+                str(position): {"messages": messages, "slots": slots}
+                for position, (messages, slots, _) in list(mixed.items())[:_SHOWN]
+            },
+            "more_batches": max(len(mixed) - _SHOWN, 0),
+        },
+        "the broker delivers a batch by its first message's key: the others come to consumers that do not have their "
+        "keys, and out of their order",
+        (
+            Remedy(
+                "have the producers batch by key: `batching_type=pulsar.BatchingType.KeyBased`, or no batches; what is "
+                "stored already stays as it is until it is consumed"
+            ),
+        ),
+    )

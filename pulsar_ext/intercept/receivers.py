@@ -1,0 +1,175 @@
+"""Consumers and readers with interceptors are of other classes, chosen as they are opened; the others pay nothing."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pulsar
+
+from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._native.results import AlreadyClosed
+from pulsar_ext.consumer import Consumer
+from pulsar_ext.reader import Reader
+
+from .handing_out import HandingOut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pulsar_ext.message import Message
+
+    from .chain import ConsumerChain, ReaderChain
+
+__all__ = ["intercept_consumer", "intercept_reader"]
+
+C = TypeVar("C", bound=Consumer)
+
+
+class _Telling(Consumer):
+    """A consumer whose interceptors hear of acknowledgements; an asyncio twin hands out its messages."""
+
+    __slots__ = ()
+    chain: ConsumerChain
+
+    def acknowledge(self, message: Any) -> None:
+        """Acknowledge one message; see `Consumer`."""
+        self._tell(super().acknowledge, self.chain.acknowledged, message)
+
+    def acknowledge_many(self, messages: Iterable[Any]) -> None:
+        """Acknowledge several messages at once; see `Consumer`."""
+        messages = list(messages)
+        if {*map(type, messages)} <= {self.message_class}:
+            error = None
+            try:
+                super().acknowledge_many(messages)
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                for message in messages:
+                    self.chain.acknowledged(self._seen, message, error)
+        else:
+            for message in messages:
+                self.acknowledge(message)
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        """Acknowledge every message up to this one and it too; see `Consumer`."""
+        self._tell(super().acknowledge_cumulative, self.chain.acknowledged_cumulatively, message)
+
+    def _tell(
+        self,
+        acknowledge: Callable[[Any], None],
+        tell: Callable[[Any, Any, BaseException | None], None],
+        message: Any,
+    ) -> None:
+        if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self.message_class:
+            message = self._own(message)  # as an interceptor altered it, or of another consumer
+        error = None
+        try:
+            acknowledge(message)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            tell(self._seen, message, error)
+
+    @property
+    def _seen(self) -> Any:
+        """What interceptors see: the asyncio twin, if there is one."""
+        return (self.chain.awaited and self.chain.shown) or self
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription; see `Consumer`."""
+        super().unsubscribe()
+        self.chain.close()
+
+    def close(self) -> None:
+        """Close; see `Consumer`."""
+        try:
+            super().close()
+        finally:
+            self.chain.close()
+
+
+class _Intercepted(_Telling):
+    """A consumer whose interceptors see each message as it is handed out."""
+
+    __slots__ = ()
+    handing: HandingOut
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """Receive one message; see `Consumer`."""
+        return self.handing.one(self, partial(super().receive, timeout_millis))
+
+    def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
+        """Receive several messages at once; see `Consumer`."""
+        return self.handing.many(self, partial(super().receive_many, max_messages, timeout_millis))
+
+    def batch_receive(self) -> list[Message]:
+        """Receive several messages at once, as the `batch_receive_policy` says; see `Consumer`."""
+        return self.handing.many(self, super().batch_receive)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Receive for ever, one message after the other, until it is closed."""
+        while not self.is_closed:
+            try:
+                message = self.receive()
+            except AlreadyClosed:
+                if self.is_closed:
+                    return
+                raise
+            yield message
+
+
+class _InterceptedReader(Reader):
+    """A reader whose interceptors see each message as it is handed out."""
+
+    __slots__ = ()
+    chain: ReaderChain
+    handing: HandingOut
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Read one message; see `Reader`."""
+        read: Any = super().read_next  # untyped officially
+        return self.handing.one(self, partial(read, timeout_millis))
+
+    def has_message_available(self) -> bool:
+        """Tell whether there is a message to read; see `Reader`."""
+        return self.handing.holds or super().has_message_available()
+
+    def close(self) -> None:
+        """Close; see `Reader`."""
+        try:
+            super().close()
+        finally:
+            self.chain.close()
+
+
+@cache
+def _class_of(stands_before: Any, kind: Any) -> type[Any]:
+    name = f"Intercepted{kind.__name__}"
+    return type(name, (stands_before, kind), {"__slots__": (), "__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def intercept_consumer(consumer: C, chain: ConsumerChain) -> C:
+    """Have a consumer call interceptors from now on; gives it."""
+    untyped: Any = consumer
+    kind: Any = type(consumer)
+    untyped.chain = chain
+    if chain.awaited:
+        untyped.__class__ = _class_of(_Telling, kind)
+        return consumer
+    untyped.handing = HandingOut(chain)
+    consumer.take_part(untyped.handing)
+    untyped.__class__ = _class_of(_Intercepted, kind)
+    return consumer
+
+
+def intercept_reader(reader: Reader, chain: ReaderChain) -> None:
+    """Have a reader call interceptors from now on."""
+    untyped: Any = reader
+    kind: Any = type(reader)
+    untyped.chain, untyped.handing = chain, HandingOut(chain)
+    reader.take_part(untyped.handing)
+    untyped.__class__ = _class_of(_InterceptedReader, kind)

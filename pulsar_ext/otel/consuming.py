@@ -1,0 +1,181 @@
+"""The span of each message that is received: from the receive to the acknowledgement, as in Java's client."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import propagate, trace
+
+from pulsar_ext._native.locks import Lock
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ReaderInterceptor
+
+from .instruments import fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractContextManager
+
+    from opentelemetry.trace import Span
+
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.message import Message
+
+    from .instruments import Instruments
+
+__all__ = ["ConsumerTelemetry", "ReaderTelemetry", "processing"]
+
+_ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
+"""Java's name for how the span of a message ended."""
+
+
+def processing(message: Message) -> AbstractContextManager[Span]:
+    """Make the span of a received message the current one in a block, so that what is sent there is a part of it.
+
+    Raises:
+        InvalidUse: the message came from a client that is not instrumented.
+    """
+    span = getattr(message, "span", None)
+    if span is None:
+        raise InvalidUse("This message has no span: it was received by a client that is not instrumented.")
+    return trace.use_span(span, end_on_exit=False)
+
+
+def _received(instruments: Instruments, operation: str, message: Message, more: dict[str, Any]) -> _Open:
+    """Begin the span of a message that is handed out."""
+    attributes = instruments.attributes(operation, message.topic_name(), more)
+    message_id = message.message_id()
+    said = {**attributes, "messaging.message.id": message_id.to_text()}
+    span = instruments.begin(said, propagate.extract(message.properties()))
+    message.__dict__["span"] = span
+    instruments.consumed.add(1, attributes)
+    topic, index = message.topic_name(), message_id.batch_index()
+    return _Open(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """A message that is not acknowledged."""
+
+    span: Span
+    attributes: dict[str, Any]
+    topic: str
+    entry: tuple[int, int]
+    index: int
+    began: float
+
+
+class ReaderTelemetry(ReaderInterceptor):
+    """Traces and counts what one reader reads: nothing tells when a message is done with.
+
+    Args:
+        instruments: of its client.
+    """
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    def before_read(self, reader: Any, message: Message) -> Message:
+        """Give the message a span that ends at once."""
+        del reader
+        _received(self._instruments, "receive", message, {}).span.end()
+        return message
+
+
+class ConsumerTelemetry(ConsumerInterceptor):
+    """Traces and counts what one consumer receives, until it is acknowledged, or comes again.
+
+    Args:
+        instruments: of its client.
+    """
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+        self._lock = Lock()
+        self._open: dict[tuple[int, int], dict[int, _Open]] = {}
+        """What is not acknowledged, by its ledger and entry, and by its place in its batch."""
+
+    def before_consume(self, consumer: Any, message: Message) -> Message:
+        """Begin the span of a message, in the trace that its properties name."""
+        more = {"messaging.destination.subscription.name": consumer.subscription_name()}
+        begun = _received(self._instruments, "process", message, more)
+        with self._lock:
+            places = self._open.setdefault(begun.entry, {})
+            before = places.pop(begun.index, None)
+            places[begun.index] = begun
+        if before is not None:  # it came again, as behind a seek
+            self._end([before], "redelivered")
+        return message
+
+    def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
+        """End it, and note when it was acknowledged."""
+        del consumer
+        self._settle(self._of(message_id), "acknowledge", error)
+
+    def on_acknowledge_cumulative(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
+        """End it, and those of all messages before it."""
+        del consumer
+        last = self._of(message_id)
+        topics = {one.topic for one in last} or {message_id.topic_name()}
+        place = _entry_of(message_id), message_id.batch_index()
+        with self._lock:
+            every = [one for places in self._open.values() for one in places.values() if one.topic in topics]
+        before = [one for one in every if (one.entry, one.index) < place and one not in last]
+        self._settle([*before, *last], "cumulative_acknowledge", error)
+
+    def on_negative_acks_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
+        """End those of what comes again."""
+        del consumer
+        self._end(self._in(message_ids), "negative_acknowledge")
+
+    def on_ack_timeout_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
+        """End those of what comes again."""
+        del consumer
+        self._end(self._in(message_ids), "ack_timeout")
+
+    def close(self) -> None:
+        """End those of what was not acknowledged."""
+        with self._lock:
+            every = [one for places in self._open.values() for one in places.values()]
+        self._end(every, "closed")
+
+    def _of(self, message_id: Any) -> list[_Open]:
+        """Give the messages that an id is of; one without a place in a batch is of all of it."""
+        with self._lock:
+            places, index = self._open.get(_entry_of(message_id), {}), message_id.batch_index()
+            return [one for one in places.values() if index in (-1, one.index)]
+
+    def _in(self, message_ids: set[MessageId]) -> list[_Open]:
+        """Give the messages in some entries."""
+        with self._lock:
+            found = [self._open.get(entry, {}) for entry in map(_entry_of, message_ids)]
+            return [one for places in found for one in places.values()]
+
+    def _settle(self, settled: list[_Open], how: str, error: BaseException | None) -> None:
+        """End spans with an acknowledgement, which has a span of its own; not with one that was refused."""
+        for one in settled:
+            attributes = {**one.attributes, "messaging.operation.name": "ack", "messaging.operation.type": "settle"}
+            settling = self._instruments.begin(attributes, trace.set_span_in_context(one.span))
+            if error is not None:
+                fail(settling, error)
+            settling.end()
+        if error is None:
+            self._end(settled, how)
+
+    def _end(self, ended: Iterable[_Open], how: str) -> None:
+        for one in ended:
+            with self._lock:
+                places = self._open.get(one.entry, {})
+                if places.get(one.index) is one:
+                    del places[one.index]
+                if not places:
+                    self._open.pop(one.entry, None)
+            one.span.set_attribute(_ACKNOWLEDGED, how)
+            one.span.end()
+            self._instruments.process.record(time.perf_counter() - one.began, one.attributes)
+
+
+def _entry_of(message_id: Any) -> tuple[int, int]:
+    return message_id.ledger_id(), message_id.entry_id()

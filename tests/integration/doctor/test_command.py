@@ -1,0 +1,61 @@
+"""`pulsar-ext doctor` as an operator or a monitor calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from acked import send_plain
+from chunked import drain, index_of
+from mending import namespace_of, pulsar_ext
+
+import pulsar_ext as pulsar
+
+SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
+
+
+def test_statuses(client, broker, topic):
+    """The status is 0 for nothing, 1 for a hole that is held, 2 for one of nobody, 3 without an answer."""
+    send_plain(client, topic, 8)
+    consumer = client.subscribe(
+        topic, "s", pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
+    )
+    messages = drain(consumer.receive, 8)
+    consumer.acknowledge_many([one for one in messages if index_of(one) != 1])
+    consumer.flush_acks(confirm=True)
+    status, printed, _ = pulsar_ext(broker, f"pulsar-ext doctor {topic} --json {SOON}")
+    diagnosis = json.loads(printed)
+    assert (status, diagnosis["exit_status"]) == (1, 1)
+    assert [(one["kind"], one["evidence"]["entries"]) for one in diagnosis["findings"]] == [("holes", 1)]
+    consumer.close()
+    status, printed, told = pulsar_ext(broker, f"pulsar-ext doctor {namespace_of(topic)} {SOON}")
+    words = "".join(printed.split())
+    assert status == 2
+    assert "error:holes" in words
+    assert f"pulsar-ext skip {topic} s 1 --unit entry --dry-run".replace(" ", "") in words.replace("│", "")
+    assert "requests, about" in told
+    status, printed, _ = pulsar_ext(broker, f"pulsar-ext doctor {topic} --pause-seconds 0")
+    assert (status, "nothing is wrong" in printed) == (0, True)
+    status, printed, error = pulsar_ext(broker, f"pulsar-ext doctor {topic} --subscription other")
+    assert (status, printed, "'other'" in error) == (3, "", True)
+
+
+def test_watch(client, broker, topic):
+    """It looks again and again, a line of JSON each time, until it is interrupted."""
+    send_plain(client, topic, 1)
+    command = ["doctor", topic, "--json", "--watch", "--every", "0.2"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url},
+    ) as watching:
+        try:
+            assert [json.loads(watching.stdout.readline())["exit_status"] for _ in range(2)] == [0, 0]
+        finally:
+            watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130

@@ -1,0 +1,171 @@
+"""What is wrong with topics, on a real broker: each finding is provoked, found, and gone when it is mended."""
+
+from __future__ import annotations
+
+import httpx2
+import pulsar as official
+import pytest
+from acked import once_refused, send_plain
+from chunked import drain, eventually
+from keyed import BATCHING
+from mending import found, mend, namespace_of
+from reach import official_client
+
+import pulsar_ext as pulsar
+from pulsar_ext import DiagnosisLimits, KeySharedPolicy
+from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
+
+
+@pytest.fixture
+def officially(broker):
+    """A client of `pulsar`."""
+    client = official_client(broker)
+    yield client
+    client.close()
+
+
+def test_slots_of_nobody(client, topic):
+    """Slots beside a sticky consumer's are found, and covered by the consumer that is missing."""
+    with pytest.warns(UncoveredSlotsWarning):
+        (
+            client.new_consumer()
+            .topic(topic)
+            .subscription_name("s")
+            .key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99"))
+            .subscribe()
+        )
+    [slots] = found(client, topic, "uncovered-slots")
+    assert (slots.severity, slots.evidence["uncovered"]) == ("error", "100-65535")
+    rest = client.new_consumer().topic(topic).subscription_name("s")
+    rest.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
+    assert found(client, topic, "uncovered-slots") == []
+
+
+def test_batches_of_several_keys(officially, client, topic):
+    """A batch of several keys that waits on Key_Shared is found with its producer; batches by key are none."""
+    consumer = officially.subscribe(topic, "s", official.ConsumerType.KeyShared)
+    for kind in (official.BatchingType.Default, official.BatchingType.KeyBased):
+        producer = officially.create_producer(topic, "sender", batching_type=kind, **BATCHING)
+        for number in range(10):
+            producer.send_async(b"%d" % number, None, partition_key=f"key-{number}")
+        producer.flush()
+        producer.close()
+        mixed = found(client, topic, "mixed-key-batches")
+        if kind is official.BatchingType.KeyBased:
+            assert mixed == []
+            return
+        [one] = mixed
+        assert (one.severity, one.evidence["producers"]) == ("error", ["sender"])
+        assert one.evidence["subscriptions"] == ["s"]
+        assert list(one.evidence["batches"].values()) == [{"messages": 10, "slots": 10}]
+        for message in drain(consumer.receive, 10):
+            consumer.acknowledge(message)
+        assert eventually(lambda: found(client, topic, "mixed-key-batches") == [])
+
+
+def test_dead_letters_that_nobody_reads(client, admin, broker, topic):
+    """Dead letters without a subscription are found in the namespace; the subscription that is proposed keeps them."""
+    topic += "-DLQ"
+    letters = client.create_producer(topic)
+    letters.send(b"refused")
+    [unread] = found(client, namespace_of(topic), "unread-letters")
+    assert (unread.severity, unread.topic, unread.evidence["entries"]) == ("error", topic, 1)
+    mend(broker, admin, unread)
+    assert found(client, topic, "unread-letters") == []
+    assert client.subscribe(topic, "letters").receive(10_000).data() == b"refused"
+
+
+def test_messages_that_expire_unread(client, admin, broker, topic):
+    """A message whose time to live is used up to a share is found, and has time again with the one that is proposed."""
+    limits = DiagnosisLimits(quota_share=0.01, pause_seconds=0)
+    admin.set_message_ttl(namespace_of(topic), 100)
+    client.subscribe(topic, "s").close()
+    send_plain(client, topic, 2)
+    assert eventually(lambda: len(found(client, topic, "expiring", limits=limits)) == 1)
+    [expiring] = found(client, topic, "expiring", limits=limits)
+    assert (expiring.severity, expiring.evidence["ttl_seconds"]) == ("warning", 100)
+    assert expiring.evidence["oldest"].endswith(":0")
+    mend(broker, admin, expiring)
+    assert admin.message_ttl(namespace_of(topic)) == 1_000
+    assert found(client, topic, "expiring", limits=DiagnosisLimits(quota_share=0.5)) == []
+
+
+def test_a_quota_that_is_nearly_used_up(client, admin, broker, topic):
+    """A backlog of more than four fifths of its quota is found with who is behind, and not with the quota proposed."""
+    admin.set_backlog_quota(namespace_of(topic), limit_bytes=10_000, policy="producer_exception")
+    client.subscribe(topic, "slow").close()
+    client.create_producer(topic).send(bytes(9_000))
+    assert eventually(lambda: len(found(client, topic, "quota")) == 1)
+    [quota] = found(client, topic, "quota")
+    assert (quota.severity, quota.subscription) == ("warning", "slow")
+    assert (quota.evidence["limit"], quota.evidence["policy"]) == (10_000, "producer_exception")
+    assert 9_000 < quota.evidence["used"] < 10_000
+    mend(broker, admin, quota)
+    assert eventually(lambda: found(client, topic, "quota") == [])
+
+
+def test_ledgers_that_one_subscription_keeps(client, admin, broker, topic):
+    """Three full ledgers that only one of two subscriptions needs are found with their size, and go with it."""
+    for name in ("slow", "fast"):
+        client.subscribe(topic, name).close()
+    for index in range(4):
+        send_plain(client, topic, 3, start=3 * index)
+        if index < 3:
+            admin.unload(topic)
+    admin.skip_all(topic, "fast")
+    assert eventually(lambda: len(found(client, topic, "kept-ledgers")) == 1)
+    [kept] = found(client, topic, "kept-ledgers")
+    assert (kept.subscription, len(kept.evidence["ledgers"]), kept.evidence["backlog_entries"]) == ("slow", 3, 12)
+    assert kept.evidence["bytes"] > 0
+    mend(broker, admin, kept)
+    assert found(client, topic, "kept-ledgers") == []
+
+
+def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
+    """A topic above the threshold of its namespace is found until it was compacted, as proposed."""
+    threshold = f"{broker.admin_url}/admin/v2/namespaces/{namespace_of(topic)}/compactionThreshold"
+    httpx2.put(threshold, json=100).raise_for_status()
+    producer = client.create_producer(topic)
+    for number in range(10):
+        producer.send(bytes(100), partition_key=f"key-{number % 2}")
+    [never] = found(client, topic, "never-compacted")
+    assert (never.severity, never.evidence["threshold"]) == ("warning", 100)
+    assert never.evidence["bytes"] > 1_000
+    mend(broker, admin, never)
+    assert eventually(lambda: found(client, topic, "never-compacted") == [])
+
+
+def test_sequence_ids_that_come_again(officially, client, admin, broker, topic):
+    """What a named producer sent twice, and an id that went back, are found until the broker deduplicates."""
+    producer = officially.create_producer(topic, "sender")
+    for number in (0, 1, 5, 1, 3):
+        producer.send(b"%d" % number, sequence_id=number)
+    [ids] = found(client, topic, "sequence-ids")
+    assert ids.evidence["producers"] == ["sender"]
+    assert [[one.split(":")[1] for one in pair] for pair in ids.evidence["again"]] == [["1", "3"]]
+    assert [(one["after"], one["sequence_id"]) for one in ids.evidence["backwards"]] == [(5, 3)]
+    mend(broker, admin, ids)
+    assert eventually(lambda: found(client, topic, "sequence-ids") == [])
+
+
+def test_a_healthy_namespace(client, broker, pulsar_topic_factory):
+    """Topics of every kind whose consumers are done with them have nothing that is wrong, dead letters included."""
+    plain, parted = pulsar_topic_factory(broker=broker), pulsar_topic_factory(broker=broker, partitions=2)
+    for topic, kind in ((plain, pulsar.ConsumerType.Shared), (parted, pulsar.ConsumerType.KeyShared)):
+        consumer = client.subscribe(topic, "s", kind)
+        chunked = kind is pulsar.ConsumerType.Shared
+        producer = client.create_producer(topic, chunking_enabled=chunked)
+        for number in range(10):
+            producer.send(bytes(250_000 if chunked else 10), partition_key=f"key-{number}")
+        consumer.acknowledge_many(drain(consumer.receive, 10))
+        consumer.flush_acks(confirm=True)
+    refused = pulsar_topic_factory(broker=broker)
+    letters, consumer = client.subscribe(f"{refused}-dead", "letters"), once_refused(client, refused)
+    client.create_producer(refused).send(b"refused")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(10_000))
+    letters.acknowledge(letters.receive(10_000))
+    letters.flush_acks(confirm=True)
+    assert eventually(lambda: not client.diagnose(namespace_of(plain)).findings)
+    diagnosis = client.diagnose(namespace_of(plain))
+    assert (diagnosis.findings, diagnosis.exit_status, diagnosis.topics) == ((), 0, 5)

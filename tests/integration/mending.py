@@ -1,0 +1,86 @@
+"""What the tests of the doctor share: looking, and doing what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+from pulsar_ext import DiagnosisLimits
+from pulsar_ext.ids.topic_name import TopicName
+
+SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.5)
+"""Small numbers, so that a test need not wait nor send much."""
+
+
+def found(client, target, kind, **options):
+    """Look, and give the findings of a kind."""
+    diagnosis = client.diagnose(target, **{"limits": SOON, **options})
+    return [one for one in diagnosis.findings if one.kind == kind]
+
+
+def pulsar_ext(broker, command):
+    """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
+    name, *arguments = shlex.split(command)
+    assert name == "pulsar-ext"
+    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_EXT_URL": broker.service_url}
+    done = subprocess.run(
+        [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **where},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def mend(broker, admin, finding, nth=0):
+    """Carry out a remedy: its dry run, which changes nothing, and the command itself.
+
+    Of `pulsar-admin`, which is not at hand, the REST calls are made that its commands stand for.
+    """
+    remedy = [one for one in finding.remedies if one.command][nth]
+    if remedy.dry_run:
+        status, printed, error = pulsar_ext(broker, f"{remedy.dry_run} --json")
+        assert (status, json.loads(printed)["dry_run"]) == (0, True), error
+    if remedy.command.startswith("pulsar-ext"):
+        status, _, error = pulsar_ext(broker, remedy.command)
+        assert status == 0, error
+        return
+    program, group, verb, *rest = shlex.split(remedy.command)
+    assert program == "pulsar-admin"
+    target, options, flags = rest.pop(), {}, rest
+    while flags:
+        name = flags.pop(0)
+        options[name] = flags.pop(0) if flags and not flags[0].startswith("-") else True
+    _ADMIN[group, verb](admin, target, options)
+
+
+def _raise_quota(admin, namespace, options):
+    limits = {"limit_bytes": int(options.get("--limit", -1)), "limit_seconds": int(options.get("--limitTime", -1))}
+    admin.set_backlog_quota(namespace, policy=options["--policy"], kind=options["--type"], **limits)
+
+
+_ADMIN = {
+    ("topics", "unload"): lambda admin, topic, _: admin.unload(topic),
+    ("topics", "unsubscribe"): lambda admin, topic, options: admin.delete_subscription(topic, options["-s"]),
+    ("topics", "create-subscription"): lambda admin, topic, options: admin.create_subscription(
+        topic, options["-s"], options["-m"]
+    ),
+    ("topics", "compact"): lambda admin, topic, _: admin.compact(topic),
+    ("namespaces", "set-message-ttl"): lambda admin, namespace, options: admin.set_message_ttl(
+        namespace, int(options["--messageTTL"])
+    ),
+    ("namespaces", "set-deduplication"): lambda admin, namespace, options: admin.set_deduplication(
+        namespace, options["--enable"]
+    ),
+    ("namespaces", "set-backlog-quota"): _raise_quota,
+}
+
+
+def namespace_of(topic):
+    """Name the namespace of a topic."""
+    return TopicName.parse(topic).namespace_name

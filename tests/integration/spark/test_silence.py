@@ -1,0 +1,160 @@
+"""A task that hears nothing for a while goes on to its proven end, or raises; this needs no Spark session."""
+
+from __future__ import annotations
+
+import threading
+
+import httpx2
+import pytest
+from chunked import eventually, index_of, payload
+from reach import Reach, official_client
+from spark_topics import keep_everything
+
+pytest.importorskip("pyspark")
+
+from pulsar_ext.errors import IncompleteChunkedMessage
+from pulsar_ext.spark.connection import admin_of
+from pulsar_ext.spark.errors import NotDelivered
+from pulsar_ext.spark.option_table import READ
+from pulsar_ext.spark.options import parse_options
+from pulsar_ext.spark.planning import batch_segments
+from pulsar_ext.spark.segment_reader import read_segments
+from pulsar_ext.spark.splits import plan_splits
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")]
+
+KEYS = 2000
+SILENT_SECONDS = 6
+
+
+@pytest.fixture
+def compacted(client, admin, topic):
+    """A compacted topic: the last messages of 2,000 keys, of which half had one before."""
+    keep_everything(admin, topic)
+    numbers = range(-KEYS // 2, KEYS)
+    with client.create_producer(topic, batching_enabled=True, batching_max_messages=10) as producer:
+        keys = [f"k{number % KEYS}" for number in numbers]
+        producer.send_many([b"%d" % number for number in numbers], partition_keys=keys)
+    admin.compact(topic)
+    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+    return topic
+
+
+def reading(broker, topic, number_of=lambda message: int(message.data()), **options):
+    """Read a topic as one task would, and give the numbers of its messages."""
+    settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, READ)
+    segments, _ = batch_segments(admin_of(settings), settings)
+    for split in plan_splits(segments, None, None, None):
+        for block in read_segments(split.segments, None, settings):
+            yield from map(number_of, block.inners)
+
+
+def limit(broker, namespace, *, messages, seconds):
+    """Have the broker give each topic of a namespace so many messages, and then none for so many seconds."""
+    rate = {"dispatchThrottlingRateInMsg": messages, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": seconds}
+    url = f"{broker.admin_url}/admin/v2/namespaces/{namespace}/dispatchRate"
+    httpx2.post(url, json=rate, **broker.access.http_options()).raise_for_status()
+
+
+def keep_nothing(admin, topic):
+    """Let the topic's namespace delete what each subscription has passed, that of compaction too."""
+    admin.set_retention("/".join(topic.removeprefix("persistent://").split("/")[:2]), None)
+
+
+@pytest.fixture
+def interrupted(broker, admin, client, topic, pulsar_fault_proxy):
+    """Has messages of another producer, or of the same one, come between the chunks of a message that lasts."""
+    keep_everything(admin, topic)
+    proxy = pulsar_fault_proxy(broker)
+    proxy.limit(80_000, "to_broker")
+    slow = official_client(broker, proxy.service_url)
+
+    def interrupt(name, other):
+        producer = slow.create_producer(topic, producer_name=name, chunking_enabled=True, send_timeout_millis=0)
+        producer.send_async(payload(0), lambda *_: None)
+        assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 0)
+        proxy.pause("to_broker")
+        if name == other:
+            proxy.forget("broker")  # which frees the name
+        with client.create_producer(topic, producer_name=other) as interrupting:
+            interrupting.send(payload(1, 10))
+
+        def go_on():
+            proxy.heal()
+            if name == other:
+                proxy.cut()
+
+        return go_on
+
+    yield interrupt
+    proxy.heal()
+    slow.shutdown()
+
+
+@pytest.mark.parametrize(("name", "other"), [("p", "p"), ("数据", "地点")], ids=["same producer", "shown alike"])
+def test_chunks_that_another_message_interrupts(broker, topic, interrupted, name, other):
+    """A chunked message comes although its producer, or one whose name looks the same, has sent another meanwhile."""
+    go_on = interrupted(name, other)
+    found = []
+    task = threading.Thread(target=lambda: found.extend(reading(broker, topic, index_of)))
+    task.start()
+    task.join(SILENT_SECONDS)
+    go_on()
+    task.join()
+    assert sorted(found) == [0, 1]
+
+
+@pytest.mark.parametrize(("name", "other"), [("p", "p"), ("数据", "地点")], ids=["same producer", "shown alike"])
+def test_chunks_that_stay_interrupted(broker, topic, interrupted, name, other):
+    """If the rest of it never comes, that is an error with the position, or it is left out where that is asked for."""
+    interrupted(name, other)
+    with pytest.raises(IncompleteChunkedMessage, match="incompleteChunks=skip"):
+        list(reading(broker, topic, index_of, pollTimeoutMs="3000"))
+    assert list(reading(broker, topic, index_of, pollTimeoutMs="3000", incompleteChunks="skip")) == [1]
+
+
+SMALL_STEPS = {"pulsar.reader.receiverQueueSize": "20", "maxBatchRows": "20", "readCompacted": "true"}
+
+
+@pytest.mark.parametrize("way", ["healed", "stays"])
+def test_compacted_view_is_read_to_its_end(broker, compacted, pulsar_fault_proxy, way):
+    """A silence amid a compacted view ends with all of its messages, or with an error: never with a part of them."""
+    proxy = pulsar_fault_proxy(broker)
+    options = {"service.url": proxy.service_url, "pulsar.client.operationTimeoutSeconds": "3", **SMALL_STEPS}
+    numbers = reading(broker, compacted, **options, pollTimeoutMs="60000" if way == "healed" else "5000")
+    found = [next(numbers) for _ in range(30)]
+    proxy.pause("to_client")
+    if way == "stays":
+        with pytest.raises(NotDelivered, match="No message came"):
+            list(numbers)
+        return
+    healing = threading.Timer(SILENT_SECONDS, proxy.resume)
+    healing.start()
+    found += numbers
+    healing.join()
+    assert found == list(range(KEYS))
+
+
+def test_compacted_view_comes_in_pieces(broker, admin, compacted):
+    """A storage that gives messages for a moment and then none for seconds: the whole view comes."""
+    namespace = "/".join(compacted.removeprefix("persistent://").split("/")[:2])
+    limit(broker, namespace, messages=900, seconds=5)
+    assert list(reading(broker, compacted, **SMALL_STEPS)) == list(range(KEYS))
+
+
+@pytest.mark.parametrize("further", [0, 5])
+def test_compacted_view_outlives_its_ledgers(broker, admin, client, compacted, further):
+    """What compaction has kept is read although the entries themselves are trimmed, with or without messages since."""
+    keep_nothing(admin, compacted)
+    first = admin.internal_stats(compacted).ledgers[0].ledger_id
+    admin.unload(compacted)
+    with client.create_producer(compacted, batching_enabled=False) as producer:
+        for number in range(KEYS, KEYS + further):
+            producer.send(b"%d" % number, partition_key=f"k{number}")
+
+    def trimmed():
+        admin.trim(compacted)
+        return admin.internal_stats(compacted).ledgers[0].ledger_id != first
+
+    assert eventually(trimmed)
+    assert list(reading(broker, compacted, readCompacted="true")) == list(range(KEYS + further))

@@ -1,0 +1,33 @@
+"""What the admin API answers, read into values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.admin import CursorInfo
+from pulsar_ext.errors import InvalidMessageId
+from pulsar_ext.ids.position import Position
+
+
+@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 20))), st.randoms())
+def test_a_cursor_tells_what_is_acknowledged(entries, random):
+    """Entries on their own, in any order of their ranges, are acknowledged, and so is what the cursor passed."""
+    ranges = [f"({ledger}:{entry - 1}..{ledger}:{entry}]" for ledger, entry in entries]
+    random.shuffle(ranges)
+    data = {"markDeletePosition": "1:4", "readPosition": "4:0", "individuallyDeletedMessages": f"[{','.join(ranges)}]"}
+    cursor = CursorInfo.from_json(data)
+    every = [Position(ledger, entry) for ledger in range(5) for entry in range(-1, 22)]
+    assert {one for one in every if cursor.acknowledges(one)} == {
+        one for one in every if one <= Position(1, 4) or one in entries
+    }
+
+
+@pytest.mark.parametrize("behind", ["", " (ackSet is null)", " (ackSet with long[] size of 0)"])
+def test_a_position_with_what_the_broker_writes_behind_it(behind):
+    """A cursor whose position came from an acknowledgement of a whole entry is read; one inside a batch is refused."""
+    data = {"markDeletePosition": f"106:0{behind}", "readPosition": "106:1"}
+    assert CursorInfo.from_json(data).mark_delete_position == Position(106, 0)
+    with pytest.raises(InvalidMessageId):
+        CursorInfo.from_json({**data, "markDeletePosition": "106:0 (ackSet with long[] size of 1)"})

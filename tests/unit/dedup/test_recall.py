@@ -1,0 +1,50 @@
+"""What a topic shows of a forgotten name, against every history of batches, names, kills and other producers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.dedup.recall import FamilyEntry, recalled
+from pulsar_ext.dedup.resumption import OwnEntry
+
+STEP = 100
+"""Ids of one batch."""
+
+
+@given(st.data())
+def test_a_name_goes_on_behind_what_the_topic_has_of_its_batch(data):
+    """However lanes and others interleave, and wherever the last batch ended: exactly its persisted ids are known."""
+    topic, standing = [], {}
+    batches = data.draw(st.integers(1, 4))
+    for batch in range(batches):
+        lanes = data.draw(st.lists(st.sampled_from("abc"), min_size=1, unique=True))
+        rows = [(lane, batch * STEP + number) for lane in lanes for number in range(data.draw(st.integers(1, 4)))]
+        rows.sort(key=lambda row: row[1])
+        if batch == batches - 1:
+            rows = rows[: data.draw(st.integers(0, len(rows)))]
+        for lane, number in rows:
+            standing[lane] = number
+            topic.append(FamilyEntry(f"q-{lane}", OwnEntry(number)))
+            if data.draw(st.booleans()):
+                topic.append(FamilyEntry("other", OwnEntry(10**9)))
+    for lane in "abc":
+        found, certain = recalled(f"q-{lane}", "q-", (batches - 1) * STEP, reversed(topic))
+        persisted = standing.get(lane, -1)
+        assert found.half_written is None
+        assert (found.published == persisted) or (persisted < (batches - 1) * STEP and found.published == -1)
+        if batches > 1:
+            assert certain
+        alone, _ = recalled(f"q-{lane}", "", (batches - 1) * STEP, reversed(topic))
+        assert alone.published == persisted
+
+
+def test_half_a_message_is_remembered():
+    """A message in chunks that was half written is sent under another name, whatever stands before it."""
+    half = FamilyEntry("q-a", OwnEntry(7, is_partial=True))
+    for before, published in (([FamilyEntry("q-a", OwnEntry(3))], 3), ([FamilyEntry("q-b", OwnEntry(2))], -1)):
+        found, certain = recalled("q-a", "q-", 5, [half, *before])
+        assert certain
+        assert (found.published, found.half_written) == (published, 7)
+    found, _ = recalled("q-a", "", 0, [FamilyEntry("q-a~1", OwnEntry(7)), half])
+    assert (found.published, found.half_written) == (7, None)

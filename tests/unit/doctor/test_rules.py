@@ -1,0 +1,241 @@
+"""Each rule of the diagnosis, on facts that show what it looks for and on facts that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
+
+from pulsar_ext.doctor.chunked import find_chunks
+from pulsar_ext.doctor.consumers import find_forsaken, find_stalled, find_storms
+from pulsar_ext.doctor.examination import RULES, wanted_entries
+from pulsar_ext.doctor.facts import DiagnosisLimits
+from pulsar_ext.doctor.findings import Diagnosis
+from pulsar_ext.doctor.holes import find_holes
+from pulsar_ext.doctor.keys import find_uncovered_slots
+from pulsar_ext.doctor.letters import find_unread_letters
+from pulsar_ext.doctor.producers import find_duplicates
+from pulsar_ext.doctor.storage import find_expiring, find_kept_ledgers, find_never_compacted, find_quotas
+from pulsar_ext.errors import InvalidUse
+
+HOLE = {"s": ("1:1", "[(1:2..1:9]]", "1:10")}
+"""Of ten entries the third is not acknowledged."""
+LONG_AGO = NOW - 3_600_000
+
+
+def test_holes():
+    """A hole is found with its position, who holds it, and what is behind it; the command gives up just what it is."""
+    holder = {"unackedMessages": 1}
+    [found] = find_holes(facts_of([(1, 10)], HOLE, {"s": subscription_of(consumers=[holder, {}])}))
+    assert (found.kind, found.severity, found.subscription) == ("holes", "warning", "s")
+    assert found.evidence["holes"] == [{"first": "1:2", "last": "1:2", "entries": 1}]
+    assert found.evidence["acknowledged_behind"] == 7
+    assert [one["consumer"] for one in found.evidence["held_by"]] == ["c0"]
+    assert found.remedies[1].command == f"pulsar-ext skip {TOPIC} s 1 --unit entry"
+    assert found.remedies[1].dry_run.endswith("--dry-run")
+
+
+def test_a_hole_that_nobody_holds_is_an_error():
+    """Where no consumer holds it, nobody will acknowledge it."""
+    [found] = find_holes(facts_of([(1, 10)], HOLE, {"s": subscription_of(consumers=[{}])}))
+    assert (found.severity, found.evidence["held_by"]) == ("error", [])
+
+
+def test_no_holes():
+    """A backlog without holes, one hole with few entries behind it, and delayed messages are nothing to find."""
+    assert not list(find_holes(facts_of([(1, 10)], {"s": ("1:1", "[]", None)})))
+    assert not list(find_holes(facts_of([(1, 10)], HOLE, limits={"hole_distance": 8})))
+    delayed = entry_of(1, 2, deliver_at_time=NOW + 1)
+    waits = {"s": subscription_of(msgDelayed=1)}
+    assert not list(find_holes(facts_of([(1, 10)], HOLE, waits, entries=[delayed])))
+
+
+def test_holes_that_somebody_works_on():
+    """A hole whose entry was sent a moment ago, or that was closed while it was watched, is none."""
+    assert not list(find_holes(facts_of([(1, 10)], HOLE, entries=[entry_of(1, 2, publish_time=NOW - 1)])))
+    facts = facts_of([(1, 10)], HOLE)
+    closed = facts_of([(1, 10)], {"s": ("1:9", "[]", None)})
+    assert len(list(find_holes(replace(facts, later=[(facts.stats, facts.internal)])))) == 1
+    assert not list(find_holes(replace(facts, later=[(closed.stats, closed.internal)])))
+
+
+def test_what_of_a_batch_is_acknowledged():
+    """Where consumers hold less than was delivered, the rest is acknowledged inside batches."""
+    batch = entry_of(1, 2, num_messages_in_batch=10)
+    held = {"s": subscription_of(consumers=[{"unackedMessages": 6}])}
+    [found] = find_holes(facts_of([(1, 10)], HOLE, held, entries=[batch]))
+    assert found.evidence["messages_acknowledged_in_batches"] == 4
+    assert found.evidence["batches"] == {"1:2": 10}
+
+
+def test_chunks():
+    """Chunks whose message is acknowledged in part, and those of one without an end, are told apart."""
+    old = {"num_chunks": 3, "total_chunk_size": 300, "publish_time": LONG_AGO}
+    entries = [
+        entry_of(1, 0, uuid="a", chunk_id=0, sequence_id=0, **old),
+        entry_of(1, 1, uuid="a", chunk_id=1, sequence_id=0, **old),
+        entry_of(1, 2, uuid="a", chunk_id=2, sequence_id=0, **old),
+        entry_of(1, 3, uuid="b", chunk_id=0, sequence_id=1, **old),
+    ]
+    facts = facts_of([(1, 4)], {"s": ("1:-1", "[(1:1..1:2]]", None)}, entries=entries)
+    [found] = find_chunks(facts)
+    assert found.severity == "error"
+    assert [one["acknowledged_chunks"] for one in found.evidence["messages"]] == [[2], []]
+    assert (found.evidence["chunks"], found.evidence["bytes"]) == (3, 300)
+    assert found.remedies[-1].command == f"pulsar-ext skip {TOPIC} s 3 --unit entry"
+    recent = [replace(one, publish_time=NOW) for one in entries]
+    assert not list(find_chunks(facts_of([(1, 4)], {"s": ("1:-1", "[(1:1..1:2]]", None)}, entries=recent)))
+
+
+def test_stalled_consumers():
+    """Consumers without permits, with negative ones and blocked ones are found, once they did nothing for long."""
+    asked = {"lastConsumedFlowTimestamp": LONG_AGO}
+    consumers = [
+        {"availablePermits": 0, **asked},
+        {"availablePermits": -9, **asked},
+        {"blockedConsumerOnUnackedMsgs": True, **asked},
+        {"availablePermits": 0, "lastConsumedFlowTimestamp": NOW - 1},
+        asked,
+    ]
+    cursors = {"s": ("1:-1", "[]", None)}
+    [found] = find_stalled(facts_of([(1, 10)], cursors, {"s": subscription_of(consumers=consumers)}))
+    assert [one["consumer"] for one in found.evidence["consumers"]] == ["c0", "c1", "c2"]
+    assert found.severity == "warning"
+    [alone] = find_stalled(facts_of([(1, 10)], cursors, {"s": subscription_of(consumers=consumers[:1])}))
+    assert alone.severity == "error"
+    assert not list(find_stalled(facts_of([(1, 10)], cursors, {"s": subscription_of(consumers=consumers, backlog=0)})))
+
+
+@pytest.mark.parametrize(("given", "found"), [((10, 15, 20), 1), ((10, 20, 20), 0), ((10, 10, 10), 0)])
+def test_storms(given, found):
+    """What is delivered in each moment, while the cursor stands still, is a storm; one redelivery is none."""
+    looks = [
+        facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, {"s": subscription_of(consumers=[{}], msgOutCounter=count)})
+        for count in given
+    ]
+    facts = replace(looks[0], later=[(one.stats, one.internal) for one in looks[1:]])
+    storms = list(find_storms(facts))
+    assert [one.evidence["delivered"] for one in storms] == [10] * found
+    moved = facts_of([(1, 5)], {"s": ("1:0", "[]", None)}, {"s": subscription_of(consumers=[{}], msgOutCounter=20)})
+    assert not list(find_storms(replace(facts, later=[*facts.later[:1], (moved.stats, moved.internal)])))
+
+
+def test_forsaken():
+    """A subscription with a backlog and without consumers is found, not so one that was left just now or is empty."""
+    cursors = {"s": ("1:4", "[]", None)}
+    [found] = find_forsaken(facts_of([(1, 10)], cursors))
+    assert (found.evidence["entries"], found.evidence["first"]) == (5, "1:5")
+    left = {"s": subscription_of(lastConsumedFlowTimestamp=NOW - 1)}
+    assert not list(find_forsaken(facts_of([(1, 10)], cursors, left)))
+    assert not list(find_forsaken(facts_of([(1, 10)], {"s": ("1:9", "[]", None)})))
+    assert not list(find_forsaken(facts_of([(1, 10)], {"__compaction": ("1:4", "[]", None)})))
+
+
+def test_uncovered_slots():
+    """Slots beside sticky ranges that no consumer has are named; all covered, or split by the broker, is well."""
+    cursors = {"s": ("1:-1", "[]", None)}
+
+    def found(ranges, mode="STICKY"):
+        stats = subscription_of("Key_Shared", consumers=[{"keyHashRanges": [ranges]}], keySharedMode=mode)
+        return list(find_uncovered_slots(facts_of([(1, 1)], cursors, {"s": stats})))
+
+    [one] = found("[0, 99]")
+    assert one.evidence["uncovered"] == "100-65535"
+    assert not found("[0, 65535]")
+    assert not found("[0, 99]", "AUTO_SPLIT")
+
+
+def test_unread_letters():
+    """Dead letters without a subscription are lost, with a retention they wait; other topics need none."""
+    name = f"{TOPIC}-s-DLQ"
+    [found] = find_unread_letters(facts_of([(1, 3)], {}, name=name))
+    assert (found.severity, found.evidence["entries"]) == ("error", 3)
+    kept = {"retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}}
+    assert [one.severity for one in find_unread_letters(facts_of([(1, 3)], {}, name=name, policies=kept))] == [
+        "warning"
+    ]
+    assert not list(find_unread_letters(facts_of([(1, 3)], {})))
+    assert not list(find_unread_letters(facts_of([(1, 3)], {"s": ("1:-1", "[]", None)}, name=name)))
+
+
+def test_expiring():
+    """A message whose time to live is nearly over is found; the remedy gives it more than its age."""
+    cursors = {"s": ("1:-1", "[]", None)}
+    old = entry_of(1, 0, publish_time=NOW - 90_000)
+    [found] = find_expiring(facts_of([(1, 3)], cursors, entries=[old], policies={"message_ttl_in_seconds": 100}))
+    assert (found.severity, found.evidence["oldest"], found.evidence["age_seconds"]) == ("warning", "1:0", 90.0)
+    assert "--messageTTL 1000 public/default" in found.remedies[0].command
+    assert not list(find_expiring(facts_of([(1, 3)], cursors, entries=[old])))
+    assert not list(find_expiring(facts_of([(1, 3)], cursors, entries=[old], policies={"message_ttl_in_seconds": 200})))
+
+
+@pytest.mark.parametrize(("used", "severity"), [(79, []), (80, ["warning"]), (120, ["error"])])
+def test_quotas(used, severity):
+    """A quota is a finding from its share on, and an error when it is used up; the slowest subscription is named."""
+    cursors = {"fast": ("1:2", "[]", None), "slow": ("1:-1", "[]", None)}
+    found = list(find_quotas(facts_of([(1, 3)], cursors, backlogSize=used, backlogQuotaLimitSize=100)))
+    assert [one.severity for one in found] == severity
+    assert {one.subscription for one in found} <= {"slow"}
+
+
+def test_kept_ledgers():
+    """Full ledgers that one subscription alone keeps are found; what others wait for too, or few of them, are not."""
+    ledgers = [(1, 5), (2, 5), (3, 5), (4, 1)]
+    cursors = {"slow": ("1:1", "[]", None), "fast": ("3:4", "[]", None)}
+    [found] = find_kept_ledgers(facts_of(ledgers, cursors))
+    assert (found.subscription, found.evidence["ledgers"], found.evidence["bytes"]) == ("slow", [1, 2, 3], 150)
+    assert not list(find_kept_ledgers(facts_of(ledgers, cursors, limits={"kept_ledgers": 4})))
+    assert not list(find_kept_ledgers(facts_of(ledgers, {**cursors, "third": ("1:1", "[]", None)})))
+    assert not list(find_kept_ledgers(facts_of(ledgers, cursors, only="fast")))
+
+
+def test_never_compacted():
+    """A topic above the threshold is found until a compaction has succeeded; one below it, or without one, is not."""
+    policies = {"compaction_threshold": 20}
+    [found] = find_never_compacted(facts_of([(1, 3)], {}, policies=policies))
+    assert (found.evidence["bytes"], found.evidence["threshold"]) == (30, 20)
+    done = {"lastCompactionSucceedTimestamp": NOW}
+    assert not list(find_never_compacted(facts_of([(1, 3)], {}, policies=policies, compaction=done)))
+    assert not list(find_never_compacted(facts_of([(1, 2)], {}, policies=policies)))
+    assert not list(find_never_compacted(facts_of([(1, 3)], {})))
+
+
+def test_sequence_ids():
+    """Ids that come again and ids that go back are told apart; with deduplication, or in order, nothing is found."""
+    entries = [entry_of(1, at, sequence_id=one) for at, one in enumerate([0, 1, 2, 5, 1, 4])]
+    cursors = {"s": ("1:-1", "[]", None)}
+    [found] = find_duplicates(facts_of([(1, 6)], cursors, entries=entries))
+    assert found.evidence["again"] == [["1:1", "1:4"]]
+    assert found.evidence["backwards"] == [{"entry": "1:5", "after": 5, "sequence_id": 4}]
+    assert not list(find_duplicates(facts_of([(1, 6)], cursors, entries=entries, deduplicationStatus="Enabled")))
+    assert not list(find_duplicates(facts_of([(1, 6)], cursors, entries=entries[:4])))
+
+
+def test_wanted_entries():
+    """The first unacknowledged entries and the last of the topic are looked at, within the limit and each once."""
+    facts = facts_of([(1, 100)], {"a": ("1:4", "[]", None), "b": ("1:4", "[]", None)})
+    wanted = wanted_entries(facts, 10)
+    assert [one.entry_id for one in wanted] == [*range(5, 15), *range(95, 100)]
+    assert wanted_entries(facts, 0) == []
+
+
+def test_a_healthy_topic():
+    """No rule finds anything in a topic whose subscription has read everything."""
+    facts = facts_of([(1, 5), (2, 5)], {"s": ("2:4", "[]", None)}, {"s": subscription_of(backlog=0, consumers=[{}])})
+    assert [found for rule in RULES for found in rule(facts)] == []
+
+
+def test_exit_status():
+    """0 without findings, 1 with warnings, 2 with an error among them; JSON has all of it."""
+    [hole] = find_holes(facts_of([(1, 10)], HOLE))
+    warning = replace(hole, severity="warning")
+    assert [Diagnosis(one, 1).exit_status for one in ((), (warning,), (warning, hole))] == [0, 1, 2]
+    assert Diagnosis((hole,), 1).to_dict()["findings"][0]["evidence"]["entries"] == 1
+
+
+@pytest.mark.parametrize("wrong", [{"entries": -1}, {"quota_share": 1.5}, {"max_requests": 0}, {"hole_distance": "x"}])
+def test_limits_that_cannot_be(wrong):
+    """A limit that makes no sense is refused before anything is asked for."""
+    with pytest.raises(InvalidUse):
+        DiagnosisLimits(**wrong)
