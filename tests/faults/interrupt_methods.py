@@ -191,7 +191,6 @@ def _awaited() -> Iterator[Case]:
 CASES: Final = {one.name: one for part in (_receiving, _acking, _producing, _opening, _awaited) for one in part()}
 
 _OWN: Final = "is between the parts of this library: no application calls it"
-_READS: Final = "asks the admin API and readers of its own, and changes nothing"
 _HELD: Final = "gives what is in memory"
 _LISTENS: Final = "belongs to listeners, which run on the C++ client's threads, where no signal arrives"
 _INHERITED: Final = "is the base class's own, which is covered"
@@ -254,9 +253,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     ),
     "GroupReader": {"close": _INHERITED, "topic": _INHERITED},
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
-    "Client": {"diagnose": _READS},
     "asyncio.Client": {
-        "diagnose": _READS,
         "get_service_info": _HELD,
         "shutdown": "calls the blocking one, which is covered",
     },
