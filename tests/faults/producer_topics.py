@@ -95,6 +95,7 @@ class Writer:
             stop=str(directory / f"{name}.stop"),
             result=str(directory / f"{name}.json"),
             working=str(directory / f"{name}.working"),
+            begun=str(directory / f"{name}.begun"),
         )
         self._process: Any = None
 
@@ -154,7 +155,7 @@ class Writer:
         )
 
     def _evidence(self, lists: list[list[_Read]], missing: list[int]) -> str:
-        """Say where the neighbours of what is missing are, and how many entries each ledger has."""
+        """Say what is around the missing, how many entries each ledger has, and where the writer began anew."""
         around = {missing[0] - 1, missing[-1] + 1}
         found = "; ".join(
             f"{one.number:,} is at {one.position}" for numbers in lists for one in numbers if one.number in around
@@ -164,7 +165,8 @@ class Writer:
                 " ".join(f"{ledger}:{entries}" for ledger, entries in admin.internal_stats(topic).ledger_sizes())
                 for topic in self.topics()
             )
-        return f". {found}. Ledgers {ledgers}"
+        begun = " ".join(Path(self.task.begun).read_text(encoding="utf-8").split())
+        return f". {found}. Ledgers {ledgers}. Began at {begun}"
 
 
 class _Unreadable(Exception):  # noqa: N818  # never leaves this program

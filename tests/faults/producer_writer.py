@@ -53,6 +53,7 @@ class Task:
     stop: str
     result: str
     working: str
+    begun: str
     share: float = 1.0
     """How much of its kind's rate it sends."""
 
@@ -108,6 +109,8 @@ def _session(lib: Any, client: Any, task: Task) -> int:
     )
     last = producer.last_sequence_id_published() if lib is pulsar_ext else producer.last_sequence_id()
     number = last + 1
+    with Path(task.begun).open("a", encoding="utf-8") as begun:
+        print(number, file=begun)
     # What one partition holds, the slowest has to get as well, also when it is time to stop.
     highest = producer.last_sequence_id_pushed() + 1 if lib is pulsar_ext else 0
     failures: list[Any] = []
