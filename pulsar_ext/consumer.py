@@ -8,7 +8,6 @@ redelivers a part of it, which nobody can assemble. Mirrors Java's `ConsumerImpl
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +17,7 @@ import pulsar
 from ._native.fork import closed, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import NOT_THERE, POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
+from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
 from .ack.confirm import flush_acks
 from .ack.scope import AckScope
@@ -31,7 +30,7 @@ from .receive.many import Interrupted
 from .receive.order import ReceiveOrder, Transition
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
-from .receive.unsubscription import Unsubscription
+from .receive.unsubscription import Unsubscription, is_of_several
 from .redelivery.retry_letters import Reconsuming
 
 if TYPE_CHECKING:
@@ -321,21 +320,22 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
     def unsubscribe(self) -> None:
         """Delete the subscription, on all topics; the consumer is closed afterwards."""
         self._context.callbacks.refuse("unsubscribe")
-        deadline = time.monotonic() + self._context.operation_timeout_seconds
-        while True:
-            try:
-                with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
-                    if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
-                        self._ask(self._unsubscribing, NOT_THERE)
-                    self.release()
-            except pulsar.UnknownError:
-                # One of several topics failed, as where the broker had just closed it for a seek. That C++ consumer has
-                # left the others, and fails for good: another one unsubscribes from all.
-                if self._order.foundation is None or time.monotonic() >= deadline:
-                    raise
-                self._order.replace()
-            else:
-                return
+        try:
+            self._unsubscribe()
+        except pulsar.UnknownError:
+            # One of several topics failed, as where the broker had just closed it for a seek. That C++ consumer has
+            # left the others, and fails for good: another one unsubscribes from all.
+            several = is_of_several(self._topics, self._context.opener.get_topic_partitions)
+            if not several or self._order.foundation is None:
+                raise
+            self._order.replace()
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
+            if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
+                self._ask(self._unsubscribing, NotConnected)
+            self.release()
 
     def _unsubscribing(self, inner: Any) -> Callable[[Answer], object]:
         begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribing(inner))

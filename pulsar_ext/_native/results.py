@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "NOT_THERE",
     "POLL_MILLIS",
     "UNREACHABLE",
     "AlreadyClosed",
@@ -33,9 +32,6 @@ Timeout = _pulsar.Timeout
 AlreadyClosed = _pulsar.AlreadyClosed
 NotConnected = _pulsar.NotConnected
 
-NOT_THERE = (NotConnected, pulsar.BrokerMetadataError)
-"""What a seek or an unsubscription says that was not carried out for want of a consumer. The second is the broker's,
-which has closed it, for another seek or an operator's; the C++ client has yet to hear of it, and to open it again."""
 UNREACHABLE = (
     pulsar.ConnectError,
     pulsar.Timeout,

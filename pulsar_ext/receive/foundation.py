@@ -12,7 +12,7 @@ import pulsar
 
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._native.results import NOT_THERE, POLL_MILLIS, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
+_NOT_THERE = (NotConnected, pulsar.BrokerMetadataError)
+"""What a seek says that has moved nothing. The second is the broker's, which does not know the consumer: it has closed
+it, for another seek or an operator's, and the C++ client has yet to hear of it, and to open it again."""
 _HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
 """How long the entry that was sought may take to come, and how many messages of other partitions may come before it. On
 a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
@@ -127,7 +130,7 @@ class ConsumerFoundation(_Foundation):
         """
         # Twice: the broker stores the first one with what was acknowledged before, and a crash revives that.
         for _ in range(2):
-            self._ask(self._gate.seeking(self._handle.inner, target), NOT_THERE)
+            self._ask(self._gate.seeking(self._handle.inner, target), _NOT_THERE)
         self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
 
     def move_before(self, _: Any) -> None:
@@ -236,7 +239,7 @@ class ReaderFoundation(_Foundation):
         probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
         inner = inner_of(probe)
         try:
-            self._ask(partial(inner.seek_async, millis), NOT_THERE)
+            self._ask(partial(inner.seek_async, millis), _NOT_THERE)
             first = PendingReceives(inner.read_next_async, lambda _: False, lambda _: False)
             found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
         except Timeout:
@@ -245,7 +248,7 @@ class ReaderFoundation(_Foundation):
             inner.close()
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(partial(inner_of(self._next).seek_async, millis), NOT_THERE)
+            self._ask(partial(inner_of(self._next).seek_async, millis), _NOT_THERE)
         else:
             self.move_before(found)
 

@@ -1,24 +1,39 @@
-"""An unsubscription that a Ctrl-C interrupted: the broker may have carried it out all the same."""
+"""An unsubscription that a Ctrl-C interrupted, and one from several topics."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext._native.answer import answered_within
+from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._native.answer import Answer
 
-__all__ = ["Unsubscription"]
+__all__ = ["Unsubscription", "is_of_several"]
+
+
+def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> bool:
+    """Whether the C++ consumer of what was subscribed to is one of several topics or partitions.
+
+    Args:
+        topics: what was subscribed to.
+        partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
+    """
+    if not isinstance(topics, str):
+        return True
+    return not TopicName.parse(topics).is_partition and any(
+        TopicName.parse(one).is_partition for one in partitions_of(topics)
+    )
 
 
 class Unsubscription:
-    """What a consumer asked the broker for last, when it unsubscribed."""
+    """What a consumer asked the broker for last, when it unsubscribed; the broker may have done it all the same."""
 
     __slots__ = ("_answer",)
 
