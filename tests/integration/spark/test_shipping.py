@@ -7,9 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StringType, StructField, StructType
 
