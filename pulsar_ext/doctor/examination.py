@@ -248,8 +248,7 @@ def _batches(facts: TopicFacts) -> Iterable[Position]:
     waiting = [
         position
         for position, one in sorted(facts.entries.items())
-        if one.message_count > 1
-        and any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
+        if one.message_count > 1 and keys.waits(facts, position, subscriptions)
     ]
     return waiting[:_BATCHES]
 

@@ -11,11 +11,13 @@ from pulsar_ext.key_shared.coverage import cover_of
 from .findings import Finding, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from pulsar_ext.ids.position import Position
 
     from .facts import TopicFacts
 
-__all__ = ["find_mixed_batches", "find_uncovered_slots", "key_shared"]
+__all__ = ["find_mixed_batches", "find_uncovered_slots", "key_shared", "waits"]
 
 _SHOWN = 10
 
@@ -23,6 +25,11 @@ _SHOWN = 10
 def key_shared(facts: TopicFacts) -> list[str]:
     """Name the Key_Shared subscriptions of a topic."""
     return [name for name, stats in facts.subscriptions() if stats.type == "Key_Shared"]
+
+
+def waits(facts: TopicFacts, position: Position, subscriptions: Iterable[str]) -> bool:
+    """Whether one of these subscriptions has not acknowledged an entry."""
+    return any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
 
 
 def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
@@ -63,8 +70,9 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
     for position, entry in sorted(facts.entries.items()):
         if entry.payload is None or entry.encrypted or not (entry.num_messages_in_batch or 0) > 1:
             continue
-        waits = any(not facts.internal.cursors[name].acknowledges(position) for name in subscriptions)
-        slots = batch_slots(entry.payload, entry.message_count, entry.producer_name) if waits else None
+        if not waits(facts, position, subscriptions):
+            continue
+        slots = batch_slots(entry.payload, entry.message_count, entry.producer_name)
         if slots is not None and len(set(slots)) > 1:
             mixed[position] = (len(slots), len(set(slots)), entry.producer_name)
     if not mixed:

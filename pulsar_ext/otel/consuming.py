@@ -156,7 +156,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
     def _settle(self, settled: list[_Open], how: str, error: BaseException | None) -> None:
         """End spans with an acknowledgement, which has a span of its own; not with one that was refused."""
         for one in settled:
-            attributes = {**one.attributes, "messaging.operation.name": "ack", "messaging.operation.type": "settle"}
+            attributes = {**one.attributes, **self._instruments.attributes("ack", one.topic, {})}
             settling = self._instruments.begin(attributes, trace.set_span_in_context(one.span))
             if error is not None:
                 fail(settling, error)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.ids.message_id import from_inner
 
-from .letter_properties import origin_properties
+from .letter_properties import dead_letter_topic, origin_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ class DeadLetters:
         topic = inner.topic_name()
         message_id = from_inner(inner.message_id()).to_text()
         self._producers.send(
-            self._policy.dead_letter_topic or f"{topic}-{self._subscription}-DLQ",
+            self._policy.dead_letter_topic or dead_letter_topic(topic, self._subscription),
             inner,
             origin_properties(inner.properties(), topic, message_id, self._subscription),
             subscription=self._policy.initial_subscription_name,

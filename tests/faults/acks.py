@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 import pulsar as official
@@ -33,7 +31,7 @@ from pulsar_ext.testing import FaultProxy, PulsarProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, quiet
+from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet
 from acks_crash import run_crashes
 from acks_streams import Stream, settle
 
@@ -121,12 +119,7 @@ def main() -> int:
         if arguments.only in (None, fault):
             run = run_crashes(arguments.cycles, say=say) if fault == "crash" else None
             outcomes += run_faults(fault, arguments.cycles, say=say, ahead=arguments.ahead) if run is None else run
-    if arguments.as_json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=1))
-    else:
-        print(*table(outcomes), sep="\n")
-        print(*(f"{one.fault} {one.type} {one.kind}: {note}" for one in outcomes for note in one.notes), sep="\n")
-    return 1 if any(one.failed for one in outcomes) else 0
+    return print_outcomes(outcomes, table(outcomes), as_json=arguments.as_json)
 
 
 if __name__ == "__main__":

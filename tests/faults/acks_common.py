@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
 
 import pulsar_ext
 from pulsar_ext import PulsarAdmin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 KINDS: Final = ("plain", "batched", "batch-index", "chunked")
 TYPES: Final = {
@@ -51,6 +55,16 @@ class Outcome:
     def failed(self) -> bool:
         """Whether anything happened that must not."""
         return bool(self.lost or self.confirmed_again or self.holes)
+
+
+def print_outcomes(outcomes: list[Outcome], table: Iterable[str], *, as_json: bool) -> int:
+    """Print outcomes, as JSON or as a table and their notes; give the exit status."""
+    if as_json:
+        print(json.dumps([asdict(one) for one in outcomes], indent=1))
+    else:
+        print(*table, sep="\n")
+        print(*(f"{one.fault} {one.type} {one.kind}: {note}" for one in outcomes for note in one.notes), sep="\n")
+    return 1 if any(one.failed for one in outcomes) else 0
 
 
 def quiet() -> Any:

@@ -29,6 +29,16 @@ _SHOWN_SECONDS = 8.0
 _LEFT_OUT = 100
 
 
+def _coming_again(consumer: Any, wanted: set[int]) -> set[int]:
+    """Receive and acknowledge until these messages have come; give which came in time, others among them."""
+    deadline, came = time.monotonic() + PATIENCE, set[int]()
+    while wanted - came and time.monotonic() < deadline:
+        for message in consumer.receive_many(1000, 100):
+            came.add(index_of(message))
+            consumer.acknowledge(message)
+    return came
+
+
 class Acknowledging(Receiving):
     """Acknowledges some of the messages, each an entry; every hundredth one is left out for good."""
 
@@ -248,11 +258,7 @@ class Nacking(Scoping):
     def look(self) -> Iterator[str]:
         refused, self.refused = getattr(self, "refused", set()), set()
         if not self.is_closed:
-            deadline, came = time.monotonic() + PATIENCE, set()
-            while refused - came and time.monotonic() < deadline:
-                for message in self.handle.receive_many(1000, 100):
-                    came.add(index_of(message))
-                    self.handle.acknowledge(message)
+            came = _coming_again(self.handle, refused)
             if missing := refused - came:
                 yield f"{len(missing)} refused messages do not come again: {sorted(missing)[:3]}"
             self.handle.flush_acks(confirm=True)
@@ -302,11 +308,7 @@ class Reconsuming(Rig):
         if not self.client.is_closed and not self.handle.is_closed:
             self.handle.close()  # what was not acknowledged comes again to the next one
             self._subscribe()
-            deadline, came = time.monotonic() + PATIENCE, set()
-            while wanted - came and time.monotonic() < deadline:
-                for message in self.handle.receive_many(1000, 100):
-                    came.add(index_of(message))
-                    self.handle.acknowledge(message)
+            came = _coming_again(self.handle, wanted)
             if missing := wanted - came:
                 yield f"{len(missing)} messages do not come again: {sorted(missing)[:3]}"
         yield from super().look()

@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
-from acks_common import SETTINGS, SUBSCRIPTION, TYPES, Outcome, Sender, label_of, quiet, unacknowledged
+from acks_common import SETTINGS, SUBSCRIPTION, TYPES, Outcome, Sender, label_of, print_outcomes, quiet, unacknowledged
 
 import pulsar_ext
 from pulsar_ext import PulsarAdmin
@@ -187,12 +185,7 @@ def main() -> int:
     for kill in KILLS:
         if arguments.only in (None, kill):
             outcomes += run_kills(kill, arguments.cycles, say=say)
-    if arguments.as_json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=1))
-    else:
-        print(*table(outcomes), sep="\n")
-        print(*(f"{one.fault} {one.type} {one.kind}: {note}" for one in outcomes for note in one.notes), sep="\n")
-    return 1 if any(one.failed for one in outcomes) else 0
+    return print_outcomes(outcomes, table(outcomes), as_json=arguments.as_json)
 
 
 if __name__ == "__main__":
