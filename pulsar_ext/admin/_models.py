@@ -33,6 +33,8 @@ __all__ = [
 _Json = Mapping[str, Any]
 _WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
 """What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
+_UNCOUNTED = frozenset({"Exclusive", "Failover"})
+"""On subscriptions of these types the broker does not count what a consumer has and did not acknowledge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,13 @@ class SubscriptionStats:
         return sum(one.get("unackedMessages", 0) for one in self.raw.get("consumers") or ())
 
     @property
+    def most_held(self) -> int:
+        """How many messages its consumers can have at most: on Exclusive and Failover subscriptions nobody counts."""
+        if self.type in _UNCOUNTED:
+            return sum(one.get("msgOutCounter", 0) for one in self.raw.get("consumers") or ())
+        return self.held_messages
+
+    @property
     def delivered_messages(self) -> int:
         """How many messages were delivered on it so far."""
         count: int = self.raw.get("msgOutCounter", 0)
@@ -74,11 +83,18 @@ class SubscriptionStats:
         return count
 
     @property
+    def active_consumer(self) -> str | None:
+        """The name of the consumer of a Failover subscription, or of an Exclusive one, that messages go to."""
+        return self.raw.get("activeConsumerName")
+
+    @property
     def takes_more(self) -> bool:
-        """Whether each of its consumers takes more messages."""
+        """Whether each of its consumers that messages go to takes more."""
+        active = self.active_consumer if self.type in _UNCOUNTED else None
         return all(
             one.get("availablePermits", 0) > 0 and not one.get("blockedConsumerOnUnackedMsgs")
             for one in self.raw.get("consumers") or ()
+            if active is None or one.get("consumerName") == active
         )
 
     @classmethod

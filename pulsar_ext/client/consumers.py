@@ -132,16 +132,19 @@ def _telling_of_late(redelivery: RedeliveryOptions, chain: ConsumerChain, named:
 
 
 def _look_after(context: ClientContext, subscription: Subscription, named: dict[str, Any]) -> None:
-    """Begin to look after chunks that nobody can receive, and on a Shared subscription after what nobody is given."""
+    """Begin to look after chunks that nobody can receive, and after what nobody is given."""
     order, acks = subscription.order, subscription.acks
     leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
     order.take_part(leftovers)
     acks.collector.chunks_begin = leftovers.begin
     leftovers.begin()
+    watch = partial(StrandedWatch, context, order, named["topic"], named["subscription_name"], acks, leftovers)
     if named["consumer_type"] == pulsar.ConsumerType.Shared:
-        stranded = StrandedWatch(context, order, named["topic"], named["subscription_name"], acks, leftovers)
+        stranded = watch()
         order.take_part(stranded)
         stranded.begin()
+    elif not subscription.splits and not named["is_read_compacted"]:  # of a compacted topic less comes than is there
+        order.take_part(watch(only=named["consumer_name"]))
 
 
 def _take_over(

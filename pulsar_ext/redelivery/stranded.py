@@ -1,12 +1,18 @@
-"""Messages that the broker strands on a Shared subscription: seen in its statistics, and brought back.
+"""Messages that the broker delivers to nobody: seen in its statistics, and brought back.
 
-The broker remembers which consumer gets the rest of a chunked message, beyond that consumer's end. What is left it
-sends to nobody, or waits for ever until that one takes more; the message then comes to no consumer, in no language,
-before all of them have left, or the topic is unloaded. So it is, for example, when a consumer is restarted in the midst
-of one. A consumer of ours looks at the statistics after it was opened: where entries are neither acknowledged nor with
-any consumer, and nothing is delivered though all take more, it is opened anew, which has the broker begin anew; see
-`ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the subscription. Chunks that no
-consumer can receive are acknowledged first (`leftover_watch.py`): the broker delivers them to none.
+**On a Shared subscription** the broker remembers which consumer gets the rest of a chunked message, beyond that
+consumer's end. What is left it sends to nobody, or waits for ever until that one takes more; the message then comes to
+no consumer, in no language, before all of them have left, or the topic is unloaded. So it is, for example, when a
+consumer is restarted in the midst of one. A consumer of ours looks at the statistics after it was opened: where entries
+are neither acknowledged nor with any consumer, and nothing is delivered though all take more, it is opened anew, which
+has the broker begin anew; see `ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the
+subscription. Chunks that no consumer can receive are acknowledged first (`leftover_watch.py`): the broker delivers them
+to none.
+
+**On a Failover or an Exclusive subscription** messages go to one consumer, the active one, and a read for the one
+before may be under way when it takes over. After a broker was killed it happened that the new one got nothing for as
+long as nobody left or came. So a consumer that was opened in the place of another looks whether it gets what is in the
+backlog.
 """
 
 from __future__ import annotations
@@ -37,6 +43,8 @@ _log = logging.getLogger("pulsar_ext")
 
 _LOOK_SECONDS: Final = (1.0, 1.0, 3.0, 10.0, 30.0)
 """How long before each look after a consumer was opened."""
+_ONE_LOOK_SECONDS: Final = (3.0, 3.0, 10.0, 30.0)
+"""The same where messages go to one consumer: the broker waits for a second before a new one of Failover gets any."""
 _SLOW_SECONDS: Final = 60.0
 """The same, behind these: where a backlog is being consumed, or chunked messages come."""
 _DEADLINE_SECONDS: Final = 1.0
@@ -44,7 +52,7 @@ _MOST_ATTEMPTS: Final = 3
 
 
 class StrandedWatch(ConsumerWatch):
-    """Looks after what the broker delivers to nobody, of one consumer of a Shared subscription.
+    """Looks after what the broker delivers to nobody, of one consumer.
 
     Args:
         context: of the consumer's client.
@@ -53,6 +61,7 @@ class StrandedWatch(ConsumerWatch):
         subscription: its name.
         acks: the consumer's acknowledgements.
         leftovers: looks after what nobody can receive.
+        only: the consumer's name where messages go to one consumer of the subscription; None on a Shared one.
     """
 
     def __init__(
@@ -63,9 +72,11 @@ class StrandedWatch(ConsumerWatch):
         subscription: str,
         acks: Acknowledger,
         leftovers: LeftoverWatch,
+        only: str | None = None,
     ) -> None:
         super().__init__(context, order, topics, subscription, acks)
-        self._leftovers = leftovers
+        self._leftovers, self._only = leftovers, only
+        self._seconds = _LOOK_SECONDS if only is None else _ONE_LOOK_SECONDS
         self._before: dict[str, SubscriptionStats] = {}
         self._attempts = 0
         self._warned = False
@@ -73,7 +84,7 @@ class StrandedWatch(ConsumerWatch):
     def begin(self) -> None:
         """Look soon: the consumer was opened."""
         self._looks, self._before = 0, {}
-        self._context.inquiries.watch(self, _LOOK_SECONDS[0])
+        self._context.inquiries.watch(self, self._seconds[0])
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # another C++ consumer
         """Look soon: the consumer was opened anew."""
@@ -92,24 +103,28 @@ class StrandedWatch(ConsumerWatch):
         except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
             return self._later
         before, self._before = self._before, after
-        stranded = [topic for topic, one in after.items() if topic in before and strands(before[topic], one)]
+        stranded = [
+            topic
+            for topic, one in after.items()
+            if topic in before and strands(before[topic], one) and self._only in (None, one.active_consumer)
+        ]
         if stranded:
             self._bring_back(stranded, after)
         elif all(map(is_idle, after.values())):
             self._attempts = 0
             return self._later
         self._looks += 1
-        return _LOOK_SECONDS[self._looks] if self._looks < len(_LOOK_SECONDS) else _SLOW_SECONDS
+        return self._seconds[self._looks] if self._looks < len(self._seconds) else _SLOW_SECONDS
 
     @property
     def _later(self) -> float | None:
-        return _SLOW_SECONDS if self._acks.collector.has_chunks else None
+        return _SLOW_SECONDS if self._acks.collector.has_chunks and self._only is None else None
 
     def _bring_back(self, stranded: list[str], known: dict[str, SubscriptionStats]) -> None:
         stranded = [topic for topic in stranded if not self._finish(topic)]
         if not stranded:
             return
-        others = max(len(known[topic].consumers) for topic in stranded) - 1
+        others = 0 if self._only else max(len(known[topic].consumers) for topic in stranded) - 1
         if others or self._attempts >= _MOST_ATTEMPTS:
             if not self._warned:
                 self._warned = True
@@ -154,8 +169,8 @@ class StrandedWatch(ConsumerWatch):
 
 
 def is_idle(stats: SubscriptionStats) -> bool:
-    """Whether all that is in a subscription's backlog is with a consumer."""
-    return stats.backlog_entries <= stats.held_messages
+    """Whether all that is in a subscription's backlog may be with a consumer."""
+    return stats.backlog_entries <= stats.most_held
 
 
 def strands(before: SubscriptionStats, after: SubscriptionStats) -> bool:

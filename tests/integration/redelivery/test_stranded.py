@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import httpx2
 import pulsar as official
 import pytest
 from chunked import drain, eventually, index_of, payload
@@ -135,3 +136,22 @@ def test_chunks_without_their_beginning_leave_the_backlog(client, broker, admin,
     consumer = client.subscribe(topic, "s", SHARED)
     assert {index_of(message) for message in drain(consumer.receive, 2)} == {0, 2}
     assert eventually(lambda: admin.stats(part, precise_backlog=True).subscriptions["s"].backlog_entries == 6)
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_one_that_is_given_nothing_is_opened_anew(broker, client, topic, caplog, type_):
+    """A broker that delivers nothing behind a redelivery, for a rate it was set, is asked by another C++ consumer."""
+    consumer = client.subscribe(topic, "s", type_, negative_ack_redelivery_delay_ms=100)
+    producer = client.create_producer(topic)
+    for index in range(5):
+        producer.send(b"%d" % index)
+    messages = [consumer.receive(10_000) for _ in range(5)]
+    namespace = "/".join(topic.removeprefix("persistent://").split("/")[:2])
+    url = f"{broker.admin_url}/admin/v2/namespaces/{namespace}/subscriptionDispatchRate"
+    rate = {"dispatchThrottlingRateInMsg": 1, "dispatchThrottlingRateInByte": 1, "ratePeriodInSecond": 3600}
+    with httpx2.Client(**broker.access.http_options()) as http:
+        http.post(url, json=rate).raise_for_status()
+        consumer.negative_acknowledge(messages[0])
+        assert eventually(lambda: any("opened anew" in text for text in caplog.messages), 40)
+        http.delete(url).raise_for_status()
+    assert sorted(consumer.receive(30_000).data() for _ in range(5)) == [b"%d" % index for index in range(5)]

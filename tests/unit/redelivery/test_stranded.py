@@ -56,6 +56,26 @@ def test_what_may_still_come_is_not_stranded(before, after):
     assert not strands(before, after)
 
 
+def _failover(backlog, *given, more=(5, 5), type_="Failover"):
+    """Give statistics of which the first consumer is the active one; each was given so many, and takes `more`."""
+    listed = [
+        {"msgOutCounter": out, "availablePermits": permits, "consumerName": f"c{number}", "address": f"h:{number}"}
+        for number, (out, permits) in enumerate(zip(given, more, strict=False))
+    ]
+    return SubscriptionStats.from_json(
+        {"type": type_, "msgBacklog": backlog, "consumers": listed, "activeConsumerName": "c0"}
+    )
+
+
+@pytest.mark.parametrize("type_", ["Failover", "Exclusive"])
+def test_more_than_was_given_to_anybody_is_stranded(type_):
+    """Of what goes to one consumer that much is stranded which nobody was given, though the active one takes more."""
+    assert strands(_failover(3, 1, 1, type_=type_), _failover(3, 1, 1, type_=type_))
+    assert strands(_failover(3, 1, 1, more=(5, 0)), _failover(3, 1, 1, more=(5, 0)))
+    assert not strands(_failover(3, 1, 1, more=(0, 5)), _failover(3, 1, 1, more=(0, 5)))
+    assert not strands(_failover(3, 2, 1, type_=type_), _failover(3, 2, 1, type_=type_))
+
+
 def test_a_backlog_that_consumers_have_is_idle():
     """A subscription is idle if all that is not acknowledged is with its consumers."""
     assert is_idle(_stats(2, (1, 0), (1, 0)))
