@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from pulsar_ext.admin import derive_admin_url
 from pulsar_ext.errors import AdminError, BrokerStartError, InvalidUse
 from pulsar_ext.reproduce import (
+    Counts,
     Row,
     Scenario,
     Verdict,
@@ -47,7 +48,7 @@ def run(
     as_list: Annotated[bool, Parameter(name="--list", negative="")] = False,
     as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
-    update: Path | None = None,
+    update: list[Path] | None = None,
 ) -> int:
     """Run the same steps with the official client and with pulsar_ext, and show what each did with the messages.
 
@@ -61,8 +62,8 @@ def run(
         backend: what the broker runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.
         as_list: only list the scenarios.
         as_json: print JSON instead of a table.
-        as_markdown: print the README's table instead.
-        update: a Markdown file whose table, between its two markers, is replaced by this run's.
+        as_markdown: print a Markdown table instead.
+        update: a Markdown file whose tables, each between two markers, are replaced by this run's; may be repeated.
     """
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -73,7 +74,7 @@ def run(
         _refuse("--json and --markdown exclude each other", when=as_json and as_markdown)
         _refuse("--admin-url goes with --url", when=admin_url is not None and url is None)
         _refuse("--backend and --url exclude each other", when=backend is not None and url is not None)
-        old = None if update is None else _markdown(update)
+        old = {file: _markdown(file, chosen) for file in update or ()}
         rows = _run(chosen, _site(url, admin_url, token, backend, notes), notes)
     except (BrokerStartError, InvalidUse, AdminError) as error:
         notes.print(f"pulsar-ext: {error}", markup=False)
@@ -82,8 +83,8 @@ def run(
         print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # it is the result
     else:
         Console().print(to_table(rows))
-    if update is not None and old is not None:
-        update.write_text(update_markdown(old, rows), encoding="utf-8")
+    for file, text in old.items():
+        file.write_text(update_markdown(text, rows), encoding="utf-8")
     return _LOSS if any(row.verdict is Verdict.BROKEN for row in rows) else 0
 
 
@@ -132,11 +133,11 @@ def _list(chosen: list[Scenario]) -> None:
     Console().print(table)
 
 
-def _markdown(file: Path) -> str:
-    """Read the file and make sure that it has a place for the table, before anything takes long."""
+def _markdown(file: Path, chosen: list[Scenario]) -> str:
+    """Read the file and make sure that its tables can be replaced, before anything takes long."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidUse(f"{file} cannot be read: {error.strerror}") from error
-    update_markdown(text, ())
+    update_markdown(text, [Row(scenario, "", Counts(), Counts()) for scenario in chosen])
     return text

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from ._env import Env
 from ._place import Place
-from ._report import to_json, to_markdown, to_table, update_markdown
+from ._report import to_json, to_markdown, to_summary, to_table, update_markdown
 from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
 from ._scenario import Counts, Scenario, Verdict, judge
-from ._scenarios import SCENARIOS, select
+from ._scenarios import GROUPS, SCENARIOS, select
 
 __all__ = [
+    "GROUPS",
     "SCENARIOS",
     "Counts",
     "Env",
@@ -30,6 +31,7 @@ __all__ = [
     "select",
     "to_json",
     "to_markdown",
+    "to_summary",
     "to_table",
     "update_markdown",
 ]
