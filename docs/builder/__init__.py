@@ -1,1 +1,1 @@
-"""The site: gathers the pages of the repository, generates the reference, builds with Zensical and checks every link."""
+"""The site: gathers the pages, generates the reference, builds with Zensical and checks every link."""

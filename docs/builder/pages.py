@@ -18,7 +18,12 @@ _FENCE = re.compile(r"^( *)(```|~~~)")
 
 def gather(target: Path) -> None:
     """Put every page into a folder: those of docs/, and whatever they lead to in the rest of the repository."""
-    waiting = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    waiting = [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
     done: set[Path] = set()
     while waiting:
         file = waiting.pop()

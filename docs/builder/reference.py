@@ -1,16 +1,16 @@
-"""Write the pages of the reference: names from their docstrings, commands, options and fixtures from what defines them."""
+"""Write the pages of the reference: names, commands, options and fixtures, each from what defines it."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import inspect
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext import cli, errors
+from pulsar_ext import errors
+from pulsar_ext.cli import command_line
 from pulsar_ext.spark.options import option_table
 from pulsar_ext.testing import fixtures, fixtures_cluster, plugin
 
@@ -26,7 +26,7 @@ VARIABLES = {
     "PULSAR_URL": "the broker that commands and the pytest plugin use",
     "PULSAR_ADMIN_URL": "the admin REST API, for clients, commands and the pytest plugin",
     "PULSAR_TOKEN": "a token to authenticate commands and the pytest plugin with; clients take one as an argument",
-    "PULSAR_EXT_TRUST_CERTS": "`--trust-certs` of commands: the file of the authority that signs the broker's certificate",
+    "PULSAR_EXT_TRUST_CERTS": "`--trust-certs` of commands: file of the authority that signs the broker's certificate",
     "PULSAR_EXT_CERTIFICATE": "`--certificate` of commands: the file of a client certificate",
     "PULSAR_EXT_KEY": "`--key` of commands: the file of its key",
     "PULSAR_EXT_BACKEND": "what test brokers run in: `auto`, `docker` or `process`",
@@ -100,13 +100,8 @@ def _scope(decorator: ast.expr) -> str:
 
 def _commands() -> str:
     """Give the page of all commands, as their own help has them."""
-    lines = ["# Commands", ""]
-    for module in sorted(one.name for one in iter_modules(cli.__path__)):
-        app = getattr(__import__(f"{cli.__name__}.{module}", fromlist=["app"]), "app", None)
-        if app is not None:
-            text = app.generate_docs(output_format="markdown", heading_level=2)
-            lines += [text.replace(f"`{module}`", f"`pulsar-ext {module}`", 1), ""]
-    return "\n".join(lines)
+    text: str = command_line().generate_docs(output_format="markdown", heading_level=1)
+    return text.replace(" -m docs.builder", "")  # cyclopts takes it for a part of the command
 
 
 def _options() -> str:
@@ -145,7 +140,7 @@ def _official() -> str:
     lines = [
         "# From the official client",
         "",
-        "These names of `pulsar_ext` are those of `pulsar`, the very same objects. The official documentation is theirs.",
+        "These names of `pulsar_ext` are those of `pulsar`, the very same objects.",
         "",
         "| name | what it is |",
         "|---|---|",

@@ -23,7 +23,9 @@ _ROWS = [
 
 def test_the_documentation_has_a_row_for_every_scenario():
     """The table of docs/reproduce.md was generated from the scenarios that exist now, in their order."""
-    table = (_PROJECT / "docs" / "reproduce.md").read_text().partition("<!-- reproduce: begin -->")[2].partition("<!--")[0]
+    table = (
+        (_PROJECT / "docs" / "reproduce.md").read_text().partition("<!-- reproduce: begin -->")[2].partition("<!--")[0]
+    )
     assert re.findall(r"^\| \[([a-z-]+)\]", table, re.MULTILINE) == list(SCENARIOS)
     claims = [line.split(" | ")[1] for line in table.splitlines() if line.startswith("| [")]
     assert claims == [scenario.claim for scenario in SCENARIOS.values()]
@@ -108,7 +110,7 @@ def test_a_text_without_markers_is_refused(text):
 )
 def test_bad_usage_is_told_in_one_line(arguments, words, capsys, monkeypatch):
     """What cannot run ends with status 2 and a line that says why, without a stack trace."""
-    for name in ("PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"):
+    for name in ("PULSAR_URL", "PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"):
         monkeypatch.delenv(name, raising=False)
     assert app(arguments, result_action="return_value") == 2
     last = capsys.readouterr().err.splitlines()[-1]
