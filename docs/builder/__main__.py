@@ -9,6 +9,7 @@ import sys
 from .links import broken_links
 from .pages import ROOT, gather
 from .reference import write_reference
+from .results import fault_totals, speed_picture
 
 _SITE = ROOT / ".site"
 
@@ -19,7 +20,8 @@ def main() -> None:
     shutil.rmtree(_SITE, ignore_errors=True)
     pages.mkdir(parents=True)
     shutil.copyfile(ROOT / "docs" / "site.toml", _SITE / "zensical.toml")
-    gather(pages)
+    gather(pages, {"<!-- totals -->": fault_totals(), "speed.svg": ""})
+    (pages / "speed.svg").write_text(speed_picture(), encoding="utf-8")
     write_reference(pages / "reference")
     built = subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=_SITE, check=False)
     if built.returncode:

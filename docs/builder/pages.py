@@ -6,6 +6,10 @@ import os
 import re
 import shutil
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["ROOT", "gather"]
 
@@ -16,8 +20,13 @@ _LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 _FENCE = re.compile(r"^( *)(```|~~~)")
 
 
-def gather(target: Path) -> None:
-    """Put every page into a folder: those of docs/, and whatever they lead to in the rest of the repository."""
+def gather(target: Path, made: Mapping[str, str]) -> None:
+    """Put every page into a folder: those of docs/, and whatever they lead to in the rest of the repository.
+
+    Args:
+        target: the folder.
+        made: what is put in place of comments, such as `<!-- totals -->`, and the text of pictures that are made here.
+    """
     waiting = [
         ROOT / "README.md",
         *sorted((ROOT / "docs").rglob("*.md")),
@@ -33,7 +42,7 @@ def gather(target: Path) -> None:
         place = target / _place(file)
         place.parent.mkdir(parents=True, exist_ok=True)
         if file.suffix == ".md":
-            text, found = _relinked(file)
+            text, found = _relinked(file, made)
             place.write_text(text, encoding="utf-8")
             waiting += found
         elif file.suffix in (".png", ".svg"):
@@ -57,12 +66,14 @@ def _place(file: Path) -> PurePosixPath:
     return path
 
 
-def _relinked(file: Path) -> tuple[str, list[Path]]:
+def _relinked(file: Path, made: Mapping[str, str]) -> tuple[str, list[Path]]:
     """Give a page with its links to other files as they are on the site, and those files."""
     found: list[Path] = []
     here = _place(file).parent
 
     def relink(match: re.Match[str]) -> str:
+        if match[2] in made:
+            return match[0]
         other = Path(os.path.normpath(file.parent / match[2]))
         if other.is_dir() and (other / "README.md").is_file():
             other /= "README.md"
@@ -74,7 +85,10 @@ def _relinked(file: Path) -> tuple[str, list[Path]]:
 
     lines: list[str] = []
     fence = ""
-    for line in file.read_text(encoding="utf-8").splitlines():
+    text = file.read_text(encoding="utf-8")
+    for place, what in made.items():
+        text = text.replace(place, what) if place.startswith("<!--") else text
+    for line in text.splitlines():
         mark = _FENCE.match(line)
         if mark and (not fence or fence == mark[2]):
             fence = "" if fence else mark[2]

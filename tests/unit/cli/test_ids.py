@@ -41,5 +41,5 @@ def test_a_chunked_id_shows_both_chunks():
 @pytest.mark.parametrize("form", [(), ("xyz",), ("5",), ("a", "b"), ("1", "2", "3", "4", "5"), ("5:x",)])
 def test_what_is_no_id_is_refused(form):
     """The error says what was given, and which forms there are."""
-    with pytest.raises(InvalidMessageId, match="ledger|LEDGER|hexadecimal|id"):
+    with pytest.raises(InvalidMessageId, match="message id"):
         read_id(form)
