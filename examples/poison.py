@@ -2,9 +2,9 @@
 
     python examples/poison.py pulsar://localhost:6650 orders
 
-Each order is a number of cents. One that cannot be read as a number is refused, comes again a second later, and after two
-more attempts is sent to `orders-dead`, by itself, with the properties that say where it came from. Kill the worker at
-any point and start it again: every order is either handled or among the dead letters.
+Each order is a number of cents. One that is no number is refused, comes again a second later, and after two more
+attempts is sent to `orders-dead`, alone, with properties that say where it came from. Kill the worker at any point
+and start it again: every order is either handled or among the dead letters.
 """
 
 from __future__ import annotations

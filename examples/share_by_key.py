@@ -3,8 +3,8 @@
     python examples/share_by_key.py pulsar://localhost:6650 orders 0 2    # in one terminal
     python examples/share_by_key.py pulsar://localhost:6650 orders 1 2    # in another
 
-The slots of keys are split into as many parts as there are workers, and each worker takes the part of its number. A worker
-that is killed leaves its part alone until it is started again; the others go on.
+The slots of keys are split into as many parts as there are workers, and each worker takes the part of its number. A
+worker that is killed leaves its part alone until it is started again; the others go on.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python examples/store_ids.py index pulsar://localhost:6650 documents ids.db
     python examples/store_ids.py show pulsar://localhost:6650 documents ids.db "report 7"
 
-`index` reads a topic and stores, for each message, its property `name` and its id as bytes. Kill it at any point and start
-it again: an id is stored before its message is acknowledged, so none is missing. `show` reads one message by its stored
-id and prints how large it is, whether it was sent in chunks or not.
+`index` reads a topic and stores, for each message, its property `name` and its id as bytes. Kill it at any point and
+start it again: an id is stored before its message is acknowledged, so none is missing. `show` reads one message by its
+stored id and prints how large it is, whether it was sent in chunks or not.
 """
 
 from __future__ import annotations

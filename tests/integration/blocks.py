@@ -1,8 +1,9 @@
 """Runs the code blocks of a page one after the other, as a reader would, against one broker.
 
-Python blocks share a namespace; `await` may stand in them. A block with tests in it is given to pytest. Shell blocks run
-in bash. An address of the documents, `localhost:6650` or `localhost:8080`, is replaced by the broker's. A page prepares what
-it needs in a comment, `<!-- invisible-code-block: python … -->`, and says `<!-- skip: next -->` before what cannot run.
+Python blocks share a namespace; `await` may stand in them. A block with tests in it is given to pytest. Shell blocks
+run in bash. An address of the documents, `localhost:6650` or `localhost:8080`, is replaced by the broker's. A page
+prepares what it needs in a comment, `<!-- invisible-code-block: python … -->`, and says `<!-- skip: next -->` before
+what cannot run.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 from sybil import Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-_SECONDS = 120
+_SECONDS = 300
 _COMMAND = f"""pulsar-ext() {{ {sys.executable} -c 'from pulsar_ext.cli import main; main()' "$@"; }}
 python() {{ {sys.executable} "$@"; }}
 pytest() {{ {sys.executable} -m pytest "$@"; }}
@@ -40,6 +43,7 @@ class Page:
         self._broker, self._directory = broker, directory
         parsers = [CodeBlockParser("python", self._python), CodeBlockParser("bash", self._shell), SkipParser()]
         self._document = Sybil(parsers).parse(path)
+        self._document.namespace["no_spark"] = find_spec("pyspark") is None
         self._environment = {
             **os.environ,
             "PULSAR_URL": broker.service_url,
@@ -106,6 +110,4 @@ class Page:
 
 def _loaded_plugins():
     """The plugins that pytest loads by itself."""
-    from importlib.metadata import entry_points
-
     return {one.value for one in entry_points(group="pytest11")}
