@@ -23,11 +23,13 @@ from pulsar_ext.reproduce import (
     select,
     to_json,
     to_markdown,
+    to_script,
     to_table,
     update_markdown,
 )
 
 from .arguments import AdminUrl, Json, Token, UrlOrNone  # noqa: TC001  # cyclopts evaluates annotations
+from .output import print_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +49,7 @@ def run(
     token: Token = None,
     backend: Literal["auto", "docker", "process"] | None = None,
     as_list: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    script: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
     update: list[Path] | None = None,
@@ -63,6 +66,7 @@ def run(
         backend: What brokers run in: a Docker container, or a Java process. The default, `auto`, is Docker if an
             engine answers, and can be set by PULSAR_EXT_BACKEND.
         as_list: List the scenarios and run none.
+        script: Print a program that shows the one scenario with the official client alone, and run nothing.
         as_json: Print JSON instead of a table.
         as_markdown: Print a Markdown table instead.
         update: A Markdown file whose tables are to be replaced by this run's. May be given several times.
@@ -70,6 +74,10 @@ def run(
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = select(scenarios)
+        if script:
+            _refuse("--script prints one scenario: name it", when=len(scenarios) != 1)
+            print_result(to_script(chosen[0]).rstrip())
+            return 0
         if as_list:
             _list(chosen)
             return 0

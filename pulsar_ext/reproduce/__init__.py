@@ -12,6 +12,7 @@ from ._report import to_json, to_markdown, to_summary, to_table, update_markdown
 from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
 from ._scenario import Counts, Scenario, Verdict, judge
 from ._scenarios import GROUPS, SCENARIOS, select
+from ._script import to_script
 
 __all__ = [
     "GROUPS",
@@ -31,6 +32,7 @@ __all__ = [
     "select",
     "to_json",
     "to_markdown",
+    "to_script",
     "to_summary",
     "to_table",
     "update_markdown",

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -96,16 +98,21 @@ class Page:
         self._done(["bash", "-euo", "pipefail", "-c", _COMMAND + script])
 
     def _done(self, command):
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=self._directory,
             env=self._environment,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=_SECONDS,
-            check=False,
+            start_new_session=True,
         )
-        assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        try:
+            output, _ = process.communicate(timeout=_SECONDS)
+        finally:  # whatever it has started ends with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, f"{command[-1]}\n{output[-5000:]}"
 
 
 def _loaded_plugins():
