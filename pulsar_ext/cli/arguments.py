@@ -10,29 +10,33 @@ from cyclopts import Parameter
 from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
 from pulsar_ext.errors import InvalidUse
 
-__all__ = ["LOCAL_URL", "Access", "AdminUrl", "Json", "Token", "Url"]
+__all__ = ["LOCAL_URL", "Access", "AdminUrl", "Json", "Token", "Url", "UrlOrNone"]
 
 LOCAL_URL = "pulsar://localhost:6650"
 
-Url = Annotated[str, Parameter(env_var="PULSAR_EXT_URL")]
-AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"))]
-Token = Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)]
+_URL = Parameter(name=("--url", "--service-url"), env_var=("PULSAR_URL", "PULSAR_EXT_URL"), negative="")
+
+Url = Annotated[str, _URL]
+UrlOrNone = Annotated[str | None, _URL]
+AdminUrl = Annotated[str | None, Parameter(env_var=("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL"))]
+Token = Annotated[str | None, Parameter(env_var=("PULSAR_TOKEN", "PULSAR_EXT_TOKEN"), show=False)]
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Access:
-    """What a command gets in with.
+    """How a command proves who it is, and whom it trusts.
 
     Args:
-        token: to authenticate with, best given by the environment.
-        trust_certs: the file of the authority whose certificates are trusted, where the broker speaks TLS.
-        certificate: the file of a client certificate, to authenticate with.
-        key: the file of its key.
+        token: The token to authenticate with. Give it by the environment variable PULSAR_TOKEN.
+        trust_certs: File of the authority that signed the broker's certificate. Needed if the broker uses TLS with an
+            authority of its own.
+        certificate: File of the client certificate to authenticate with. Needs --key as well.
+        key: File of the private key that belongs to --certificate.
     """
 
-    token: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)] = field(default=None, repr=False)
+    token: Token = field(default=None, repr=False)
     trust_certs: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TRUST_CERTS")] = None
     certificate: Annotated[str | None, Parameter(env_var="PULSAR_EXT_CERTIFICATE")] = None
     key: Annotated[str | None, Parameter(env_var="PULSAR_EXT_KEY")] = None

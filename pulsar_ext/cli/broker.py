@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pulsar_ext.testing import Broker
 
 # Here --version is the broker's.
-app = App(name="broker", help="Run a standalone broker, and look after what it needs.", version_flags=[])
+app = App(name="broker", help="Run a broker on this machine, for development and tests.", version_flags=[])
 
 Version = Annotated[str | None, Parameter(name=("--version", "--pulsar-version"), env_var="PULSAR_EXT_PULSAR_VERSION")]
 
@@ -42,14 +42,14 @@ def run(
     """Start a broker, print its URLs, and end it at Ctrl-C.
 
     Args:
-        profile: how it is configured; `pulsar-ext broker profiles` lists them.
-        backend: what it runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.
-        port: where clients connect; a free port by default.
-        admin_port: where the admin REST API listens; a free port by default.
-        data_dir: keeps its data across runs; by default data goes with the broker.
-        version: of the broker, any that the configured Maven repositories or the registry serve; by default the one
-            that this is tested with.
-        as_json: print one line of JSON instead of text.
+        profile: Name of the broker's configuration. `pulsar-ext broker profiles` lists the names.
+        backend: What the broker runs in: a Docker container, or a Java process. The default, `auto`, is Docker if an
+            engine answers, and can be set by PULSAR_EXT_BACKEND.
+        port: Port for clients. The default is any free port.
+        admin_port: Port for the admin REST API. The default is any free port.
+        data_dir: Directory for the broker's data, which stays there. Without it the data is deleted with the broker.
+        version: Version of Pulsar to run. The default is the version that this library is tested with.
+        as_json: Print one line of JSON instead of text.
     """
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # loaded only by the command that needs it
 
@@ -85,7 +85,7 @@ def profiles(*, as_json: Json = False) -> None:
     """List the profiles that a broker can be started with.
 
     Args:
-        as_json: print JSON instead of a table.
+        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.testing import PROFILES  # noqa: PLC0415  # loaded only by the command that needs it
 
@@ -108,7 +108,7 @@ def fetch(*, version: Version = None) -> None:
     """Fetch the jars of the broker with Maven, and prepare Java to start it faster.
 
     Args:
-        version: of the broker; by default the one that this is tested with.
+        version: Version of Pulsar to fetch. The default is the version that this library is tested with.
     """
     from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
     from pulsar_ext.testing.jars import (  # noqa: PLC0415  # likewise
@@ -147,12 +147,11 @@ def _show(broker: Broker) -> None:
     for name, value in broker.access.tls_options.items():
         console.print(f"  {name}={value!r}", markup=False)
     environment = {
-        "PULSAR_EXT_URL": broker.service_url,
-        "PULSAR_EXT_ADMIN_URL": broker.admin_url,
+        "PULSAR_URL": broker.service_url,
         "PULSAR_ADMIN_URL": broker.admin_url,
     }
     if broker.token is not None:
-        environment["PULSAR_EXT_TOKEN"] = broker.token
+        environment["PULSAR_TOKEN"] = broker.token
     for name, value in environment.items():
         console.print(f"export {name}={shlex.quote(value)}", markup=False)
     console.print("\n[dim]Ctrl-C ends it[/]")

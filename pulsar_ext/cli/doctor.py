@@ -24,7 +24,7 @@ from .output import print_result
 if TYPE_CHECKING:
     from pulsar_ext.doctor.findings import Diagnosis, Finding
 
-app = App(name="doctor", help="Find out why a backlog does not go away; reads only.")
+app = App(name="doctor", help="Find out why a backlog does not go away. It only reads.")
 
 _NOTHING = Access()
 _DEFAULTS = DiagnosisLimits()
@@ -51,15 +51,15 @@ def doctor(
     The exit status is 0 if nothing was found, 1 with warnings, 2 with errors, and 3 if it could not be found out.
 
     Args:
-        target: TENANT/NAMESPACE, or a topic with or without partitions.
-        subscription: the one to look at; all by default.
-        limits: what is a finding, and what finding it may cost.
-        watch: look again and again, until Ctrl-C; with --json, a line each time.
-        every: seconds between two looks.
-        url: the broker, for its usual admin port.
-        admin_url: its admin REST API.
-        access: what it gets in with.
-        as_json: print one JSON object instead of text.
+        target: What to look at: a namespace such as public/default, or a topic, with or without partitions.
+        subscription: Name of the one subscription to look at. The default is all of them.
+        limits: What counts as a finding, and what finding it may cost.
+        watch: Look again and again until Ctrl-C. With --json it prints one line each time.
+        every: Seconds between two looks with --watch.
+        url: URL of the broker. Only its host is used, to find the admin API.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
+        access: How to authenticate.
+        as_json: Print one JSON object instead of text.
     """
     try:
         if every <= 0:

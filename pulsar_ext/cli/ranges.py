@@ -26,7 +26,7 @@ from .output import print_plan, print_result
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
 
-app = App(name="ranges", help="Slots of keys: compute them, share them out, and check who covers them.")
+app = App(name="ranges", help="Compute the slots of keys, share them out, and check who has which.")
 
 _NOTHING = Access()
 
@@ -40,9 +40,9 @@ def slot(
     """Print the slot of each key, as the broker computes it.
 
     Args:
-        keys: texts; an empty one is a key too.
-        as_base64: the keys are bytes, written in base64.
-        as_json: print JSON instead of lines.
+        keys: The keys, as text. An empty text is a key too.
+        as_base64: The keys are bytes, and given in base64.
+        as_json: Print JSON instead of lines.
     """
     if not keys:
         raise InvalidUse("give at least one key")
@@ -55,11 +55,11 @@ def slot(
 
 @app.command
 def split(parts: int, *, as_json: Json = False) -> None:
-    """Print so many ranges of the same size that cover every slot.
+    """Split all slots into ranges of the same size, and print them.
 
     Args:
-        parts: how many, 1 to 65536.
-        as_json: print JSON instead of lines.
+        parts: How many ranges, 1 to 65536.
+        as_json: Print JSON instead of lines.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
     print_result(json.dumps(ranges) if as_json else "\n".join(ranges))
@@ -78,18 +78,19 @@ def plan(
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> None:
-    """Read a topic and print so many ranges of about equal weight; draw the slots with the cuts.
+    """Read a topic, and print ranges that have about the same number of messages or bytes each.
 
     Args:
-        topic: with or without partitions.
-        parts: how many ranges.
-        by: what to balance.
-        png: where to draw the picture; --no-png draws none.
-        key_forms: "exact" asks the admin API about every key that looks like base64, "text" about none.
-        url: the broker.
-        admin_url: its admin REST API; by default the same host's usual port.
-        access: what it gets in with.
-        as_json: print JSON instead of a table.
+        topic: The topic to read, with or without partitions.
+        parts: How many ranges, one for each consumer.
+        by: What to balance between the ranges.
+        png: File for a picture of the slots and the ranges. --no-png draws none.
+        key_forms: How to tell a key of bytes from text that looks like base64. `exact` asks the admin API about every
+            such key, `auto` about some, `text` about none.
+        url: URL of the broker.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
+        access: How to authenticate.
+        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
@@ -128,12 +129,12 @@ def check(
     Exit status: 0 if every slot has one consumer, 1 if not.
 
     Args:
-        topic: with or without partitions.
-        subscription: its name.
-        url: the broker, from which the admin URL follows.
-        admin_url: its admin REST API.
-        access: what it gets in with.
-        as_json: print JSON instead of a table.
+        topic: The topic, with or without partitions.
+        subscription: Name of the subscription.
+        url: URL of the broker. Only its host is used, to find the admin API.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
+        access: How to authenticate.
+        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 

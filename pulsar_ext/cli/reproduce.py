@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,7 @@ from rich.table import Column, Table
 from pulsar_ext.admin import derive_admin_url
 from pulsar_ext.errors import AdminError, BrokerStartError, InvalidUse
 from pulsar_ext.reproduce import (
+    Counts,
     Row,
     Scenario,
     Verdict,
@@ -21,18 +23,20 @@ from pulsar_ext.reproduce import (
     select,
     to_json,
     to_markdown,
+    to_script,
     to_table,
     update_markdown,
 )
 
-from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
+from .arguments import AdminUrl, Json, Token, UrlOrNone  # noqa: TC001  # cyclopts evaluates annotations
+from .output import print_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext.reproduce import Site
 
-app = App(name="reproduce", help="Show each known defect of the official client beside pulsar_ext, on a real broker.")
+app = App(name="reproduce", help="Show each known defect of the official client, and that pulsar_ext does not have it.")
 
 _LOSS, _NOT_RUN = 1, 2
 
@@ -40,40 +44,47 @@ _LOSS, _NOT_RUN = 1, 2
 @app.default
 def run(
     *scenarios: str,
-    url: Annotated[str | None, Parameter(env_var="PULSAR_EXT_URL")] = None,
-    admin_url: Annotated[str | None, Parameter(env_var="PULSAR_EXT_ADMIN_URL")] = None,
-    token: Annotated[str | None, Parameter(env_var="PULSAR_EXT_TOKEN", show=False)] = None,
+    url: UrlOrNone = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
     backend: Literal["auto", "docker", "process"] | None = None,
     as_list: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    script: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
-    update: Path | None = None,
+    update: list[Path] | None = None,
 ) -> int:
     """Run the same steps with the official client and with pulsar_ext, and show what each did with the messages.
 
     Exit status: 0 if pulsar_ext shows no loss, no duplicate and nothing stuck, 1 if it does, 2 if there was no run.
 
     Args:
-        scenarios: which ones; all by default.
-        url: a broker that already runs, instead of one started for the run.
-        admin_url: its admin REST API; by default the same host's usual port.
-        token: a superuser's token for that broker, best given by the environment.
-        backend: what the broker runs in; by default what PULSAR_EXT_BACKEND says, else Docker where an engine answers.
-        as_list: only list the scenarios.
-        as_json: print JSON instead of a table.
-        as_markdown: print the README's table instead.
-        update: a Markdown file whose table, between its two markers, is replaced by this run's.
+        scenarios: Names of the scenarios to run. The default is all of them; --list shows the names.
+        url: URL of a broker that runs already. Without it, brokers are started for the run.
+        admin_url: URL of that broker's admin REST API. The default is port 8080 on the same host.
+        token: A superuser's token for that broker. Give it by the environment variable PULSAR_TOKEN.
+        backend: What brokers run in: a Docker container, or a Java process. The default, `auto`, is Docker if an
+            engine answers, and can be set by PULSAR_EXT_BACKEND.
+        as_list: List the scenarios and run none.
+        script: Print a program that shows the one scenario with the official client alone, and run nothing.
+        as_json: Print JSON instead of a table.
+        as_markdown: Print a Markdown table instead.
+        update: A Markdown file whose tables are to be replaced by this run's. May be given several times.
     """
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         chosen = select(scenarios)
+        if script:
+            _refuse("--script prints one scenario: name it", when=len(scenarios) != 1)
+            print_result(to_script(chosen[0]).rstrip())
+            return 0
         if as_list:
             _list(chosen)
             return 0
         _refuse("--json and --markdown exclude each other", when=as_json and as_markdown)
-        _refuse("--admin-url goes with --url", when=admin_url is not None and url is None)
-        _refuse("--backend and --url exclude each other", when=backend is not None and url is not None)
-        old = None if update is None else _markdown(update)
+        _refuse("--admin-url goes with --url", when=url is None and admin_url not in (None, *_of_environment()))
+        _refuse("--backend and --url (or PULSAR_URL) exclude each other", when=backend is not None and url is not None)
+        old = {file: _markdown(file, chosen) for file in update or ()}
         rows = _run(chosen, _site(url, admin_url, token, backend, notes), notes)
     except (BrokerStartError, InvalidUse, AdminError) as error:
         notes.print(f"pulsar-ext: {error}", markup=False)
@@ -82,8 +93,8 @@ def run(
         print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # it is the result
     else:
         Console().print(to_table(rows))
-    if update is not None and old is not None:
-        update.write_text(update_markdown(old, rows), encoding="utf-8")
+    for file, text in old.items():
+        file.write_text(update_markdown(text, rows), encoding="utf-8")
     return _LOSS if any(row.verdict is Verdict.BROKEN for row in rows) else 0
 
 
@@ -93,6 +104,11 @@ def _site(url: str | None, admin_url: str | None, token: str | None, backend: st
         return own_brokers(backend, _print_once(notes))
     notes.print(f"on the broker at {url}", style="dim", markup=False)
     return existing_broker(url, admin_url or derive_admin_url(url, has_secret=token is not None).split(",")[0], token)
+
+
+def _of_environment() -> list[str | None]:
+    """Give the admin URLs that were not given to this command, but to all."""
+    return [os.environ.get(name) for name in ("PULSAR_ADMIN_URL", "PULSAR_EXT_ADMIN_URL")]
 
 
 def _refuse(reason: str, *, when: bool) -> None:
@@ -132,11 +148,11 @@ def _list(chosen: list[Scenario]) -> None:
     Console().print(table)
 
 
-def _markdown(file: Path) -> str:
-    """Read the file and make sure that it has a place for the table, before anything takes long."""
+def _markdown(file: Path, chosen: list[Scenario]) -> str:
+    """Read the file and make sure that its tables can be replaced, before anything takes long."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise InvalidUse(f"{file} cannot be read: {error.strerror}") from error
-    update_markdown(text, ())
+    update_markdown(text, [Row(scenario, "", Counts(), Counts()) for scenario in chosen])
     return text

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from .arguments import Access, Json
+from .arguments import Access, AdminUrl, Json, UrlOrNone
+from .connection import connected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pulsar_ext import Client, PulsarAdmin
     from pulsar_ext.skip.backlog import Backlog
     from pulsar_ext.skip.skipper import SkipResult
 
-app = App(name="skip", help="Skip messages of a subscription, exactly.")
+app = App(name="skip", help="Skip an exact number of messages of a subscription.")
 
 _NOTHING = Access()
 
@@ -42,26 +37,27 @@ def skip(
     unit: Literal["message", "entry"] = "message",
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
-    admin_url: str | None = None,
-    service_url: str | None = None,
+    admin_url: AdminUrl = None,
+    url: UrlOrNone = None,
     access: Access = _NOTHING,
 ) -> int:
-    """Skip COUNT messages that SUBSCRIPTION has not acknowledged, and show where its cursor was and is.
+    """Skip COUNT messages that SUBSCRIPTION has not acknowledged, and show where its cursor was and where it is now.
 
     Args:
-        topic: a topic without partitions, or one partition.
-        subscription: must exist.
-        count: how many.
-        unit: count messages, or entries as the broker does.
-        dry_run: move nothing.
-        as_json: print one JSON object instead of the picture.
-        admin_url: the admin REST API; by default PULSAR_ADMIN_URL, else http://localhost:8080, but not with a token.
-        service_url: for what has to be read; by default PULSAR_EXT_URL, else the admin URL's host with port 6650.
-        access: what it gets in with.
+        topic: The topic, such as persistent://public/default/orders. It must have no partitions, or be one partition.
+        subscription: Name of a subscription that exists on the topic.
+        count: How many messages to skip, beginning with the first one that is not acknowledged.
+        unit: What to count: messages, or entries as the broker's own skip does. A batch is one entry.
+        dry_run: Only show what would be skipped, and leave the cursor where it is.
+        as_json: Print one JSON object instead of the picture.
+        admin_url: URL of the admin REST API. The default is http://localhost:8080; with a token it must be given.
+        url: URL of the broker, to read messages where the admin API cannot tell how many an entry holds. The default
+            is port 6650 on the host of the admin API.
+        access: How to authenticate.
     """
     from pulsar_ext.skip.backlog import Backlog  # noqa: PLC0415  # loaded only by the command that needs it
 
-    with _connected(admin_url, service_url, access) as (client, admin):
+    with connected(admin_url, url, access) as (client, admin):
         # Before the skip, after which the broker may delete the ledgers it is about.
         internal = admin.internal_stats(topic)
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
@@ -71,30 +67,6 @@ def skip(
     else:
         Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
     return 0
-
-
-@contextlib.contextmanager
-def _connected(admin_url: str | None, service_url: str | None, access: Access) -> Iterator[tuple[Client, PulsarAdmin]]:
-    """Open a client and its admin API; what is not given comes from the environment."""
-    import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
-
-    from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
-    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # likewise
-
-    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=access.token is not None)
-    service_url = service_url or os.environ.get("PULSAR_EXT_URL") or _service_of(admin_url)
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    with (
-        PulsarAdmin(admin_url, **access.admin_options()) as admin,
-        Client(service_url, admin=admin, logger=quiet, **access.client_options()) as client,
-    ):
-        yield client, admin
-
-
-def _service_of(admin_url: str) -> str:
-    parts = urlsplit(admin_url)
-    secure = parts.scheme == "https"
-    return f"pulsar{'+ssl' if secure else ''}://{parts.hostname}:{6651 if secure else 6650}"
 
 
 def picture(result: SkipResult, backlog: Backlog) -> Group:

@@ -34,11 +34,11 @@ class Target:
     """Where a job finds its topics, and where it runs.
 
     Args:
-        url: the broker.
-        admin_url: its admin REST API; by default the usual port on the same host.
-        token: to authenticate with, best given by the environment.
-        master: Spark's master; by default all cores of this machine.
-        option: an option of the data source, as name=value; may be given several times.
+        url: URL of the broker.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
+        token: The token to authenticate with. Give it by the environment variable PULSAR_TOKEN.
+        master: Spark's master. The default is all cores of this machine.
+        option: An option of the data source, as name=value. May be given several times.
     """
 
     url: Url = LOCAL_URL
@@ -82,11 +82,11 @@ def archive(
     """Write the messages of a topic to Parquet, with their ids; run again, it adds what is new, exactly once.
 
     Args:
-        topic: with or without partitions; several separated by commas.
-        path: the archive: a directory, or a URL that Spark can write to.
-        checkpoint: where the progress is kept; by default beside the archive.
-        target: where to find the topics, and where to run.
-        as_json: print JSON instead of a line.
+        topic: The topic to archive, with or without partitions. Separate several by commas.
+        path: The archive: a directory, or a URL that Spark can write to.
+        checkpoint: Directory for the progress. The default is beside the archive.
+        target: Where to find the topics, and where to run.
+        as_json: Print JSON instead of a line.
     """
     with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
@@ -112,14 +112,14 @@ def replay(
     """Write an archive, or the messages of a topic, to a topic; effectively once, however often it is repeated.
 
     Args:
-        source: the archive's path; or a topic, then --checkpoint is needed.
-        topic: the topic to write to.
-        name: of the replay, by which the broker recognizes what it has of an archive; by default the archive's name.
-        where: which rows of the archive, as SQL.
-        checkpoint: where the progress of a copy from a topic is kept.
-        at_least_once: do not deduplicate; a repeated run then writes everything again.
-        target: where to find the topics, and where to run.
-        as_json: print JSON instead of a line.
+        source: Path of the archive to read, or the topic to read. A topic needs --checkpoint as well.
+        topic: The topic to write to.
+        name: Name of the replay. The broker recognizes by it what it has already. The default is the archive's name.
+        where: Which rows of the archive to write, as an SQL condition.
+        checkpoint: Directory for the progress, where the source is a topic.
+        at_least_once: Do not deduplicate. Running it again then writes everything again.
+        target: Where to find the topics, and where to run.
+        as_json: Print JSON instead of a line.
     """
     with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
@@ -147,12 +147,12 @@ def plan_ranges(
     """Weigh the key slots of a topic, print ranges of about equal weight, and draw the slots with the ranges.
 
     Args:
-        topic: with or without partitions; several separated by commas.
-        parts: how many ranges, one for each consumer.
-        by: what to balance.
-        png: where to draw the picture; --no-png draws none.
-        target: where to find the topics, and where to run.
-        as_json: print JSON instead of a table.
+        topic: The topic to weigh, with or without partitions. Separate several by commas.
+        parts: How many ranges, one for each consumer.
+        by: What to balance between the ranges.
+        png: File for a picture of the slots and the ranges. --no-png draws none.
+        target: Where to find the topics, and where to run.
+        as_json: Print JSON instead of a table.
     """
     with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
@@ -173,9 +173,9 @@ def audit(
     Exit status: 0 if nothing was found, 1 if something was.
 
     Args:
-        topic: with or without partitions; several separated by commas.
-        target: where to find the topics, and where to run.
-        as_json: print JSON instead of a table.
+        topic: The topic to look at, with or without partitions. Separate several by commas.
+        target: Where to find the topics, and where to run.
+        as_json: Print JSON instead of a table.
     """
     with _session(target.master) as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
@@ -216,10 +216,10 @@ def pipeline(
     Exit status: 0 if the archive and the other topic each have every message once, 1 if not.
 
     Args:
-        messages: how many of each kind: plain, batched, batched by key, chunked.
-        backend: what the broker runs in; by default Docker if an engine answers, else a process.
-        master: Spark's master; by default all cores of this machine.
-        as_json: print JSON instead of a table.
+        messages: How many messages of each kind to send: plain, batched, batched by key, chunked.
+        backend: What the broker runs in. The default is Docker if an engine answers, else a Java process.
+        master: Spark's master. The default is all cores of this machine.
+        as_json: Print JSON instead of a table.
     """
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # only for this command
 

@@ -167,7 +167,7 @@ class _SenderFactory:
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
         handle = ProducerHandle(self._open_native(**changed))
         waits_inside = limit is None and bool(named["block_if_queue_full"])
-        mixed_keys = mixed_key_check(named)
+        mixed_keys = mixed_key_check(named, self._context)
         return DirectSender(handle, self._context, limit=limit, waits_inside=waits_inside, mixed_keys=mixed_keys)
 
     def _on_topic(self, topic: str, config: BatchingConfig) -> BatchingSender:
@@ -180,7 +180,7 @@ class _SenderFactory:
             "block_if_queue_full": False,
             "lazy_start_partitioned_producers": False,
         }
-        mixed_keys = mixed_key_check(self._named) if config.partition < 0 else None
+        mixed_keys = mixed_key_check(self._named, self._context) if config.partition < 0 else None
         if self._deduplication:
             return self._deduplicating(topic, config, changed)
         handle = ProducerHandle(self._open_native(**changed))
@@ -227,7 +227,7 @@ class _SenderFactory:
         timeout = named["send_timeout_millis"] / 1000
         dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout)
         if not chunked:
-            mixed_keys = mixed_key_check(named) if config.partition < 0 else None
+            mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None
             return DedupSender(dispatch, mixed_keys=mixed_keys)
         recovery = ChunkRecovery(
             open_as,
@@ -251,7 +251,7 @@ class _SenderFactory:
             self._open_parts(topics, 0),
             routing=routing,
             grow=lambda begin: self._open_parts(self._partitions() or [], begin),
-            mixed_keys=mixed_key_check(self._named),
+            mixed_keys=mixed_key_check(self._named, self._context),
         )
 
     def _open_parts(self, topics: list[str], begin: int) -> list[BatchingSender]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from ._env import Env
 from ._place import Place
-from ._report import to_json, to_markdown, to_table, update_markdown
+from ._report import to_json, to_markdown, to_summary, to_table, update_markdown
 from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reproduce
 from ._scenario import Counts, Scenario, Verdict, judge
-from ._scenarios import SCENARIOS, select
+from ._scenarios import GROUPS, SCENARIOS, select
+from ._script import to_script
 
 __all__ = [
+    "GROUPS",
     "SCENARIOS",
     "Counts",
     "Env",
@@ -30,6 +32,8 @@ __all__ = [
     "select",
     "to_json",
     "to_markdown",
+    "to_script",
+    "to_summary",
     "to_table",
     "update_markdown",
 ]

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from ._scenario import Scenario
 
-__all__ = ["SCENARIOS", "select"]
+__all__ = ["GROUPS", "SCENARIOS", "select"]
 
 _MODULES = (
     chunk_seek,
@@ -101,6 +101,73 @@ _MODULES = (
 SCENARIOS: Final[Mapping[str, Scenario]] = MappingProxyType(
     {module.SCENARIO.name: module.SCENARIO for module in _MODULES}
 )
+
+GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
+    {
+        "chunks": (
+            "large messages are not found again by a stored id, not redelivered, or confirmed and lost",
+            (
+                "chunk-seek",
+                "chunk-seek-in-flight",
+                "chunk-reader-start",
+                "chunk-ack-deserialized",
+                "chunk-ack-rebuilt",
+                "chunk-nack",
+                "chunk-restart",
+                "chunk-cut",
+                "chunk-queue-full",
+                "async-chunk-send-id",
+            ),
+        ),
+        "skip and seek": (
+            "a skip counts batches instead of messages; a seek drops what comes later, or is not done at all",
+            (
+                "skip-mid-chunk",
+                "skip-batched",
+                "seek-beyond-end",
+                "seek-one-partition",
+                "seek-cut",
+                "async-seek-earliest",
+            ),
+        ),
+        "keys": (
+            "Key_Shared consumers get messages of other consumers' keys, or all of them stand still",
+            ("key-shared-batch-misroute", "key-shared-uncovered-stall"),
+        ),
+        "receiving": (
+            "a Ctrl-C or a timeout swallows the next message; a loop ends early; a listener falls silent",
+            (
+                "interrupted-receive",
+                "async-cancelled-receive",
+                "reader-ends-early",
+                "no-queue-batch",
+                "listener-dropped",
+                "table-view-big",
+                "batch-parse-garbage",
+            ),
+        ),
+        "acknowledgements": (
+            "they are lost with a connection or a process, or acknowledge more than was meant",
+            (
+                "ack-lost-on-crash",
+                "ack-disconnected",
+                "ack-then-reset",
+                "ack-batch-index",
+                "batch-partly-acknowledged",
+                "dead-letter-batch",
+            ),
+        ),
+        "producers": (
+            "deduplication drops new messages or stores old ones twice; a callback that raises hangs the rest",
+            ("dedup-batch-loss", "dedup-batch-duplicates", "sequence-id-zero", "callback-raises"),
+        ),
+        "processes": (
+            "a program that ends or forks loses messages, gets them again, hangs or aborts",
+            ("exit-pending", "exit-sending", "exit-acknowledged", "forked-client"),
+        ),
+    }
+)
+"""What the scenarios are about: for each group, what goes wrong, and the scenarios that show it."""
 
 
 def select(names: Iterable[str]) -> list[Scenario]:

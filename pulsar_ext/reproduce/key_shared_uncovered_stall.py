@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar as official
 
-from pulsar_ext.key_shared.hash_ranges import KeyHashRange
 from pulsar_ext.key_shared.hashing import key_slot
 
 from ._env import label, labels
@@ -22,7 +21,8 @@ __all__ = ["SCENARIO"]
 
 _COUNT = 20_000
 _QUIET_MILLIS = 3_000
-_OWN = KeyHashRange(0, 19_999)
+_OWN = range(20_000)
+"""The slots that are read."""
 
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
@@ -40,7 +40,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 client.new_consumer().topic(topic).subscription_name("s").key_shared_policy(
-                    pulsar.KeySharedPolicy.sticky_hash_range().ranges(_OWN)
+                    pulsar.KeySharedPolicy.sticky_hash_range().ranges((_OWN.start, _OWN.stop - 1))
                 ).subscribe()
             _fill(client, topic, keys)
             found = [label(message) for message in _reader(pulsar, client, topic)]
@@ -52,13 +52,13 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
 
 def _subscribe(pulsar: ModuleType, client: Any, topic: str) -> Any:
     policy = pulsar.ConsumerKeySharedPolicy(
-        key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.end)]
+        key_shared_mode=pulsar.KeySharedMode.Sticky, sticky_ranges=[(_OWN.start, _OWN.stop - 1)]
     )
     return client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
 
 
 def _reader(pulsar: ModuleType, client: Any, topic: str) -> Any:
-    return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[_OWN])
+    return client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[(_OWN.start, _OWN.stop - 1)])
 
 
 def _fill(client: Any, topic: str, keys: list[str]) -> None:

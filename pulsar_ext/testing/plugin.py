@@ -44,12 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
-        help="use the broker that runs there instead of starting one (PULSAR_EXT_URL; its token: PULSAR_EXT_TOKEN)",
+        help="use the broker that runs there instead of starting one (PULSAR_URL; its token: PULSAR_TOKEN)",
     )
     group.addoption(
         "--pulsar-admin-url",
         dest="pulsar_admin_url",
-        help="that broker's admin REST API (PULSAR_EXT_ADMIN_URL; port 8080 of the same host)",
+        help="that broker's admin REST API (PULSAR_ADMIN_URL; port 8080 of the same host)",
     )
 
 

@@ -35,7 +35,7 @@ class Run:
     def option(self, name: str) -> str | None:
         """Return an option of the command line, else the environment's, else None."""
         given: str | None = self._config.getoption(f"pulsar_{name}")
-        return given or os.environ.get(f"PULSAR_EXT_{name.upper()}") or None
+        return given or _variable(name.upper()) or None
 
     @property
     def source(self) -> Source:
@@ -60,7 +60,7 @@ class Run:
         url, admin_url, version = self.option("url"), self.option("admin_url"), self.option("pulsar_version")
         if url is None:
             return Pool(self.option("backend"), self.lines.append, version)
-        return Existing(url, admin_url or _usual_admin_url(url), os.environ.get("PULSAR_EXT_TOKEN"), version)
+        return Existing(url, admin_url or _usual_admin_url(url), _variable("TOKEN"), version)
 
     def ticket(self) -> dict[str, Any]:
         """Let other processes ask for brokers here; called in the controller of xdist."""
@@ -80,6 +80,15 @@ class Run:
 
 
 RUN = pytest.StashKey[Run]()
+
+_SHARED = ("URL", "ADMIN_URL", "TOKEN")
+"""Where a broker is and how to get in: variables that clients and commands read too."""
+
+
+def _variable(name: str) -> str | None:
+    """Read a variable of the environment."""
+    shared = os.environ.get(f"PULSAR_{name}") if name in _SHARED else None
+    return shared or os.environ.get(f"PULSAR_EXT_{name}")
 
 
 def _usual_admin_url(service_url: str) -> str:

@@ -175,7 +175,7 @@ class Existing:
         if not self.is_running(profile):
             raise BrokerStartError(
                 f"no broker answers for the namespace public/default at {self._address.admin_url}; check --pulsar-url "
-                "and --pulsar-admin-url, and PULSAR_EXT_TOKEN where it wants a token"
+                "and --pulsar-admin-url, and PULSAR_TOKEN where it wants a token"
             )
         version = reported_version(self._address.admin_url, self._address.access) or self._address.version
         if self._wanted not in {None, version}:

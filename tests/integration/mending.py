@@ -25,7 +25,7 @@ def pulsar_ext(broker, command):
     """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
     name, *arguments = shlex.split(command)
     assert name == "pulsar-ext"
-    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_EXT_URL": broker.service_url}
+    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_URL": broker.service_url}
     done = subprocess.run(
         [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments],
         capture_output=True,

@@ -142,7 +142,7 @@ def test_existing_broker(project, monkeypatch, pulsar_own_broker):
             assert pulsar_broker.service_url == {broker.service_url!r}
             pulsar_client.create_producer(pulsar_topic).send(b"x")
     """)
-    monkeypatch.setenv("PULSAR_EXT_TOKEN", broker.token)
+    monkeypatch.setenv("PULSAR_TOKEN", broker.token)
     for workers in ([], ["-n", "2"]):
         result = project.runpytest_subprocess(
             f"--pulsar-url={broker.service_url}", f"--pulsar-admin-url={broker.admin_url}", *workers

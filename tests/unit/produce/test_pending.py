@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pulsar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning, mixed_key_check
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.pending import PendingMessages
@@ -69,23 +71,63 @@ class Named:
     def topic(self):
         return "t"
 
-    def producer_name(self):
-        return "p"
+
+class Context:
+    """A client's context whose admin API knows one subscription, and answers when it is told to."""
+
+    def __init__(self, kind):
+        self.inquiries, self._kind, self._jobs = self, kind, []
+
+    def run(self, job):
+        self._jobs.append(job)
+
+    def answer(self):
+        for job in self._jobs:
+            job()
+
+    def admin_api(self):
+        return self
+
+    def stats(self, _topic):
+        if self._kind is None:
+            raise AdminUnavailable("no answer")
+        return SimpleNamespace(subscriptions={"s": SimpleNamespace(type=self._kind)})
 
 
-def test_the_first_key_warns_at_the_line_that_sends_and_never_again():
-    """Also where the warning is raised as an error."""
-    check = mixed_key_check({"batching_enabled": True, "batching_type": pulsar.BatchingType.Default})
+MIXED = {"batching_enabled": True, "batching_type": pulsar.BatchingType.Default}
+
+
+def test_a_key_warns_when_it_is_known_that_the_topic_is_shared_by_key_and_never_again():
+    """At the line that sends, also where the warning is raised as an error."""
+    context = Context("Key_Shared")
+    check = mixed_key_check(MIXED, context)
     assert check.look({"properties": {}}, Named()) is check
-    with pytest.warns(MixedKeyBatchWarning, match="producer p on t") as warned:
+    assert check.look({"partition_key": ""}, Named()) is check
+    assert check.look({"partition_key": ""}, Named()) is check
+    context.answer()
+    with pytest.warns(MixedKeyBatchWarning, match="producer on t") as warned:
         assert check.look({"partition_key": ""}, Named()) is None
     assert warned[0].filename == __file__
-    check = mixed_key_check({"batching_enabled": True, "batching_type": pulsar.BatchingType.Default})
+    check = mixed_key_check(MIXED, context)
+    check.look({"ordering_key": "a"}, Named())
+    context.answer()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(MixedKeyBatchWarning):
             check.look({"ordering_key": "a"}, Named())
         assert check.look({"ordering_key": "a"}, Named()) is None
+
+
+@pytest.mark.parametrize("kind", ["Shared", None])
+def test_where_nobody_is_known_to_share_by_key_nothing_is_said(kind):
+    """A subscription of another type, or an admin API that does not answer: silence, and no look at later messages."""
+    context = Context(kind)
+    check = mixed_key_check(MIXED, context)
+    check.look({"partition_key": "a"}, Named())
+    context.answer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check.look({"partition_key": "a"}, Named()) is None
 
 
 @pytest.mark.parametrize(
@@ -97,4 +139,4 @@ def test_the_first_key_warns_at_the_line_that_sends_and_never_again():
 )
 def test_what_mixes_nothing_is_not_checked(named):
     """No batches, or batches by key."""
-    assert mixed_key_check(named) is None
+    assert mixed_key_check(named, Context("Key_Shared")) is None

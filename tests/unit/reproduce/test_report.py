@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pulsar_ext.cli.reproduce import app
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.reproduce import SCENARIOS, Counts, Row, to_json, to_markdown, to_table, update_markdown
+from pulsar_ext.reproduce import GROUPS, SCENARIOS, Counts, Row, to_json, to_markdown, to_table, update_markdown
 
 _PROJECT = Path(__file__).parents[3]
 _ROWS = [
@@ -21,9 +21,11 @@ _ROWS = [
 ]
 
 
-def test_the_readme_has_every_scenario():
-    """The README's table was generated from the scenarios that exist now, in their order."""
-    table = (_PROJECT / "README.md").read_text().partition("<!-- reproduce: begin -->")[2].partition("<!--")[0]
+def test_the_documentation_has_a_row_for_every_scenario():
+    """The table of docs/reproduce.md was generated from the scenarios that exist now, in their order."""
+    table = (
+        (_PROJECT / "docs" / "reproduce.md").read_text().partition("<!-- reproduce: begin -->")[2].partition("<!--")[0]
+    )
     assert re.findall(r"^\| \[([a-z-]+)\]", table, re.MULTILINE) == list(SCENARIOS)
     claims = [line.split(" | ")[1] for line in table.splitlines() if line.startswith("| [")]
     assert claims == [scenario.claim for scenario in SCENARIOS.values()]
@@ -34,6 +36,24 @@ def test_the_documentation_has_a_paragraph_for_every_scenario():
     """Each scenario is explained under a heading of its name, which the README's table links to."""
     headings = re.findall(r"^## ([a-z-]+)$", (_PROJECT / "docs" / "reproduce.md").read_text(), re.MULTILINE)
     assert headings == list(SCENARIOS)
+
+
+def test_every_scenario_is_in_one_group():
+    """The README's short table leaves no scenario out, counts none twice, and was generated from these groups."""
+    assert sorted(name for _, names in GROUPS.values() for name in names) == sorted(SCENARIOS)
+    table = (_PROJECT / "README.md").read_text().partition("<!-- reproduce summary: begin -->")[2].partition("<!--")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if re.match(r"\| (?!about)[a-z]", line)]
+    assert [row[0] for row in rows] == list(GROUPS)
+    for (_, about, official, ours), (says, names) in zip(rows, GROUPS.values(), strict=True):
+        assert about == says
+        assert ours == f"{len(names)} of {len(names)} right"
+        assert official.endswith(f" of {len(names)} right")
+
+
+def test_the_summary_wants_every_scenario():
+    """A run of some scenarios leaves the README's short table as it is."""
+    with pytest.raises(InvalidUse, match="not among them: chunk-seek-in-flight"):
+        update_markdown("<!-- reproduce summary: begin -->\n<!-- reproduce summary: end -->", _ROWS)
 
 
 def test_json_has_its_keys():
@@ -90,7 +110,7 @@ def test_a_text_without_markers_is_refused(text):
 )
 def test_bad_usage_is_told_in_one_line(arguments, words, capsys, monkeypatch):
     """What cannot run ends with status 2 and a line that says why, without a stack trace."""
-    for name in ("PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"):
+    for name in ("PULSAR_URL", "PULSAR_EXT_URL", "PULSAR_EXT_ADMIN_URL", "PULSAR_ADMIN_URL"):
         monkeypatch.delenv(name, raising=False)
     assert app(arguments, result_action="return_value") == 2
     last = capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,43 @@
+"""A worker that stops cleanly: at SIGTERM or Ctrl-C it finishes the message in hand, and nothing comes twice.
+
+    python examples/worker.py pulsar://localhost:6650 orders
+
+The last acknowledgements are confirmed before the worker ends: the broker's cursor shows them. If it is killed instead,
+what it had not acknowledged is delivered again, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import pulsar_ext as pulsar
+
+
+def main(service_url: str, topic: str) -> None:
+    """Handle messages until a signal comes."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with pulsar.Client(service_url) as client:
+        consumer = client.subscribe(
+            topic,
+            "work",
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        while not stop.is_set():
+            try:
+                message = consumer.receive(500)  # so that the signal is noticed when nothing comes
+            except pulsar.Timeout:
+                continue
+            print(message.data().decode(), flush=True)
+            consumer.acknowledge(message)
+        consumer.flush_acks(confirm=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:  # noqa: PLR2004  # the broker and a topic
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

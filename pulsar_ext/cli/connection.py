@@ -1,0 +1,39 @@
+"""The client and the admin API of commands that need both."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext import Client, PulsarAdmin
+
+    from .arguments import Access
+
+__all__ = ["connected"]
+
+
+@contextlib.contextmanager
+def connected(admin_url: str | None, url: str | None, access: Access) -> Iterator[tuple[Client, PulsarAdmin]]:
+    """Open a client and its admin API."""
+    import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
+
+    from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
+    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # likewise
+
+    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=access.token is not None)
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    with (
+        PulsarAdmin(admin_url, **access.admin_options()) as admin,
+        Client(url or _service_of(admin_url), admin=admin, logger=quiet, **access.client_options()) as client,
+    ):
+        yield client, admin
+
+
+def _service_of(admin_url: str) -> str:
+    parts = urlsplit(admin_url)
+    secure = parts.scheme == "https"
+    return f"pulsar{'+ssl' if secure else ''}://{parts.hostname}:{6651 if secure else 6650}"

@@ -1,0 +1,124 @@
+"""`pulsar-ext ids`: a message id in every form, and what the broker has there."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pulsar_ext.errors import InvalidMessageId
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+
+from .arguments import Access, AdminUrl, Json, UrlOrNone
+from .output import print_result
+
+if TYPE_CHECKING:
+    from pulsar_ext.admin import EntryMetadata
+
+app = App(name="ids", help="Show a message id in every form, and what the broker has there.")
+
+_NOTHING = Access()
+_SHOWN = (
+    "producer_name",
+    "sequence_id",
+    "publish_time",
+    "partition_key",
+    "properties",
+    "num_messages_in_batch",
+    "uuid",
+    "chunk_id",
+    "num_chunks",
+    "total_chunk_size",
+    "index",
+)
+
+
+@app.default
+def ids(
+    *form: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    topic: str | None = None,
+    admin_url: AdminUrl = None,
+    url: UrlOrNone = None,
+    access: Access = _NOTHING,
+    as_json: Json = False,
+) -> None:
+    """Show a message id in every form; with --topic, also which message the broker has there.
+
+    Args:
+        form: The id in any form: text such as 5:7:-1 or "5:5:-1;5:7:-1", hexadecimal bytes such as 080510073000, or
+            the numbers LEDGER ENTRY [PARTITION [BATCH_INDEX]].
+        topic: The topic that the id belongs to. Without it the broker is not asked.
+        admin_url: URL of the admin REST API. The default is http://localhost:8080; with a token it must be given.
+        url: URL of the broker. The default is port 6650 on the host of the admin API.
+        access: How to authenticate.
+        as_json: Print one JSON object instead of a table.
+    """
+    message_id = read_id(form)
+    facts = forms_of(message_id)
+    if topic is not None:
+        from .connection import connected  # noqa: PLC0415  # loaded only where the broker is asked
+
+        with connected(admin_url, url, access) as (client, admin):
+            whole = client.resolve_message_id(topic, message_id)
+            entry = admin.entry(topic, message_id.ledger_id(), message_id.entry_id())
+        facts |= {"message": whole.to_text()} | _facts_of(entry)
+    if as_json:
+        print_result(json.dumps(facts, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for name, value in facts.items():
+        table.add_row(Text(name.replace("_", " "), style="dim"), Text(str(value)))
+    Console(highlight=False).print(table)
+
+
+def read_id(form: tuple[str, ...]) -> MessageId | ChunkMessageId:
+    """Read an id in any form (pure).
+
+    Raises:
+        InvalidMessageId: it is none.
+    """
+    if len(form) == 1 and (":" in form[0] or "," in form[0]):
+        return MessageId.parse(form[0])
+    try:
+        if len(form) == 1:
+            return MessageId.deserialize(bytes.fromhex(form[0]))
+        if 2 <= len(form) <= 4:  # noqa: PLR2004  # a ledger and an entry, perhaps a partition and a batch index
+            ledger, entry, *rest = map(int, form)
+            partition, batch_index = [*rest, -1, -1][:2]
+            return MessageId(partition, ledger, entry, batch_index)
+    except InvalidMessageId:
+        raise
+    except ValueError:  # neither hexadecimal nor numbers
+        pass
+    raise InvalidMessageId(
+        f"{' '.join(form)!r} is not a message id: give text (5:7:-1), hexadecimal bytes (080510073000), "
+        "or LEDGER ENTRY [PARTITION [BATCH_INDEX]]"
+    )
+
+
+def forms_of(message_id: MessageId | ChunkMessageId) -> dict[str, Any]:
+    """Give every form of an id (pure)."""
+    facts: dict[str, Any] = {
+        "text": message_id.to_text(),
+        "official_text": str(message_id),
+        "bytes": message_id.serialize().hex(),
+        "ledger": message_id.ledger_id(),
+        "entry": message_id.entry_id(),
+        "partition": message_id.partition(),
+        "batch_index": message_id.batch_index(),
+    }
+    if isinstance(message_id, ChunkMessageId):
+        facts["first_chunk"] = message_id.first_chunk_message_id().to_text()
+        facts["last_chunk"] = message_id.last_chunk_message_id().to_text()
+    return facts
+
+
+def _facts_of(entry: EntryMetadata) -> dict[str, Any]:
+    """Give what an entry has of the facts that are shown."""
+    facts = asdict(entry)
+    return {name: facts[name] for name in _SHOWN if facts.get(name) not in (None, {}, "")}
