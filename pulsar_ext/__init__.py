@@ -71,6 +71,7 @@ from .key_shared.policy import KeySharedPolicy
 from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
 from .message import Message, MessageBatch
+from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
 from .produce.mixed_keys import MixedKeyBatchWarning
 from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
@@ -93,6 +94,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "Reader",
     "TableView",
     "AckNotConfirmed",
+    "Acknowledge",
     "AdminConflict",
     "AdminError",
     "AdminNotAllowed",
@@ -107,6 +109,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ConsumerInterceptor",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
+    "DeadLetter",
     "DeduplicationDisabled",
     "Diagnosis",
     "DiagnosisLimits",
@@ -136,6 +139,8 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ProducerForgotten",
     "ProducerInterceptor",
     "PulsarExtError",
+    "ReconsumeLater",
+    "Redeliver",
     "SentMany",
     "SequenceIdRejected",
     "SkipInsideMessage",
