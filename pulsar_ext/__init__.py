@@ -46,11 +46,13 @@ from .errors import (
     MessageIdNotFound,
     MessageIdUnresolved,
     MisroutedMessage,
+    NoReply,
     NoSuchTopic,
     NotOpen,
     ProducerBroken,
     ProducerForgotten,
     PulsarExtError,
+    RequestFailed,
     SequenceIdRejected,
     SkipInsideMessage,
     SkipUnconfirmed,
@@ -77,6 +79,8 @@ from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
 from .reader import Reader
 from .redelivery.backoff import MultiplierRedeliveryBackoff
+from .request.replier import Replier
+from .request.requester import Requester
 from .skip.skipper import SkipResult
 from .table_view import TableView
 
@@ -130,6 +134,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MisroutedMessageWarning",
     "MixedKeyBatchWarning",
     "MultiplierRedeliveryBackoff",
+    "NoReply",
     "NoSuchTopic",
     "NotOpen",
     "OutgoingMessage",
@@ -141,6 +146,9 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "PulsarExtError",
     "ReconsumeLater",
     "Redeliver",
+    "Replier",
+    "RequestFailed",
+    "Requester",
     "SentMany",
     "SequenceIdRejected",
     "SkipInsideMessage",

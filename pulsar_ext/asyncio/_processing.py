@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from ._driving import drive
 from ._loop_bridge import running_loop_bridge
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
-    from pulsar_ext.process.handling import Handling, Steps
+    from pulsar_ext.process.handling import Handling
 
 __all__ = ["Run"]
 
@@ -62,21 +62,4 @@ class Run:
             self._error = error
 
     async def _handle(self, message: Message) -> None:
-        await _drive(self._handling.steps(self._consumer, message))
-
-
-async def _drive(steps: Steps) -> None:
-    """Make each call of a message's steps, and await it if it can be awaited."""
-    result, error = None, None
-    while True:
-        try:
-            step = steps.send(result) if error is None else steps.throw(error)
-        except StopIteration:
-            return
-        result, error = None, None
-        try:
-            result = step()
-            if isawaitable(result):
-                result = await result
-        except BaseException as raised:  # noqa: BLE001  # the steps decide
-            error = raised
+        await drive(self._handling.steps(self._consumer, message))

@@ -1,13 +1,11 @@
 """From a received message to its acknowledgement, step by step, for the blocking and the awaited client (pure).
 
-The steps of a message are a generator of calls. Whoever drives it makes each call, awaits what it gives if that is to
-be awaited, and sends back the result or throws in the error.
+The steps of a message are a generator of calls, see `driving.py`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +18,13 @@ from pulsar_ext.errors import InvalidUse
 from .actions import ACTIONS, Acknowledge, Action, Redeliver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext.message import Message
 
-__all__ = ["Handling", "Steps"]
+    from .driving import Steps
 
-Steps = Generator[Callable[[], Any], Any, None]
+__all__ = ["Handling"]
 
 _log = logging.getLogger("pulsar_ext")
 _AGAIN = Redeliver()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from inspect import isawaitable, iscoroutinefunction
+from inspect import iscoroutinefunction
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.retry_letters import Reconsuming
 
 from .actions import Redeliver
+from .driving import drive
 from .handling import Handling
 
 if TYPE_CHECKING:
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
     from .actions import Action
-    from .handling import Steps
 
 __all__ = ["Processing"]
 
 _REDELIVER = Redeliver()
-_ASYNC = "An async function was called, which only process() of pulsar_ext.asyncio awaits."
 
 
 class Processing(Reconsuming):
@@ -155,34 +154,16 @@ class _Run:
                 thread.join()
         for slot in self._slots:
             if slot.message is not None:
-                _drive(self._handling.refused(self._consumer, slot.message))
+                drive(self._handling.refused(self._consumer, slot.message))
 
     def _serve(self) -> None:
         for slot in iter(self._filled.get, None):
             try:
                 if slot.message is not None:
-                    _drive(self._handling.steps(self._consumer, slot.message))
+                    drive(self._handling.steps(self._consumer, slot.message))
             except BaseException as error:  # noqa: BLE001  # it is raised where process() was called
                 self._error = error
                 self.end()
             slot.message = None
             self._free.put(slot)
         self._filled.put(None)
-
-
-def _drive(steps: Steps) -> None:
-    """Make each call of a message's steps."""
-    result, error = None, None
-    while True:
-        try:
-            step = steps.send(result) if error is None else steps.throw(error)
-        except StopIteration:
-            return
-        result, error = None, None
-        try:
-            result = step()
-            if isawaitable(result):
-                getattr(result, "close", lambda: None)()
-                raise InvalidUse(_ASYNC)  # noqa: TRY301  # as if the handler had raised it
-        except BaseException as raised:  # noqa: BLE001  # the steps decide
-            error = raised

@@ -2,17 +2,17 @@
 
     python tests/faults/process.py [--cycles N] [--json]
 
-Workers handle messages four at a time, with the blocking client and with the asyncio client by turns. Some handlers fail,
-once or always: their messages come again as retry letters, and are dead letters in the end. Once a worker is at work one
-of these happens, by turns:
+Workers handle messages four at a time, with the blocking or the asyncio client. Some handlers fail, once or always:
+their messages come again as retry letters, and are dead letters in the end. Once a worker is at work one of these
+happens, by turns:
 
 - `kill`: the worker is killed with SIGKILL.
 - `term`: it is ended with SIGTERM, and has to end by itself, with status 0. A handler that began has to end. What it
   handled must not come again.
 - `broker`: the broker is killed with SIGKILL and restarted, and the worker goes on; then it is ended with SIGTERM.
 
-The next worker goes on. Starts a broker of its own, which needs Java. Exits with 1 if anything was lost, stayed, or came
-again behind a clean end.
+The next worker goes on. Starts a broker of its own, which needs Java. Exits with 1 if anything was lost, stayed, or
+came again behind a clean end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handlers: each message is acknowledged when its handler returns, and what becomes of the others is as on_error says."""
+"""Handlers: a message is acknowledged when its handler returns; what becomes of the others is as on_error says."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Processing:
             handler = in_threads(self._see)
         try:
             self._consumer.process(handler, **self._options)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # a test looks at it
             self.error = error
 
     def _see(self, message):
@@ -181,7 +181,7 @@ def test_retry_letters_and_then_a_dead_letter(client, topic, is_done, type_):
 
 
 def test_a_function_decides(client, topic, is_done):
-    """`on_error` sees the message and the error, and says for each what becomes of it; what it raises is a redelivery."""
+    """`on_error` sees the message and the error, and says what becomes of it; what it raises is a redelivery."""
     dead = client.subscribe(f"{topic}-s-DLQ", "d")
     consumer = client.subscribe(topic, "s", SHARED, enable_retry=True, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 5)
@@ -332,7 +332,7 @@ def test_an_async_handler_is_refused(client, topic, admin):
 
 @pytest.mark.blocking_only("a task that raises this ends the loop")
 def test_an_end_of_the_program_in_a_handler(client, topic):
-    """`SystemExit` in a handler ends `process()`, which raises it when the others have ended; its message comes again."""
+    """`SystemExit` in a handler ends `process()`, which raises it behind the others; its message comes again."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
     send_plain(client, topic, 5)
     ended = []

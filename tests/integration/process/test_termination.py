@@ -68,7 +68,7 @@ def test_a_termination_is_clean(client, topic, run, awaited):
     if awaited:
         source = AWAITED + handle(awaited=True) + "asyncio.run(process(handle, concurrency=5))"
     else:
-        source = BLOCKING + handle(awaited=False) + "consumer.process(handle, concurrency=5); os.write(1, b'returned\\n')"
+        source = BLOCKING + handle(awaited=False) + "consumer.process(handle, concurrency=5)\nprint('returned')"
     done = run(source + "\nassert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL; print('default')")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-2:] == ["returned", "default"]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext import Acknowledge, DeadLetter, InvalidUse, MultiplierRedeliveryBackoff, ReconsumeLater, Redeliver
+from pulsar_ext.process.driving import drive
 from pulsar_ext.process.handling import Handling
 
 ACTIONS = (Acknowledge(), Redeliver(), ReconsumeLater(5, {"a": "b"}), DeadLetter({"c": "d"}))
@@ -43,19 +44,8 @@ class _Consumer:
         return call
 
 
-def drive(handling, consumer, message):
-    """Make each call of the steps, as the blocking client does."""
-    steps, result, error = handling.steps(consumer, message), None, None
-    while True:
-        try:
-            call = steps.send(result) if error is None else steps.throw(error)
-        except StopIteration:
-            return
-        result, error = None, None
-        try:
-            result = call()
-        except BaseException as raised:
-            error = raised
+def run(handling, consumer, message):
+    drive(handling.steps(consumer, message))
 
 
 def handling(*, fails=None, on_error=ACTIONS[1], has_letters=True):
@@ -69,7 +59,7 @@ def handling(*, fails=None, on_error=ACTIONS[1], has_letters=True):
 def test_a_handler_that_returns_has_its_message_acknowledged():
     """Once, and nothing else is asked for."""
     consumer = _Consumer()
-    drive(handling(), consumer, _Message())
+    run(handling(), consumer, _Message())
     assert consumer.calls == [("acknowledge",)]
 
 
@@ -83,7 +73,7 @@ def test_each_action_is_its_call(action, call, as_function):
         seen.append(given)
         return action
 
-    drive(handling(fails=error, on_error=on_error if as_function else action), consumer, message)
+    run(handling(fails=error, on_error=on_error if as_function else action), consumer, message)
     assert [name for name, *_ in consumer.calls] == [call]
     assert seen == ([(message, error)] if as_function else [])
 
@@ -99,7 +89,7 @@ def test_whatever_fails_something_becomes_of_the_message(fails, action, failing,
     """The last call did not fail, or it was the negative acknowledgement: nothing is left without either."""
     error = pulsar.AlreadyClosed("closed") if closed else RuntimeError("away")
     consumer = _Consumer(dict.fromkeys(failing - {"negative_acknowledge"}, error))
-    drive(handling(fails=fails, on_error=lambda *_: action, has_letters=has_letters), consumer, _Message())
+    run(handling(fails=fails, on_error=lambda *_: action, has_letters=has_letters), consumer, _Message())
     last = consumer.calls[-1][0]
     assert last not in failing or last == "negative_acknowledge"
     assert [name for name, *_ in consumer.calls].count("negative_acknowledge") <= 1
@@ -110,7 +100,7 @@ def test_what_ends_a_program_is_raised_and_the_message_comes_again(end):
     """An end of the program in a handler is no failure for on_error."""
     consumer = _Consumer()
     with pytest.raises(type(end)):
-        drive(handling(fails=end, on_error=ACTIONS[0]), consumer, _Message())
+        run(handling(fails=end, on_error=ACTIONS[0]), consumer, _Message())
     assert consumer.calls == [("negative_acknowledge",)]
 
 
@@ -120,7 +110,7 @@ def test_a_backoff_goes_by_how_often_it_was_consumed_later():
     delays = []
     for times in (None, "1", "5", "50"):
         consumer = _Consumer()
-        drive(handling(fails=ValueError(), on_error=ReconsumeLater(backoff)), consumer, _Message(times))
+        run(handling(fails=ValueError(), on_error=ReconsumeLater(backoff)), consumer, _Message(times))
         delays += [delay for _, delay, _ in consumer.calls]
     assert delays == [100, 200, 3_200, 10_000]
 
