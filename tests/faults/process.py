@@ -65,6 +65,8 @@ def run_faults(cycles: int, messages: int = 40, say: Callable[[str], None] = lam
         for type_name, kind in random.sample(combinations, min(cycles, len(combinations))):  # no secret
             topic = f"persistent://public/default/process-{type_name}-{kind}"
             admin.create_subscription(topic, SUBSCRIPTION, "earliest")
+            # Of a topic without a subscription the broker keeps the last ledger only: each kill ends one.
+            admin.create_subscription(f"{topic}-{SUBSCRIPTION}-DLQ", "kept", "earliest")
             sender = Sender(client, topic, kind)
             subjects.append(_Subject(broker, topic, Outcome("process", type_name, kind), sender))
         for cycle in range(cycles):

@@ -10,52 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from awaited import AwaitedClient, blocking_of
 from chunked import THREE_CHUNKS, eventually, payload
+from serving import Serving, echo
 
 import pulsar_ext as pulsar
 
 BOTH_CLIENTS = True
 REPLIERS = "repliers"
-
-
-class Serving:
-    """A replier that runs on a thread."""
-
-    def __init__(self, client, topic, handler, *, concurrency=4, **options):
-        if isinstance(client, AwaitedClient):
-            handler = awaited_form(handler)
-        self.replier = client.replier(topic, handler, **options)
-        self.error = None
-        self._thread = threading.Thread(target=self._run, args=(concurrency,))
-
-    def _run(self, concurrency):
-        try:
-            self.replier.run(concurrency=concurrency)
-        except Exception as error:
-            self.error = error
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        while self._thread.is_alive():  # it may not have begun
-            self.replier.stop()
-            self._thread.join(0.1)
-        self.replier.close()
-        assert self.error is None
-
-
-def awaited_form(handler):
-    """Give an async function of a handler, which runs on a thread."""
-
-    async def handle(message):
-        return await asyncio.to_thread(handler, message)
-
-    return handle
-
-
-def echo(message):
-    return b"re: " + message.data()
 
 
 def left_of(admin, topic, subscription=REPLIERS):
@@ -105,10 +65,8 @@ def test_many_replies_to_one_request(client, topic):
                 assert may_end.wait(30)
             yield b"%d" % number
 
-    with (
-        Serving(client, topic, count if not _is_awaited(client) else _later(count)),
-        client.requester(topic) as requester,
-    ):
+    handler = _later(count) if _is_awaited(client) else count
+    with Serving(client, topic, handler), client.requester(topic) as requester:
         replies = requester.request_many(b"4")
         assert [next(replies).data(), next(replies).data()] == [b"0", b"1"]
         may_end.set()
@@ -167,7 +125,7 @@ def test_a_handler_that_raises_is_told(client, topic, admin):
         raise ValueError("password=secret")
 
     with Serving(client, topic, handle), client.requester(topic) as requester:
-        with pytest.raises(pulsar.RequestFailed, match="^no such order$"):
+        with pytest.raises(pulsar.RequestFailed, match=r"^no such order$"):
             requester.request(b"mine")
         with pytest.raises(pulsar.RequestFailed, match=r"^The replier's handler raised ValueError\.$"):
             requester.request(b"other")

@@ -61,7 +61,7 @@ def test_a_reply_is_for_its_request_alone():
     data=st.data(),
 )
 def test_every_reply_is_handed_out_once(counts, data):
-    """Several repliers, of which some die and begin anew, in any order: each reply once, and the end behind the last."""
+    """Several repliers, of which some die and begin anew, in any order: each reply once, the end behind the last."""
     asked = exchange(repliers=len(counts))
     said = []
     for number, count in enumerate(counts):
