@@ -3,7 +3,8 @@
     python examples/async_worker.py pulsar://localhost:6650 orders invoices
 
 An order is acknowledged when its invoice is persisted. Whatever fails before that comes again, so an invoice may be
-written twice, and none is missing. Ctrl-C ends it: what was not finished is delivered to the next worker.
+written twice, and none is missing. Ctrl-C ends it: invoices that were begun are written, and the rest is left to the next
+worker.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ async def work(service_url: str, orders: str, invoices: str, *, until: asyncio.E
 
         working = asyncio.create_task(consumer.process(bill, concurrency=AT_ONCE))
         await until.wait()
-        working.cancel()
-        await asyncio.wait([working])
+        consumer.stop_processing()
+        await working
 
 
 async def main(service_url: str, orders: str, invoices: str) -> None:

@@ -46,11 +46,13 @@ from .errors import (
     MessageIdNotFound,
     MessageIdUnresolved,
     MisroutedMessage,
+    NoReply,
     NoSuchTopic,
     NotOpen,
     ProducerBroken,
     ProducerForgotten,
     PulsarExtError,
+    RequestFailed,
     SequenceIdRejected,
     SkipInsideMessage,
     SkipUnconfirmed,
@@ -71,11 +73,14 @@ from .key_shared.policy import KeySharedPolicy
 from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
 from .message import Message, MessageBatch
+from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
 from .produce.mixed_keys import MixedKeyBatchWarning
 from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
 from .reader import Reader
 from .redelivery.backoff import MultiplierRedeliveryBackoff
+from .request.replier import Replier
+from .request.requester import Requester
 from .skip.skipper import SkipResult
 from .table_view import TableView
 
@@ -93,6 +98,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "Reader",
     "TableView",
     "AckNotConfirmed",
+    "Acknowledge",
     "AdminConflict",
     "AdminError",
     "AdminNotAllowed",
@@ -107,6 +113,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ConsumerInterceptor",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
+    "DeadLetter",
     "DeduplicationDisabled",
     "Diagnosis",
     "DiagnosisLimits",
@@ -127,6 +134,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "MisroutedMessageWarning",
     "MixedKeyBatchWarning",
     "MultiplierRedeliveryBackoff",
+    "NoReply",
     "NoSuchTopic",
     "NotOpen",
     "OutgoingMessage",
@@ -136,6 +144,11 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ProducerForgotten",
     "ProducerInterceptor",
     "PulsarExtError",
+    "ReconsumeLater",
+    "Redeliver",
+    "Replier",
+    "RequestFailed",
+    "Requester",
     "SentMany",
     "SequenceIdRejected",
     "SkipInsideMessage",

@@ -19,19 +19,19 @@ from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
-from .ack.confirm import flush_acks
 from .ack.scope import AckScope
 from .chunks.resolver import as_message_id
 from .ids.message_id import MessageId, from_inner
 from .ids.origin import Origin
 from .message import Message
+from .process.processing import Processing
 from .receive.filter import ScreenedSource
 from .receive.many import Interrupted
 from .receive.order import ReceiveOrder, Transition
+from .receive.pause import Pause
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
 from .receive.unsubscription import Unsubscription, is_of_several
-from .redelivery.retry_letters import Reconsuming
 
 if TYPE_CHECKING:
     import re
@@ -73,7 +73,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
+class Consumer(GatedConsumer, Processing, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (
@@ -86,10 +86,12 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
         "_interrupted",
         "_message_class",
         "_order",
+        "_pause",
         "_prefetch",
         "_queued",
         "_recorder",
         "_redelivery",
+        "_runs",
         "_screen",
         "_source",
         "_splits",
@@ -101,6 +103,7 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
         super().__init__()
         self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
+        self._pause = self._runs = self.inner
         self._prefetch = self._recorder = self._screen = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
@@ -117,7 +120,9 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
         self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
+        self._pause, self._runs = Pause(order, self._gate), set()
         order.take_part(self._interrupted)
+        order.take_part(self._pause)
         native = self._source = NativeSource(self.inner, self._wait_of)
         order.take_part(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
@@ -180,95 +185,6 @@ class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
         return self.receive_next(timeout_millis)
 
     _receive_plain = receive  # pyright: ignore[reportAssignmentType]  # a method where a callable is declared
-
-    def acknowledge(self, message: Any) -> None:
-        """Acknowledge one message, all chunks of it, by the message or any id of it.
-
-        Args:
-            message: a received message, or an id: live, deserialized, parsed or rebuilt from numbers.
-
-        Raises:
-            TopicRequired: the consumer reads several topics and the id does not say which one.
-            MessageIdUnresolved: its chunks could not be found; nothing is acknowledged.
-        """
-        if type(message) is self._message_class:
-            inbox = self._inbox
-            inbox.append(message)
-            acks = self._acks
-            if len(inbox) >= acks.limit:
-                acks.filled()
-            elif not acks.scheduled:
-                acks.schedule()
-        elif type(message) is MessageId and self._acks.collector.takes(message):
-            self._acks.put(self._acks.inbox.ids, message)
-        elif isinstance(message, InnerMessage | pulsar.Message):
-            self.acknowledge(self._own(message))
-        else:
-            self._acks.add_id(message)
-
-    def acknowledge_many(self, messages: Iterable[Any]) -> None:
-        """Acknowledge several messages at once, each as `acknowledge()` would.
-
-        Args:
-            messages: received messages or ids, in any order.
-
-        Raises:
-            TopicRequired, MessageIdUnresolved: as `acknowledge()`; what came before it is acknowledged.
-        """
-        messages = list(messages)
-        if {*map(type, messages)} <= {self._message_class}:
-            self._acks.add_messages(messages)
-        else:
-            for message in messages:
-                self.acknowledge(message)
-
-    def acknowledge_cumulative(self, message: Any) -> None:
-        """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
-
-        A chunked message of another producer that began before this one's last entry and ends after it is cut in two:
-        that is how the broker's cursor works, for every client. Acknowledge one by one where such producers share a
-        topic.
-
-        Raises:
-            pulsar.CumulativeAcknowledgementNotAllowedError: on a Shared or Key_Shared subscription.
-        """
-        if self._splits:
-            if not isinstance(message, InnerMessage | pulsar.Message):
-                self._acks.collector.topic_of(as_message_id(message))
-            raise pulsar.CumulativeAcknowledgementNotAllowedError(
-                "Pulsar error: CumulativeAcknowledgementNotAllowedError: a Shared or Key_Shared subscription has no "
-                "position up to which everything is acknowledged."
-            )
-        acks = self._acks
-        if type(message) is self._message_class:
-            acks.put(acks.inbox.positions, message)
-        elif type(message) is MessageId and acks.collector.takes(message):
-            acks.put(acks.inbox.position_ids, message)
-        elif isinstance(message, InnerMessage | pulsar.Message):
-            acks.put(acks.inbox.positions, self._own(message))
-        else:
-            acks.add_cumulative(message)
-
-    def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
-        """Send what was acknowledged now, and on demand prove that the broker has it.
-
-        Args:
-            confirm: return only when the subscription's cursor on the broker shows every acknowledged message; on a
-                non-persistent topic, which has no cursor, when they were sent.
-            timeout_ms: how long that may take, in milliseconds; without `confirm` nothing is waited for.
-
-        Raises:
-            AckNotConfirmed: the cursor does not show all of them in time; `missing` says which.
-            AdminError: the admin API refused.
-            pulsar.AlreadyClosed: it is closed.
-        """
-        self._context.callbacks.refuse("flush_acks")
-        flush_acks(self._context, self._acks, confirm=confirm, timeout_ms=timeout_ms)
-
-    def pending_acks(self) -> int:
-        """Count what was acknowledged and has not been sent: entries, and parts of batches."""
-        pending: int = self._acks.pending
-        return pending
 
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000

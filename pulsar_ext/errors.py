@@ -27,6 +27,8 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
         ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
         ├── MisroutedMessage                               a message came to a consumer whose ranges exclude its slot
+        ├── NoReply                    (also Timeout)      a request was not answered in time, or not to the end
+        ├── RequestFailed                                  the replier of a request says that it failed
         ├── AckNotConfirmed            (retriable)         the subscription's cursor does not show acknowledgements
         ├── AdminError                                     the admin REST API refused or failed
         │   ├── AdminUnavailable       (retriable)         no answer: refused, unreachable, timed out, 502 to 504
@@ -42,7 +44,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pulsar import OperationNotSupported, PulsarException, TopicNotFound
+from pulsar import OperationNotSupported, PulsarException, Timeout, TopicNotFound
 
 __all__ = [
     "AckNotConfirmed",
@@ -66,11 +68,13 @@ __all__ = [
     "MessageIdNotFound",
     "MessageIdUnresolved",
     "MisroutedMessage",
+    "NoReply",
     "NoSuchTopic",
     "NotOpen",
     "ProducerBroken",
     "ProducerForgotten",
     "PulsarExtError",
+    "RequestFailed",
     "SequenceIdRejected",
     "SkipInsideMessage",
     "SkipUnconfirmed",
@@ -225,6 +229,17 @@ class MisroutedMessage(PulsarExtError):
     """
 
     misrouted: Any = None
+
+
+class NoReply(PulsarExtError, Timeout):  # type: ignore[misc]
+    """A request was not answered in time, or not to the end; it may still be under way.
+
+    `topic` is the request's, `correlation_id` its own, and `replies` says how many replies came.
+    """
+
+
+class RequestFailed(PulsarExtError):
+    """The replier of a request failed; a replier's handler raises it to tell the requester why."""
 
 
 class AckNotConfirmed(PulsarExtError):

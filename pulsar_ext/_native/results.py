@@ -21,6 +21,7 @@ __all__ = [
     "InnerConsumer",
     "NotConnected",
     "Timeout",
+    "exception_of",
     "name_of",
     "polling",
     "raise_result",
@@ -60,13 +61,16 @@ def polling(call: Callable[[int], Any]) -> Iterator[Any]:
 
 def raise_result(result: Any, why: str = "") -> NoReturn:
     """Raise the official exception of a `pulsar.Result`, with the C++ client's words for it if it has any."""
+    raise exception_of(result, why)
+
+
+def exception_of(result: Any, why: str = "") -> Exception:
+    """Give the official exception of a `pulsar.Result`, with the C++ client's words for it if it has any."""
     name = name_of(result)
     if name == "NotConnected":
-        raise NotConnected(
-            "Pulsar error: NotConnected: the connection to the broker ended, or was not there; whether it was done is "
-            "not known. Try again"
-        )
-    raise getattr(pulsar, name, pulsar.UnknownError)(f"Pulsar error: {name}{f': {why}' if why else ''}")
+        why = "the connection to the broker ended, or was not there; whether it was done is not known. Try again"
+    kind: type[Exception] = NotConnected if name == "NotConnected" else getattr(pulsar, name, pulsar.UnknownError)
+    return kind(f"Pulsar error: {name}{f': {why}' if why else ''}")
 
 
 def name_of(result: Any) -> str:

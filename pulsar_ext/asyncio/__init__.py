@@ -18,6 +18,7 @@ from .errors import PulsarException
 from .key_shared import ConsumerBuilder, GroupReader, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader
+from .requests import Replier, Replies, Requester
 from .table_view import TableView
 
 __all__ = [
@@ -31,6 +32,9 @@ __all__ = [
     "RangeReaderGroup",
     "Reader",
     "ReaderBuilder",
+    "Replier",
+    "Replies",
+    "Requester",
     "TableView",
 ]
 

@@ -55,6 +55,8 @@ class ReceiveQueue(Part):
         self._closed = False
         self.is_replaced = False
         """Whether another C++ object is about to take the place of the one that is asked."""
+        self.is_paused = False
+        """Whether nothing is handed out."""
         self._lock = Lock()
         self._requested = 0
         """How many requests have no answer yet."""
@@ -81,6 +83,8 @@ class ReceiveQueue(Part):
 
     def get_ready(self) -> Any:
         """Take a C++ message that needs no waiting; None if there is no such message, or an error is before it."""
+        if self.is_paused:
+            return None
         if len(self._arrived) <= self._reserved:
             if self._waiters:
                 return None
@@ -89,6 +93,16 @@ class ReceiveQueue(Part):
             if len(self._arrived) <= self._reserved:
                 return None
         return None if isinstance(self._arrived[0], BaseException) else self._pop()
+
+    def pause(self) -> None:
+        """Hand out nothing, and ask for nothing; what was asked for may still arrive, and stays here."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Hand out again."""
+        self.is_paused = False
+        self._request_for_all()
+        self._notify()
 
     def put(self, items: Iterable[Any]) -> None:
         """Append C++ messages, or an error, whose caller was cancelled; from any thread."""
@@ -129,7 +143,7 @@ class ReceiveQueue(Part):
     @property
     def has_ready(self) -> bool:
         """Whether a message has arrived that is not reserved for a caller."""
-        return len(self._arrived) > self._reserved
+        return not self.is_paused and len(self._arrived) > self._reserved
 
     def is_owed(self) -> bool:
         """Whether a message was asked for that has not arrived."""
@@ -172,7 +186,7 @@ class ReceiveQueue(Part):
 
     def _request(self, wanted: int) -> None:
         """Ask for messages until so many have arrived or are asked for."""
-        while not (self._closed or self.is_replaced):
+        while not (self._closed or self.is_replaced or self.is_paused):
             with self._lock:
                 if self._requested + len(self._arrived) >= wanted:
                     return
@@ -225,7 +239,7 @@ class ReceiveQueue(Part):
 
     def _wake_waiters(self) -> None:
         """Wake as many callers as there are messages for; all of them once it is closed."""
-        while self._waiters and (self._closed or len(self._arrived) > self._reserved):
+        while self._waiters and (self._closed or self.has_ready):
             waiter = self._waiters.popleft()
             if not waiter.done() and not waiter.get_loop().is_closed():
                 self._reserved += 1

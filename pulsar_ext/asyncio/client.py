@@ -16,6 +16,10 @@ from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
+from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request.opening import ReplierOptions
+from pulsar_ext.request.reply_producers import ReplyProducers
+from pulsar_ext.request.replying import Replying
 
 from ._executor import Executor
 from ._intercepted import intercept
@@ -23,6 +27,7 @@ from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
 from .reader import Reader
+from .requests import Replier, Requester
 from .table_view import TableView
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.message import Message
+    from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.skip.skipper import SkipResult
@@ -190,6 +196,35 @@ class Client(AsyncClientDoor):
         schema = pulsar.schema.BytesSchema() if schema is None else schema
         opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
         return TableView(await self._executor.open(opening), self._executor)
+
+    async def requester(self, topic: str, **options: Any) -> Requester:
+        """Open a requester; the arguments are those of `pulsar_ext.Client.requester`."""
+        opening = partial(self.blocking.requester, topic, **options)
+        return Requester(await self._executor.open(opening), self._executor)
+
+    async def replier(
+        self,
+        topic: str,
+        handler: Callable[[Message], object],
+        *,
+        subscription_name: str = "repliers",
+        on_error: Action | Callable[[Message, Exception], object] | None = None,
+        may_reply_to: Callable[[str, str], bool] = in_same_namespace,
+        schema: Any = None,
+        reply_schema: Any = None,
+        **consumer_options: Any,
+    ) -> Replier:
+        """Open a replier; the arguments are those of `pulsar_ext.Client.replier`.
+
+        Its handler may be async, and may give an asynchronous iterator of replies.
+        """
+        replying = Replying(handler, subscription_name, on_error, may_reply_to)
+        plain = pulsar.schema.BytesSchema()
+        options = ReplierOptions(topic, subscription_name, schema or plain, reply_schema or plain, consumer_options)
+        consumer = await self.subscribe(**options.consuming())
+        opener = self.blocking
+        producers = ReplyProducers(lambda reply_topic: opener.create_producer(**options.producing(reply_topic)))
+        return Replier(consumer, self._executor, producers, replying)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from operator import attrgetter
@@ -14,24 +13,29 @@ import pulsar
 
 from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.scope import ScopeCore
+from pulsar_ext.process.actions import Redeliver
+from pulsar_ext.process.handling import Handling
 
 from ._blocking_receiver import BlockingReceiver
+from ._processing import Run
 from ._receiving import AsyncSeeking
-from .errors import error_of, translating
+from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from pulsar_ext.consumer import Consumer as BlockingConsumer
     from pulsar_ext.message import Message
+    from pulsar_ext.process.actions import Action
 
     from ._executor import Executor
 
 __all__ = ["AckScope", "Consumer"]
 
-_log = logging.getLogger("pulsar_ext")
+_REDELIVER = Redeliver()
 
 
 class Consumer(AsyncSeeking, AsyncConsumerDoor):
@@ -45,6 +49,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
         self._begin(blocking, executor, None if blocking.judges else attrgetter("receive_async"), blocking.receive)
         self._batch_receiver = BlockingReceiver(blocking.batch_receive)
+        self._runs: set[Run] = set()
         self._batches: set[Future[list[Message]]] = set()
         """Those that are awaited; a closed client does not answer."""
 
@@ -114,6 +119,10 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
     ) -> None:
         """Do the same, and acknowledge every message up to this one; see `pulsar_ext.Consumer`."""
         await self._executor.run(self.blocking.reconsume_later_cumulative, message, delay_ms, properties)
+
+    async def send_dead_letter(self, message: Any, properties: dict[str, str] | None = None) -> None:
+        """Have one message go to the dead letter topic at once; see `pulsar_ext.Consumer`."""
+        await self._executor.run(self.blocking.send_dead_letter, message, properties)
 
     async def flush_acks(self, confirm: bool = False, timeout_ms: int = 10_000) -> None:
         """Send what was acknowledged now, and with `confirm` wait until the broker's cursor shows it.
@@ -198,38 +207,66 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         elif not isinstance(error, pulsar.AlreadyClosed):
             self._queue.put([error])
 
-    async def process(self, handler: Callable[[Message], Awaitable[object]], *, concurrency: int = 100) -> None:
-        """Hand every message to `handler`, `concurrency` at a time, until the consumer is closed or this is cancelled.
+    def pause(self) -> None:
+        """Hand out no messages until `resume()`: receives, loops and a listener wait; see `pulsar_ext.Consumer`."""
+        with translating():
+            self.blocking.pause()
+        self._queue.pause()
 
-        A message is acknowledged when its handler returns, in whatever order, and negatively acknowledged when it
-        raises, which is logged. A message is received only when a handler can run for it. When this is cancelled, so
-        are the handlers, and their messages are negatively acknowledged.
+    def resume(self) -> None:
+        """Hand out messages again, if it was paused."""
+        with translating():
+            self.blocking.resume()
+        self._queue.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause()` was called, and `resume()` was not."""
+        return self._queue.is_paused
+
+    async def process(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        concurrency: int = 100,
+        on_error: Action | Callable[[Message, Exception], object] = _REDELIVER,
+    ) -> None:
+        """Hand every message to `handler`, `concurrency` at a time, until something ends it.
+
+        A message is acknowledged when its handler returns, in whatever order. A message is received only when a
+        handler can run for it. It ends when the consumer is closed, behind `stop_processing()`, and behind a SIGTERM,
+        if the loop runs in the main thread and the application has no handler of its own for that signal. Handlers
+        that are under way end first, and their acknowledgements are sent; so it is where a receive raises, and that
+        error is raised then. When this is cancelled, so are the handlers, and their messages are negatively
+        acknowledged.
 
         Args:
-            handler: an async function of one message.
+            handler: an async function of one message; a plain one holds up the loop.
             concurrency: how many of them run at once, 1 or more.
-        """
-        slots = asyncio.Semaphore(concurrency)
-        async with asyncio.TaskGroup() as running:
-            while True:
-                await slots.acquire()
-                try:
-                    message = await anext(self)
-                except StopAsyncIteration:
-                    return
-                task = running.create_task(self._handle(handler, message))
-                task.add_done_callback(lambda _: slots.release())
+            on_error: what becomes of a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
+                or `Acknowledge()`, or a function of the message and the error that gives one of them, async or not.
 
-    async def _handle(self, handler: Callable[[Message], Awaitable[object]], message: Message) -> None:
-        settle = self.negative_acknowledge
+        Raises:
+            InvalidUse: one of these is not valid; nothing was received.
+            PulsarException: a receive failed; `AlreadyClosed`, if it was closed before.
+        """
+        if self.blocking.is_closed:
+            raise_for(pulsar.Result.AlreadyClosed)
+        run = Run(self, Handling(handler, concurrency, on_error, self.blocking.has_letters))
+        self._runs.add(run)
         try:
-            await handler(message)
-            settle = self.acknowledge
-        except Exception:  # noqa: BLE001  # whatever it is, the message has to be delivered again
-            _log.exception("A handler raised; its message %r is delivered again", message.message_id())
+            with at_termination(run):
+                await run.work()
         finally:
-            with contextlib.suppress(pulsar.AlreadyClosed):  # it is delivered again
-                await settle(message)
+            self._runs.discard(run)
+
+    def stop_processing(self) -> None:
+        """Have every `process()` that runs now receive no more, and return when its handlers have ended.
+
+        It waits for nothing, and may be called on any thread.
+        """
+        for run in list(self._runs):
+            run.end()
 
 
 def _settle(receiving: Future[list[Message]], result: Any, messages: list[Message]) -> None:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pulsar.schema
+
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.request.envelope import in_same_namespace
+from pulsar_ext.request.opening import ReplierOptions, RequesterOptions
+from pulsar_ext.request.replier import Replier
+from pulsar_ext.request.replying import Replying
+from pulsar_ext.request.requester import Requester
 from pulsar_ext.skip.message_id_after import message_id_after
 from pulsar_ext.skip.skipper import Skipper, SkipResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.doctor.facts import DiagnosisLimits
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.key_shared.reader_group import Filtering
+    from pulsar_ext.message import Message
+    from pulsar_ext.process.actions import Action
     from pulsar_ext.skip.boundaries import Unit
 
 __all__ = ["ClientTools"]
@@ -76,6 +85,81 @@ class ClientTools:
     def new_consumer(self, schema: Any = None) -> ConsumerBuilder:
         """Begin a consumer, as Java's `newConsumer()`: `client.new_consumer().topic(t)….subscribe()`."""
         return ConsumerBuilder(self.context, schema)
+
+    def requester(
+        self,
+        topic: str,
+        *,
+        reply_topic: str | None = None,
+        subscription_name: str | None = None,
+        timeout_ms: int = 30_000,
+        schema: Any = None,
+        reply_schema: Any = None,
+        **producer_options: Any,
+    ) -> Requester:
+        """Open a requester: it sends requests to a topic, and gives their replies; see `docs/request.md`.
+
+        Args:
+            topic: where requests go.
+            reply_topic: where replies come; by default a topic of its own, `<topic>-replies-<random>`. Requesters that
+                share one get the replies of all of them.
+            subscription_name: of the replies; by default a random one, which a requester that dies leaves behind.
+            timeout_ms: how long a request may take, in milliseconds, where it does not say so itself.
+            schema: of requests; bytes by default.
+            reply_schema: of replies; bytes by default.
+            **producer_options: of `create_producer()`; chunks are sent, if there are no batches.
+
+        Raises:
+            InvalidUse: one of these is not valid; nothing was opened.
+            pulsar.PulsarException: it could not be opened.
+        """
+        self.context.callbacks.refuse("requester")
+        options = RequesterOptions(
+            topic,
+            reply_topic,
+            subscription_name,
+            timeout_ms,
+            _or_bytes(schema),
+            _or_bytes(reply_schema),
+            producer_options,
+        )
+        return Requester(self.context, options)
+
+    def replier(
+        self,
+        topic: str,
+        handler: Callable[[Message], object],
+        *,
+        subscription_name: str = "repliers",
+        on_error: Action | Callable[[Message, Exception], Action] | None = None,
+        may_reply_to: Callable[[str, str], bool] = in_same_namespace,
+        schema: Any = None,
+        reply_schema: Any = None,
+        **consumer_options: Any,
+    ) -> Replier:
+        """Open a replier: its handler answers the requests on a topic, once it is `run()`; see `docs/request.md`.
+
+        Args:
+            topic: where requests come.
+            handler: a function of a request, whose result is the content of the reply. An iterator gives several, one
+                after the other.
+            subscription_name: what repliers that share requests have in common, and the name that replies say.
+            on_error: what becomes of a request whose handler raised, as in `Consumer.process()`. By default the
+                requester is told, and so it always is of a `RequestFailed`.
+            may_reply_to: whether a request on the first topic may have its replies on the second one; by default where
+                that is in the same namespace. A request that may not is left out, and logged.
+            schema: of requests; bytes by default.
+            reply_schema: of replies; bytes by default.
+            **consumer_options: of `subscribe()`; a Shared subscription by default.
+
+        Raises:
+            InvalidUse: one of these is not valid; nothing was opened.
+            pulsar.PulsarException: it could not be opened.
+        """
+        self.context.callbacks.refuse("replier")
+        replying = Replying(handler, subscription_name, on_error, may_reply_to)
+        options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
+        return Replier(self.context, options, replying)
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out through the admin API whether an id is part of a chunked message.
@@ -166,3 +250,7 @@ class ClientTools:
             AdminError: the admin API refused or did not answer.
         """
         return examine(self.context.admin_api(), target, subscription, limits)
+
+
+def _or_bytes(schema: Any) -> Any:
+    return pulsar.schema.BytesSchema() if schema is None else schema

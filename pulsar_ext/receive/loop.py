@@ -103,6 +103,8 @@ class Receiving:
         deadline = tried = None
         while True:
             try:
+                if self._order.is_paused:
+                    self._wait_while_paused(POLL_MILLIS)
                 for message.inner in self._source.each:
                     return message
             except Timeout:
@@ -229,12 +231,16 @@ class Receiving:
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
         tried = None
+        self._wait_while_paused(timeout_millis)
         while True:
             try:
                 for message.inner in map(self._source.wait, (max(timeout_millis, 0),)):
                     return message
             except AlreadyClosed:
                 tried = self._other_than(tried, timeout_millis)
+
+    def _wait_while_paused(self, timeout_millis: int) -> None:
+        """Wait for the end of a pause, if this can be paused; raises `pulsar.Timeout` if it does not end in time."""
 
     def stand_on(self, official: Any) -> Any:
         """Go on with the C++ object of another official one; gives it.

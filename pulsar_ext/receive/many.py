@@ -11,7 +11,7 @@ from itertools import repeat
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext._native.results import AlreadyClosed, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext.errors import InvalidUse
 
 from .loop import Receiving
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.message import Message
 
+    from .pause import Pause
     from .prefetch import Prefetch
     from .source import Source
 
@@ -91,12 +92,40 @@ class ReceivingMany(Receiving):
     """What a `Consumer` does with many messages."""
 
     _interrupted: Interrupted
+    _pause: Pause
     _prefetch: Prefetch | None
     _recorder: Recorder | None
     _screen: Callable[[Any], bool] | None
     _source: Source
     _receive_plain: Callable[[int | None], Message]
     """`receive()` without interceptors."""
+
+    def pause(self) -> None:
+        """Hand out no messages until `resume()`: receives and loops wait as if none came, and so does a listener.
+
+        A receive that waits already may still get one. The receiver queue stays full, and no more messages come from
+        the broker. In a `batch_receive()` a pause counts as a time in which nothing came. Java's `Consumer.pause`,
+        which hands out what is in the queue.
+
+        Raises:
+            pulsar.AlreadyClosed: it is closed.
+        """
+        self._refuse_closed()
+        self._pause.begin(self.inner)
+
+    def resume(self) -> None:
+        """Hand out messages again, if it was paused; Java's `Consumer.resume`.
+
+        Raises:
+            pulsar.AlreadyClosed: it is closed.
+        """
+        self._refuse_closed()
+        self._pause.end(self.inner)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause()` was called, and `resume()` was not."""
+        return self._order.is_paused
 
     def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
         """Receive several messages at once: waits for the first, and takes with it what is there already.
@@ -178,6 +207,10 @@ class ReceivingMany(Receiving):
         """Receive several C++ messages, and keep them for the thread's next call."""
         batches, tried = self._interrupted.batches, None
         while True:
+            try:
+                self._wait_while_paused(POLL_MILLIS)
+            except Timeout:
+                return batches.setdefault(thread, [])
             try:
                 batch: list[Any] = batches.setdefault(thread, [])
                 if not batch and self._interrupted.is_barred:  # asked behind that: who bars waits for who is noted
@@ -278,10 +311,15 @@ class ReceivingMany(Receiving):
 
     def _refill(self) -> None:
         """Have this thread's next receives find messages where they look first, with numbers if that is right."""
+        self._wait_while_paused(POLL_MILLIS)
         numbers, ahead = self._order.claim(get_ident()), self._fetching()
         source = self._source.each if ahead is None else ahead.several()
         self._mind(ahead)
         self._order.offer(source, numbers)
+
+    def _wait_while_paused(self, timeout_millis: int) -> None:
+        if self._order.is_paused and not self._closed:
+            self._pause.wait(timeout_millis)
 
     def _mind(self, ahead: Prefetch | None) -> None:
         """Conclude nothing over what another thread fetched: while it did, this one may have received what follows."""

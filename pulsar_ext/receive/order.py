@@ -134,6 +134,7 @@ class ReceiveOrder:
         "_parts",
         "epoch",
         "foundation",
+        "is_paused",
         "ready",
         "run",
         "wants_numbers",
@@ -147,6 +148,8 @@ class ReceiveOrder:
         """The next messages with numbers, for one thread; if there is one, nothing is ready without numbers."""
         self.wants_numbers = False
         """Whether numbers spare anything now."""
+        self.is_paused = False
+        """Whether nothing is handed out."""
         self._may_number = numbers
         self._parts: list[Part] = []
         self._lock = OwnedLock()
@@ -264,7 +267,18 @@ class ReceiveOrder:
         self._lock, self._moving = OwnedLock(), OwnedLock()  # may have been held at a fork, for good
         self.foundation = None
         deque(self._ahead, 0)
-        self._may_number, self.run, self.ready = False, None, refusal
+        self._may_number, self.run, self.ready, self.is_paused = False, None, refusal, False
+
+    def pause(self) -> None:
+        """Hand out nothing any more, until `resume()`."""
+        with self._lock:
+            self.is_paused = True
+            self.begin_epoch()
+
+    def resume(self) -> None:
+        """Hand out again."""
+        with self._lock:
+            self.is_paused = False
 
     def number_if(self, *, wanted: bool) -> None:
         """Number what is received from now on, or not."""
@@ -305,9 +319,11 @@ class ReceiveOrder:
 
         Args:
             source: an iterator of C++ messages.
-            numbers: what `claim()` gave; nothing is offered if an epoch has begun since.
+            numbers: what `claim()` gave; nothing is offered if an epoch has begun since, or in a pause.
         """
         with self._lock:
+            if self.is_paused:
+                return
             if numbers is None:
                 self.ready = source
             elif self.run is not None and self.run.numbers is numbers:

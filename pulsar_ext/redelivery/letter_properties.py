@@ -14,7 +14,15 @@ from pulsar_ext.ids.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MAX_RECONSUME_TIMES", "check_retry", "dead_letter_topic", "origin_properties", "retried", "retry_topic"]
+__all__ = [
+    "MAX_RECONSUME_TIMES",
+    "check_retry",
+    "dead_letter_topic",
+    "origin_properties",
+    "reconsume_times",
+    "retried",
+    "retry_topic",
+]
 
 MAX_RECONSUME_TIMES: Final = 16
 """How many times a message is consumed later where no policy says it."""
@@ -64,11 +72,20 @@ def retried(properties: Mapping[str, str], delay_ms: int) -> tuple[dict[str, str
     Raises:
         InvalidUse: the message says something else than a count in `RECONSUMETIMES`.
     """
-    before = properties.get(_TIMES, "0")
-    if not (before.isascii() and before.isdigit()):
-        raise InvalidUse(f"The message's property {_TIMES} is {before!r}, which is no count. It stays unacknowledged.")
-    times = int(before) + 1
+    times = reconsume_times(properties) + 1
     return {**properties, _TIMES: str(times), "DELAY_TIME": str(delay_ms)}, times
+
+
+def reconsume_times(properties: Mapping[str, str]) -> int:
+    """Tell from a message's properties how often it was consumed later.
+
+    Raises:
+        InvalidUse: it says something else than a count in `RECONSUMETIMES`.
+    """
+    times = properties.get(_TIMES, "0")
+    if not (times.isascii() and times.isdigit()):
+        raise InvalidUse(f"The message's property {_TIMES} is {times!r}, which is no count. It stays unacknowledged.")
+    return int(times)
 
 
 def check_retry(delay_ms: Any, properties: Any) -> None:

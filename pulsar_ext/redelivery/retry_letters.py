@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext.ack.acknowledging import Acknowledging
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName
@@ -27,8 +28,6 @@ from .letter_properties import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pulsar_ext.message import Message
 
     from .letter_producers import LetterProducers
@@ -87,6 +86,22 @@ class RetryLetters:
             InvalidUse: it cannot be counted, or is of a topic that the consumer does not read; nothing was sent.
             pulsar.PulsarException: the letter was not persisted, or nobody knows whether it was.
         """
+        letter, times = retried(self._properties(inner, properties), delay_ms)
+        if times > self._topics.policy.max_redeliver_count:
+            self._send_dead(inner, letter)
+        else:
+            self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
+
+    def send_dead(self, inner: Any, properties: dict[str, str] | None) -> None:
+        """Send a C++ message to the dead letter topic, however often it came; raises as `send()`."""
+        self._send_dead(inner, self._properties(inner, properties))
+
+    def _send_dead(self, inner: Any, letter: dict[str, str]) -> None:
+        policy = self._topics.policy
+        self._producers.send(policy.dead_letter_topic, inner, letter, subscription=policy.initial_subscription_name)
+
+    def _properties(self, inner: Any, properties: dict[str, str] | None) -> dict[str, str]:
+        """Give a letter's properties: the message's own, where it came from, and those that win over them."""
         topic = _parent(inner.topic_name())
         if topic not in self._read:
             raise InvalidUse(
@@ -94,25 +109,14 @@ class RetryLetters:
                 "received it. Nothing was sent."
             )
         message_id = from_inner(inner.message_id()).to_text()
-        known = origin_properties(inner.properties(), topic, message_id, self._subscription)
-        letter, times = retried({**known, **(properties or {})}, delay_ms)
-        policy = self._topics.policy
-        if times > policy.max_redeliver_count:
-            subscription = policy.initial_subscription_name
-            self._producers.send(policy.dead_letter_topic, inner, letter, subscription=subscription)
-        else:
-            self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
+        return {**origin_properties(inner.properties(), topic, message_id, self._subscription), **(properties or {})}
 
 
-class Reconsuming(ReceivingMany):
+class Reconsuming(Acknowledging, ReceivingMany):
     """What a `Consumer` does with messages that are to be consumed later."""
 
     __slots__ = ()
     _redelivery: Any
-    _splits: bool
-    _own: Callable[[Any], Message]
-    acknowledge: Callable[[Any], None]
-    acknowledge_cumulative: Callable[[Any], None]
 
     def reconsume_later(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
         """Have one message come again after a delay, as a letter in the retry topic, and acknowledge it.
@@ -132,7 +136,9 @@ class Reconsuming(ReceivingMany):
                 this is a callback of the client's; nothing was sent.
             pulsar.PulsarException: the letter was not persisted, or nobody knows whether it was.
         """
-        self.acknowledge(self._sent_letter("reconsume_later", message, delay_ms, properties))
+        ours, letters = self._lettered("reconsume_later", message, delay_ms, properties)
+        letters.send(ours.inner, delay_ms, properties)
+        self.acknowledge(ours)
 
     def reconsume_later_cumulative(self, message: Any, delay_ms: int, properties: dict[str, str] | None = None) -> None:
         """Have one message come again as `reconsume_later()`, and acknowledge every message up to it and it too.
@@ -145,10 +151,35 @@ class Reconsuming(ReceivingMany):
         """
         if self._splits:
             self.acknowledge_cumulative(message)  # refuses, before anything is sent
-        self.acknowledge_cumulative(self._sent_letter("reconsume_later_cumulative", message, delay_ms, properties))
+        ours, letters = self._lettered("reconsume_later_cumulative", message, delay_ms, properties)
+        letters.send(ours.inner, delay_ms, properties)
+        self.acknowledge_cumulative(ours)
 
-    def _sent_letter(self, method: str, message: Any, delay_ms: int, properties: dict[str, str] | None) -> Any:
-        """Send the letter of a message; give the message as one of this consumer's."""
+    def send_dead_letter(self, message: Any, properties: dict[str, str] | None = None) -> None:
+        """Have one message go to the dead letter topic at once, and acknowledge it: to try again would not help.
+
+        It returns when the letter is persisted. After an error the message is not acknowledged, and may come twice.
+
+        Args:
+            message: a received message; of a batch that one message, of a chunked one all of it.
+            properties: are added to the message's own, and win over them.
+
+        Raises:
+            InvalidUse, pulsar.PulsarException: as `reconsume_later()`.
+        """
+        ours, letters = self._lettered("send_dead_letter", message, 0, properties)
+        letters.send_dead(ours.inner, properties)
+        self.acknowledge(ours)
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether it was opened with `enable_retry=True`."""
+        return self._redelivery.retry_letters is not None
+
+    def _lettered(
+        self, method: str, message: Any, delay_ms: int, properties: dict[str, str] | None
+    ) -> tuple[Message, RetryLetters]:
+        """Give a message as one of this consumer's, and what sends its letter, if it can have one."""
         self._context.callbacks.refuse(method)
         self._refuse_closed()
         letters: RetryLetters | None = self._redelivery.retry_letters
@@ -157,9 +188,7 @@ class Reconsuming(ReceivingMany):
         if not isinstance(message, InnerMessage | pulsar.Message):
             raise InvalidUse(f"{method}() takes a received message, not a {type(message).__name__}: an id has no data.")
         check_retry(delay_ms, properties)
-        ours = self._own(message)
-        letters.send(ours.inner, delay_ms, properties)
-        return ours
+        return self._own(message), letters
 
 
 def _parent(topic: str) -> str:

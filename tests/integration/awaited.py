@@ -21,6 +21,12 @@ from pulsar_ext.asyncio import Client, Consumer, GroupReader, Producer, RangeRea
 
 _LISTENERS = {"message_listener", "reader_listener"}
 _SETTLE_SECONDS = 60.0
+_PLAIN = (
+    pulsar_ext.asyncio.ConsumerBuilder,
+    pulsar_ext.asyncio.ReaderBuilder,
+    pulsar_ext.asyncio.Replier,
+    pulsar_ext.asyncio.Requester,
+)
 _KINDS = (Consumer, GroupReader, Producer, RangeReaderGroup, Reader)
 
 
@@ -53,7 +59,9 @@ class Awaited:
         if isinstance(result, _KINDS):
             kind = {Producer: AwaitedProducer, RangeReaderGroup: AwaitedGroup}.get(type(result), AwaitedReceiver)
             return kind(result, self._loop)
-        if isinstance(result, pulsar_ext.asyncio.ReaderBuilder | pulsar_ext.asyncio.ConsumerBuilder):
+        if isinstance(result, pulsar_ext.asyncio.Replies):
+            return AwaitedReplies(result, self._loop)
+        if isinstance(result, _PLAIN):
             return Awaited(result, self._loop)
         return pulsar_ext.MessageId.wrap(result) if isinstance(result, _pulsar.MessageId) else result
 
@@ -180,6 +188,20 @@ class AwaitedReceiver(Awaited):
         """Give the block as a blocking context manager."""
         scope = self.awaited.ack_scope(*args, **kwargs)
         return _Scope(scope, self._loop)
+
+
+class AwaitedReplies(Awaited):
+    """The replies to a request."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        end = object()
+        reply = self._loop.run(anext, self.awaited, end)
+        if reply is end:
+            raise StopIteration
+        return reply
 
 
 class AwaitedGroup(Awaited):

@@ -1,0 +1,65 @@
+"""`process()` of the awaited client: handlers as tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from ._driving import drive
+from ._loop_bridge import running_loop_bridge
+
+if TYPE_CHECKING:
+    from pulsar_ext.message import Message
+    from pulsar_ext.process.handling import Handling
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One call of `process()`, in the running loop.
+
+    Args:
+        consumer: the awaited consumer.
+        handling: what is to be done with each message.
+    """
+
+    def __init__(self, consumer: Any, handling: Handling) -> None:
+        self._consumer, self._handling = consumer, handling
+        self._slots = asyncio.Semaphore(handling.concurrency)
+        self._bridge = running_loop_bridge()
+        self._receiving: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+
+    def end(self) -> None:
+        """Receive no more; on any thread, and in the handler of a signal."""
+        self._bridge.call_soon(self._end)
+
+    async def work(self) -> None:
+        """Receive, and begin handlers, until something ends it; then wait for them, and send acknowledgements."""
+        async with asyncio.TaskGroup() as tasks:
+            self._receiving = tasks.create_task(self._receive(tasks))
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            await self._consumer.flush_acks()
+        if self._error is not None:
+            raise self._error
+
+    def _end(self) -> None:
+        if self._receiving is not None:
+            self._receiving.cancel()  # which loses no message
+
+    async def _receive(self, tasks: asyncio.TaskGroup) -> None:
+        try:
+            while True:
+                await self._slots.acquire()
+                handled = tasks.create_task(self._handle(await self._consumer.receive()))
+                handled.add_done_callback(lambda _: self._slots.release())
+        except pulsar.AlreadyClosed:
+            return
+        except Exception as error:  # noqa: BLE001  # raised when the handlers have ended
+            self._error = error
+
+    async def _handle(self, message: Message) -> None:
+        await drive(self._handling.steps(self._consumer, message))

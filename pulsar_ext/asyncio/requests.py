@@ -1,0 +1,153 @@
+"""The awaited requester and replier: `pulsar_ext.Requester` and `pulsar_ext.Replier` for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from ._driving import drive
+from ._loop_bridge import running_loop_bridge
+from .errors import translated, translating
+
+if TYPE_CHECKING:
+    from pulsar_ext.message import Message
+    from pulsar_ext.request.correlations import Exchange
+    from pulsar_ext.request.envelope import Answer
+    from pulsar_ext.request.reply_producers import ReplyProducers
+    from pulsar_ext.request.replying import Replying
+    from pulsar_ext.request.requester import Requester as BlockingRequester
+
+    from ._executor import Executor
+    from .consumer import Consumer
+
+__all__ = ["Replier", "Replies", "Requester"]
+
+
+class Replies:
+    """The replies to one request, an asynchronous iterator; made by `Requester.request_many()`.
+
+    Args:
+        exchange: the request.
+        arrived: what its replies are delivered to.
+    """
+
+    def __init__(self, exchange: Exchange, arrived: asyncio.Queue[Any]) -> None:
+        self._exchange, self._arrived = exchange, arrived
+        self._deadline = asyncio.get_running_loop().time() + exchange.timeout_ms / 1000
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Wait for the next reply; raises as that of the blocking client."""
+        while not self._exchange.is_done:
+            try:
+                async with asyncio.timeout_at(self._deadline):
+                    came = await self._arrived.get()
+            except TimeoutError:
+                self._exchange.expire()
+                break
+            reply = self._exchange.take(translated(came) if isinstance(came, BaseException) else came)
+            if reply is not None:
+                return reply
+        raise StopAsyncIteration
+
+
+class Requester:
+    """Sends requests to one topic, and awaits their replies; made by `Client.requester()`.
+
+    It may be used by any number of tasks at once, also of several loops.
+    """
+
+    def __init__(self, blocking: BlockingRequester, executor: Executor) -> None:
+        self.blocking, self._executor = blocking, executor
+
+    @property
+    def reply_topic(self) -> str:
+        """Where the replies go."""
+        return self.blocking.reply_topic
+
+    async def request(self, content: Any, *, timeout_ms: int | None = None, **options: Any) -> Message:
+        """Send a request, and await the first reply; cancelling leaves the request under way.
+
+        The arguments and the errors are those of the blocking client.
+        """
+        exchange, replies = self._begin(content, 1, timeout_ms, options)
+        async for reply in replies:
+            return reply
+        raise exchange.unanswered()
+
+    def request_many(
+        self, content: Any, *, repliers: int | None = 1, timeout_ms: int | None = None, **options: Any
+    ) -> Replies:
+        """Send a request, and give an asynchronous iterator of its replies; see the blocking client."""
+        return self._begin(content, repliers, timeout_ms, options)[1]
+
+    def _begin(
+        self, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
+    ) -> tuple[Exchange, Replies]:
+        arrived: asyncio.Queue[Any] = asyncio.Queue()
+        deliver = partial(running_loop_bridge().call_soon, arrived.put_nowait)
+        with translating():
+            exchange = self.blocking.send(deliver, content, repliers, timeout_ms, options)
+        return exchange, Replies(exchange, arrived)
+
+    async def close(self) -> None:
+        """Delete the subscription of the replies, and close; see the blocking client."""
+        if not self._executor.closed:
+            await self._executor.run(self.blocking.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Replier:
+    """Answers the requests on one topic; made by `Client.replier()`.
+
+    Args:
+        consumer: receives the requests.
+        executor: runs what waits.
+        producers: send the replies.
+        replying: what it does with a request.
+    """
+
+    def __init__(self, consumer: Consumer, executor: Executor, producers: ReplyProducers, replying: Replying) -> None:
+        self.consumer, self._executor = consumer, executor
+        self._producers, self._replying = producers, replying
+
+    async def run(self, *, concurrency: int = 100) -> None:
+        """Answer requests, so many at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`."""
+        await self.consumer.process(self._handle, concurrency=concurrency, on_error=self._replying.becomes)
+
+    def stop(self) -> None:
+        """Have every `run()` receive no more, and return when what is under way is answered; it waits for nothing."""
+        self.consumer.stop_processing()
+
+    async def close(self) -> None:
+        """Close; requests that are not answered come to another replier."""
+        if self._executor.closed:
+            return
+        if not self.consumer.blocking.is_closed:
+            await self.consumer.close()
+        await self._executor.run(self._producers.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _handle(self, message: Message) -> None:
+        await drive(self._replying.steps(message, self._send))
+
+    async def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
+        send = self._producers.send
+        if self._producers.knows(answer.topic):
+            sent = send(answer.topic, content, properties)
+        else:
+            sent = await self._executor.run(send, answer.topic, content, properties)
+        await asyncio.wrap_future(sent)

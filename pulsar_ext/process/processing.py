@@ -1,0 +1,169 @@
+"""`process()` of the blocking client: handlers on threads, fed by the thread that calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from inspect import iscoroutinefunction
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._runtime.termination import at_termination
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.redelivery.retry_letters import Reconsuming
+
+from .actions import Redeliver
+from .driving import drive
+from .handling import Handling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.message import Message
+
+    from .actions import Action
+
+__all__ = ["Processing"]
+
+_REDELIVER = Redeliver()
+
+
+class Processing(Reconsuming):
+    """What a `Consumer` does with handlers."""
+
+    __slots__ = ()
+    _runs: set[_Run]
+    receive: Callable[[int], Message]
+
+    def process(
+        self,
+        handler: Callable[[Message], object],
+        *,
+        concurrency: int = 1,
+        on_error: Action | Callable[[Message, Exception], Action] = _REDELIVER,
+    ) -> None:
+        """Hand every message to `handler`, `concurrency` at a time on as many threads, until something ends it.
+
+        A message is acknowledged when its handler returns, in whatever order. A message is received only when a
+        handler can run for it. It ends when the consumer is closed, behind `stop_processing()`, and behind a SIGTERM,
+        if this is the main thread and the application has no handler of its own for that signal. Handlers that are
+        under way end first, and their acknowledgements are sent. So it is where a receive, or the handler of a signal,
+        raises: that error is raised then. A second Ctrl-C waits for nobody.
+
+        Args:
+            handler: a function of one message.
+            concurrency: how many messages are handled at once; with 1, one after the other in their order.
+            on_error: what becomes of a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
+                or `Acknowledge()`, or a function of the message and the error that gives one of them. What fails here,
+                such as a letter that cannot be sent, has the message redelivered.
+
+        Raises:
+            InvalidUse: one of these is not valid; nothing was received.
+            pulsar.AlreadyClosed: it was closed before.
+            pulsar.PulsarException: a receive failed.
+        """
+        self._context.callbacks.refuse("process")
+        self._refuse_closed()
+        if iscoroutinefunction(handler):
+            raise InvalidUse("The handler is an async function: process() of pulsar_ext.asyncio awaits it.")
+        run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters))
+        self._runs.add(run)
+        try:
+            with at_termination(run):
+                run.work()
+        finally:
+            self._runs.discard(run)
+
+    def stop_processing(self) -> None:
+        """Have every `process()` that runs now receive no more, and return when its handlers have ended.
+
+        It waits for nothing, and may be called on any thread, in a handler, and in a signal's handler.
+        """
+        for run in list(self._runs):
+            run.end()
+
+
+class _Slot:
+    """A place for one message that is being handled."""
+
+    __slots__ = ("message",)
+
+    def __init__(self) -> None:
+        self.message: Message | None = None
+
+
+class _Run:
+    """One call of `process()`.
+
+    A message goes from the receive straight into its slot, where a Ctrl-C cannot lose it. A slot that still has one
+    when the handlers' threads have ended never came to a handler.
+    """
+
+    def __init__(self, consumer: Processing, handling: Handling) -> None:
+        self._consumer, self._handling = consumer, handling
+        self._slots = [_Slot() for _ in range(handling.concurrency)]
+        self._free: SimpleQueue[_Slot] = SimpleQueue()
+        self._filled: SimpleQueue[_Slot | None] = SimpleQueue()
+        self._is_ending = False
+        self._error: BaseException | None = None
+
+    def end(self) -> None:
+        """Receive no more."""
+        self._is_ending = True
+
+    def work(self) -> None:
+        """Receive and hand over, until something ends it; then wait for the handlers, and send acknowledgements."""
+        threads = [threading.Thread(target=self._serve, name="pulsar-ext-handler", daemon=True) for _ in self._slots]
+        for slot in self._slots:
+            self._free.put(slot)
+        try:
+            for thread in threads:
+                thread.start()
+            with contextlib.suppress(AlreadyClosed):
+                self._hand_over()
+        finally:
+            try:
+                self._await(threads)
+            finally:
+                with contextlib.suppress(AlreadyClosed):
+                    self._consumer.flush_acks()
+        if self._error is not None:
+            raise self._error
+
+    def _hand_over(self) -> None:
+        while not self._is_ending:
+            with contextlib.suppress(Empty):
+                self._fill(self._free.get(timeout=POLL_MILLIS / 1000))
+
+    def _fill(self, slot: _Slot) -> None:
+        while not self._is_ending:
+            try:
+                slot.message = self._consumer.receive(POLL_MILLIS)
+            except Timeout:
+                continue
+            self._filled.put(slot)
+            return
+
+    def _await(self, threads: list[threading.Thread]) -> None:
+        """Wait until the handlers have ended; what none was begun for comes again."""
+        self._is_ending = True
+        self._filled.put(None)  # which each thread hands on to the next
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+        for slot in self._slots:
+            if slot.message is not None:
+                drive(self._handling.refused(self._consumer, slot.message))
+
+    def _serve(self) -> None:
+        for slot in iter(self._filled.get, None):
+            try:
+                if slot.message is not None:
+                    drive(self._handling.steps(self._consumer, slot.message))
+            except BaseException as error:  # noqa: BLE001  # it is raised where process() was called
+                self._error = error
+                self.end()
+            slot.message = None
+            self._free.put(slot)
+        self._filled.put(None)

@@ -1,0 +1,73 @@
+"""A pause of receiving: messages stay where they are, and receives wait as if none came.
+
+Mirrors `pause()` and `resume()` of Java's `Consumer`. Nobody takes messages out of the receiver queue, and the broker
+sends no more than it has room for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.results import POLL_MILLIS, Timeout
+from pulsar_ext._runtime.condition import Condition
+
+from .order import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pulsar_ext._native.seek_gate import SeekGate
+
+    from .order import ReceiveOrder
+
+__all__ = ["Pause"]
+
+
+class Pause(Part):
+    """Where the receives of one consumer wait while its order is paused.
+
+    Args:
+        order: of the consumer's messages, which knows whether it is paused.
+        gate: what the C++ consumer is asked through.
+    """
+
+    def __init__(self, order: ReceiveOrder, gate: SeekGate) -> None:
+        self._order, self._gate = order, gate
+        self._changed = Condition()
+
+    def begin(self, inner: Any) -> None:
+        """Hand out nothing from now on, nor have a listener of the C++ consumer called."""
+        self._order.pause()
+        self._tell(inner.pause_message_listener)
+
+    def end(self, inner: Any) -> None:
+        """Hand out again."""
+        with self._changed:
+            self._order.resume()
+            self._changed.notify_all()
+        self._tell(inner.resume_message_listener)
+
+    def wait(self, millis: int = POLL_MILLIS) -> None:
+        """Wait until it is over, for so many milliseconds at most.
+
+        Raises:
+            pulsar.Timeout: it is not.
+        """
+        with self._changed:
+            if self._order.is_paused:
+                self._changed.wait(millis / 1000)
+        if self._order.is_paused:
+            raise Timeout("Pulsar error: TimeOut")
+
+    def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
+        """Pause the listener of another C++ consumer as well."""
+        del ahead
+        if self._order.is_paused:
+            self._tell(inner.pause_message_listener)
+
+    def _tell(self, tell: Any) -> None:
+        with contextlib.suppress(pulsar.InvalidConfiguration):  # there is no listener
+            self._gate.ask(tell)

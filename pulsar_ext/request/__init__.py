@@ -1,0 +1,1 @@
+"""Request and reply over two topics: requesters, repliers, and what their messages say."""

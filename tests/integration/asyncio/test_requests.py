@@ -1,0 +1,65 @@
+"""What only an event loop has of requests: many at once, cancelled ones, and asynchronous generators."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+import pulsar_ext as pulsar
+
+
+def serve(replier, **options):
+    return asyncio.create_task(replier.run(**options))
+
+
+def test_many_at_once_and_some_cancelled(run, topic):
+    """A hundred requests of one loop: each has its own reply, and those that are cancelled leave nothing behind."""
+
+    async def steps(client):
+        async def handle(message):
+            await asyncio.sleep(0.01)
+            return b"re: " + message.data()
+
+        async with await client.replier(topic, handle) as replier, await client.requester(topic) as requester:
+            running = serve(replier)
+            asked = [asyncio.create_task(requester.request(b"%d" % number)) for number in range(100)]
+            await asyncio.sleep(0)
+            for one in asked[::10]:
+                one.cancel()
+            await asyncio.wait(asked)
+            assert [one.cancelled() for one in asked] == [number % 10 == 0 for number in range(100)]
+            assert all(asked[n].result().data() == b"re: %d" % n for n in range(100) if n % 10)
+            asked.clear()
+            del one
+            gc.collect()  # errors refer to what raised them
+            assert len(requester.blocking._correlations._waiting) == 0
+            replier.stop()
+            await running
+
+    run(steps)
+
+
+def test_an_asynchronous_generator(run, topic):
+    """Its replies come one by one as it gives them; what it raises is told behind them."""
+
+    async def steps(client):
+        async def handle(message):
+            for number in range(3):
+                await asyncio.sleep(0.01)
+                yield b"%d" % number
+            if message.data() == b"fail":
+                raise pulsar.RequestFailed("behind the third")
+
+        async with await client.replier(topic, handle) as replier, await client.requester(topic) as requester:
+            running = serve(replier, concurrency=2)
+            assert [reply.data() async for reply in requester.request_many(b"x")] == [b"0", b"1", b"2"]
+            replies = requester.request_many(b"fail")
+            assert [(await anext(replies)).data() for _ in range(3)] == [b"0", b"1", b"2"]
+            with pytest.raises(pulsar.RequestFailed, match="behind the third"):
+                await anext(replies)
+            replier.stop()
+            await running
+
+    run(steps)

@@ -1,0 +1,358 @@
+"""Handlers: a message is acknowledged when its handler returns; what becomes of the others is as on_error says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from acked import TYPES, send_batches, send_plain
+from awaited import Awaited
+from chunked import drain, eventually, index_of, payload
+
+import pulsar_ext as pulsar
+
+BOTH_CLIENTS = True
+SHARED = pulsar.ConsumerType.Shared
+
+
+class Processing:
+    """A `process()` on a thread, and what its handler saw."""
+
+    def __init__(self, consumer, handle=lambda _: None, **options):
+        self._consumer, self._handle, self._options = consumer, handle, options
+        self._lock = threading.Lock()
+        self.begun, self.running, self.most, self.error = Counter(), 0, 0, None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        while self._thread.is_alive():  # it may not have begun
+            self._consumer.stop_processing()
+            self._thread.join(0.1)
+
+    def join(self):
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self):
+        handler = self._see
+        if isinstance(self._consumer, Awaited):
+            handler = in_threads(self._see)
+        try:
+            self._consumer.process(handler, **self._options)
+        except BaseException as error:  # noqa: BLE001  # a test looks at it
+            self.error = error
+
+    def _see(self, message):
+        with self._lock:
+            self.begun[index_of(message)] += 1
+            self.running += 1
+            self.most = max(self.most, self.running)
+        try:
+            self._handle(message)
+        finally:
+            with self._lock:
+                self.running -= 1
+
+
+def in_threads(handle):
+    """Give an async function that has the other run on a thread."""
+    import asyncio  # noqa: PLC0415
+
+    async def handler(message):
+        await asyncio.to_thread(handle, message)
+
+    return handler
+
+
+def backlog_of(admin, topic):
+    return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries
+
+
+@pytest.fixture
+def is_done(admin, topic):
+    """Whether the subscription has nothing left."""
+    return lambda name=topic: backlog_of(admin, name) == 0
+
+
+def send_each_kind(client, topic):
+    """Send two batches of five, a chunked message and a plain one: 0 to 11."""
+    send_batches(client, topic, 2)
+    client.create_producer(topic, chunking_enabled=True).send(payload(10))
+    send_plain(client, topic, 1, start=11)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.through
+def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_):
+    """Of each type and kind: every message once, four at a time, and nothing is left."""
+    consumer = client.subscribe(topic, "s", type_)
+    send_each_kind(client, topic)
+    with Processing(consumer, lambda _: time.sleep(0.05), concurrency=4) as processing:
+        assert eventually(lambda: len(processing.begun) == 12)
+        assert eventually(is_done)
+    assert set(processing.begun.values()) == {1}
+    assert 1 < processing.most <= 4
+    assert processing.error is None
+
+
+def test_one_at_a_time_keeps_the_order(client, topic):
+    """With a concurrency of 1 the handler sees the messages one after the other, as they came."""
+    consumer, order = client.subscribe(topic, "s"), []
+    send_plain(client, topic, 200)
+    with Processing(consumer, lambda message: order.append(index_of(message)), concurrency=1) as processing:
+        assert eventually(lambda: len(order) == 200)
+    assert order == list(range(200))
+    assert processing.most == 1
+
+
+def fail_once(broken):
+    """Give a handler that fails once for some messages."""
+    seen = Counter()
+
+    def handle(message):
+        number = index_of(message)
+        seen[number] += 1
+        if number in broken and seen[number] == 1:
+            raise ValueError(number)
+
+    return handle
+
+
+def test_what_fails_comes_again(client, topic, is_done):
+    """By default a message whose handler raised is redelivered, and acknowledged when its handler returns."""
+    consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
+    send_plain(client, topic, 20)
+    with Processing(consumer, fail_once({3, 7}), concurrency=4) as processing:
+        assert eventually(lambda: len(processing.begun) == 20 and processing.begun[3] + processing.begun[7] >= 4)
+        assert eventually(is_done)
+    assert all(processing.begun[number] == 1 for number in range(20) if number not in (3, 7))
+
+
+def test_dead_letters_by_a_policy(client, topic, is_done):
+    """With a dead letter policy what always fails is redelivered so often, and is then a dead letter."""
+    dead = client.subscribe(topic + "-dead", "d")
+    consumer = client.subscribe(
+        topic,
+        "s",
+        SHARED,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(2, topic + "-dead"),
+    )
+    send_plain(client, topic, 5)
+
+    def handle(message):
+        if index_of(message) == 2:
+            raise ValueError(2)
+
+    with Processing(consumer, handle, concurrency=2) as processing:
+        assert [index_of(one) for one in drain(dead.receive, 1)] == [2]
+        assert eventually(is_done)
+    assert processing.begun[2] == 3
+
+
+def fail_always(message):
+    raise ValueError(index_of(message))
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_retry_letters_and_then_a_dead_letter(client, topic, is_done, type_):
+    """`ReconsumeLater` with a backoff: each message comes 1 + 2 times, whatever it is, and is then a dead letter."""
+    dead = client.subscribe(f"{topic}-s-DLQ", "d")
+    policy = pulsar.ConsumerDeadLetterPolicy(2)
+    consumer = client.subscribe(topic, "s", type_, enable_retry=True, dead_letter_policy=policy)
+    send_each_kind(client, topic)
+    backoff = pulsar.MultiplierRedeliveryBackoff(50, 1_000)
+    later = pulsar.ReconsumeLater(backoff, {"why": "busy"})
+    with Processing(consumer, fail_always, concurrency=4, on_error=later) as processing:
+        letters = drain(dead.receive, 12)
+        assert eventually(lambda: is_done() and is_done(f"{topic}-s-RETRY"))
+    assert sorted(map(index_of, letters)) == list(range(12))
+    assert {letter.properties()["why"] for letter in letters} == {"busy"}
+    assert processing.begun == dict.fromkeys(range(12), 3)
+
+
+def test_a_function_decides(client, topic, is_done):
+    """`on_error` sees the message and the error, and says what becomes of it; what it raises is a redelivery."""
+    dead = client.subscribe(f"{topic}-s-DLQ", "d")
+    consumer = client.subscribe(topic, "s", SHARED, enable_retry=True, negative_ack_redelivery_delay_ms=100)
+    send_plain(client, topic, 5)
+    asked = Counter()
+
+    def handle(message):
+        number = index_of(message)
+        if number < 4 and not (number == 3 and asked[3]):
+            raise ValueError(number)
+
+    def on_error(message, error):
+        assert error.args == (index_of(message),)
+        number = index_of(message)
+        asked[number] += 1
+        if number == 3:
+            raise RuntimeError("on_error fails")
+        again = pulsar.ReconsumeLater(10) if asked[0] == 1 else pulsar.Acknowledge()
+        return {0: again, 1: pulsar.DeadLetter({"reason": "poison"}), 2: pulsar.Acknowledge()}[number]
+
+    with Processing(consumer, handle, concurrency=1, on_error=on_error) as processing:
+        (letter,) = drain(dead.receive, 1)
+        assert eventually(lambda: processing.begun == {0: 2, 1: 1, 2: 1, 3: 2, 4: 1})
+        assert eventually(lambda: is_done() and is_done(f"{topic}-s-RETRY"))
+    assert index_of(letter) == 1
+    assert letter.properties()["reason"] == "poison"
+    assert letter.properties()["REAL_SUBSCRIPTION"] == "s"
+    assert asked == {0: 2, 1: 1, 2: 1, 3: 1}
+
+
+def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
+    """A handler under way ends, and is acknowledged; the messages behind it stay, and come to the next consumer."""
+    consumer = client.subscribe(topic, "s", SHARED)
+    send_plain(client, topic, 10)
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(_):
+        began.set()
+        may_end.wait(30)
+
+    with Processing(consumer, handle, concurrency=2) as processing:
+        assert eventually(lambda: processing.running == 2)
+        consumer.stop_processing()
+        time.sleep(0.3)  # it could begin more by now
+        may_end.set()
+        processing.join()
+    handled = set(processing.begun)
+    assert len(handled) == 2
+    assert eventually(lambda: backlog_of(admin, topic) == 8)
+    assert {index_of(one) for one in drain(consumer.receive, 8)} == set(range(10)) - handled
+    consumer.close()
+    rest = drain(client.subscribe(topic, "s", SHARED).receive, 8)
+    assert {index_of(one) for one in rest} == set(range(10)) - handled
+
+
+def test_a_handler_may_stop_it(client, topic, admin):
+    """`stop_processing()` in a handler: that message is acknowledged, and `process()` returns."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 5)
+    with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
+        processing.join()
+    assert processing.begun == {0: 1}
+    assert eventually(lambda: backlog_of(admin, topic) == 4)
+
+
+def test_a_close_ends_it_and_loses_nothing(client, topic):
+    """A handler under way when the consumer is closed has its message delivered again, as all that was not begun."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 5)
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(_):
+        began.set()
+        may_end.wait(30)
+
+    with Processing(consumer, handle, concurrency=1) as processing:
+        assert began.wait(30)
+        consumer.close()
+        may_end.set()
+        processing.join()
+    assert processing.error is None
+    assert [index_of(one) for one in drain(client.subscribe(topic, "s").receive, 5)] == list(range(5))
+    with pytest.raises(pulsar.AlreadyClosed):
+        consumer.process(lambda _: None)
+
+
+def test_a_pause_holds_it(client, topic, is_done):
+    """No handler begins in a pause; behind it every message is handled."""
+    consumer = client.subscribe(topic, "s")
+    consumer.pause()
+    with Processing(consumer, concurrency=3) as processing:
+        send_plain(client, topic, 20)
+        assert not eventually(lambda: bool(processing.begun), 1.0)
+        consumer.resume()
+        assert eventually(lambda: len(processing.begun) == 20)
+        assert eventually(is_done)
+
+
+def test_a_seek_amid_it(client, topic, is_done):
+    """Behind a seek all messages are handled again, and nothing is left."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 20)
+    with Processing(consumer, concurrency=3) as processing:
+        assert eventually(lambda: len(processing.begun) == 20)
+        consumer.seek(pulsar.MessageId.earliest)
+        assert eventually(lambda: all(processing.begun[number] > 1 for number in range(20)))
+        assert eventually(is_done)
+
+
+def test_what_cannot_be_done_is_refused(client, topic):
+    """Before anything is received: no retry letters, no number, no handler."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 1)
+    for handler, options in (
+        (None, {}),
+        (print, {"concurrency": 0}),
+        (print, {"on_error": "retry"}),
+        (print, {"on_error": pulsar.ReconsumeLater(1)}),
+        (print, {"on_error": pulsar.DeadLetter()}),
+    ):
+        with pytest.raises(pulsar.InvalidUse):
+            consumer.process(handler, **options)
+    assert index_of(consumer.receive(10_000)) == 0
+
+
+@pytest.mark.blocking_only("the awaited one awaits it")
+def test_an_async_handler_is_refused(client, topic, admin):
+    """An async function is not called; what only gives something to await has its message redelivered."""
+
+    async def handle(_):
+        raise AssertionError
+
+    consumer = client.subscribe(topic, "s", negative_ack_redelivery_delay_ms=100)
+    send_plain(client, topic, 1)
+    with pytest.raises(pulsar.InvalidUse, match=r"pulsar_ext\.asyncio"):
+        consumer.process(handle)
+    calls = []
+
+    def hidden(message):
+        calls.append(message)
+        if len(calls) == 3:
+            consumer.stop_processing()
+        return handle(message)
+
+    consumer.process(hidden)
+    assert len(calls) == 3
+    assert backlog_of(admin, topic) == 1
+
+
+@pytest.mark.blocking_only("a task that raises this ends the loop")
+def test_an_end_of_the_program_in_a_handler(client, topic):
+    """`SystemExit` in a handler ends `process()`, which raises it behind the others; its message comes again."""
+    consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
+    send_plain(client, topic, 5)
+    ended = []
+
+    def handle(message):
+        if index_of(message) == 0:
+            raise SystemExit(3)
+        time.sleep(0.5)
+        ended.append(index_of(message))
+
+    with pytest.raises(SystemExit):
+        consumer.process(handle, concurrency=3)
+    assert {index_of(one) for one in drain(consumer.receive, 5 - len(ended))} == set(range(5)) - set(ended)
+
+
+def test_several_at_once(client, topic, is_done):
+    """Two `process()` of one consumer share its messages, and one stop ends both."""
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 100)
+    with Processing(consumer, concurrency=2) as one, Processing(consumer, concurrency=2) as other:
+        assert eventually(lambda: len(one.begun + other.begun) == 100)
+        assert eventually(is_done)
+    assert set((one.begun + other.begun).values()) == {1}
