@@ -71,6 +71,7 @@ from .key_shared.policy import KeySharedPolicy
 from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
 from .message import Message, MessageBatch
+from .produce.hashing_scheme import HashingScheme
 from .produce.mixed_keys import MixedKeyBatchWarning
 from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
@@ -112,6 +113,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "DiagnosisLimits",
     "DuplicateMessage",
     "ForkedClientError",
+    "HashingScheme",
     "IncompleteChunkedMessage",
     "InvalidKeyHashRange",
     "InvalidMessageId",

@@ -15,6 +15,7 @@ from pulsar_ext._native.handles import AsyncClientDoor
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
+from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
 from ._executor import Executor
@@ -69,6 +70,7 @@ class Client(AsyncClientDoor):
         *args: Any,
         deduplication: bool = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer:
         """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
@@ -81,7 +83,8 @@ class Client(AsyncClientDoor):
         def open_producer() -> BlockingProducer:
             nonlocal capacity
             capacity = self._capacity(named, waits=deduplication)
-            return self.blocking.create_producer(deduplication=deduplication, interceptors=chain, **named)
+            ours: Any = {"deduplication": deduplication, "interceptors": chain, "hashing_scheme": hashing_scheme}
+            return self.blocking.create_producer(**ours, **named)
 
         producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
         if chain is not None:

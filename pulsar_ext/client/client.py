@@ -27,6 +27,7 @@ from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
+from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
 
@@ -106,9 +107,10 @@ class Client(ClientTools, ClientDoor):
         *args: Any,
         deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer:
-        """Create a producer; the arguments are the official ones, and two more.
+        """Create a producer; the arguments are the official ones, and three more.
 
         With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
@@ -124,6 +126,9 @@ class Client(ClientTools, ClientDoor):
                 the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
                 True finds out what the topic holds of a name that the broker has forgotten.
             interceptors: see each message before it is sent, and what becomes of it; in this order.
+            hashing_scheme: how a message's key chooses its partition: with `HashingScheme.JavaStringHash` or
+                `Murmur3_32Hash` as the Java client's producers with that scheme choose. Partitions are not started
+                lazily then. A `message_router` decides instead.
             **kwargs: the official arguments.
 
         Raises:
@@ -135,7 +140,14 @@ class Client(ClientTools, ClientDoor):
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         with telling_why(self._authentication):
-            return make_producer(self, self.context, named, deduplication=deduplication, interceptors=interceptors)
+            return make_producer(
+                self,
+                self.context,
+                named,
+                deduplication=deduplication,
+                interceptors=interceptors,
+                hashing_scheme=hashing_scheme,
+            )
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
