@@ -20,6 +20,7 @@ from .client.authentication import (
     AuthenticationToken,
 )
 from .client.client import Client
+from .client.consumer_settings import ConsumerEventListener
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
 from .doctor.facts import DiagnosisLimits
@@ -105,6 +106,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "ConsumerEventListener",
     "ConsumerInterceptor",
     "CursorMoved",
     "DUPLICATE_MESSAGE",

@@ -18,6 +18,7 @@ from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 
+from ._consumer_events import LoopEvents
 from ._executor import Executor
 from ._intercepted import intercept
 from .consumer import Consumer
@@ -27,9 +28,10 @@ from .reader import Reader
 from .table_view import TableView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.client.consumer_settings import ConsumerEventListener
     from pulsar_ext.doctor.facts import DiagnosisLimits
     from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
@@ -104,6 +106,10 @@ class Client(AsyncClientDoor):
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
         interceptors: Sequence[ConsumerInterceptor] | None = None,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        consumer_event_listener: ConsumerEventListener | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Consumer:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
@@ -118,6 +124,10 @@ class Client(AsyncClientDoor):
             negative_ack_redelivery_backoff: as in the blocking client.
             ack_timeout_redelivery_backoff: as in the blocking client.
             interceptors: as in the blocking client; they look at messages in the loop, and are not awaited.
+            priority_level: as in the blocking client.
+            subscription_properties: as in the blocking client.
+            consumer_event_listener: is told in the loop, and awaited if its methods are async.
+            pattern_auto_discovery_period: as in the blocking client; officially only that has it.
             **kwargs: the official arguments.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
@@ -133,6 +143,7 @@ class Client(AsyncClientDoor):
             )
         named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
         chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
+        events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
         opening = partial(
             self.blocking.subscribe,
             interceptors=chain,
@@ -142,9 +153,15 @@ class Client(AsyncClientDoor):
             retry_letter_topic=retry_letter_topic,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
             ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
+            priority_level=priority_level,
+            subscription_properties=subscription_properties,
+            consumer_event_listener=events,
+            pattern_auto_discovery_period=pattern_auto_discovery_period,
             **named,
         )
         consumer = await self._open_as(opening, Consumer, chain)
+        if events is not None:
+            events.attach(consumer)
         if message_listener is not None:
             consumer.start_listener(message_listener)
         return consumer

@@ -34,6 +34,7 @@ from pulsar_ext.redelivery.opening import RedeliveryOptions
 from .admin_access import admin_at, derive_admin
 from .authentication import telling_why
 from .closing import ClientClose, stop_fetching
+from .consumer_settings import ActiveEvents, ConsumerSettings
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
@@ -42,7 +43,7 @@ from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext._runtime.ending import Ending
     from pulsar_ext.dedup.recall import Recall
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.table_view import TableView
+
+    from .consumer_settings import ConsumerEventListener
 
 __all__ = ["Client"]
 
@@ -162,9 +165,12 @@ class Client(ClientTools, ClientDoor):
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
         interceptors: Sequence[ConsumerInterceptor] | None = None,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        consumer_event_listener: ConsumerEventListener | None = None,
         **kwargs: Any,
     ) -> Consumer:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and seven more.
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and ten more.
 
         Args:
             topic: as officially.
@@ -184,10 +190,15 @@ class Client(ClientTools, ClientDoor):
                 redelivered, that gives the milliseconds instead of `negative_ack_redelivery_delay_ms`, at least 100.
             ack_timeout_redelivery_backoff: the same, for what is added to `unacked_messages_timeout_ms`.
             interceptors: see each message before it is handed out, and acknowledgements; in this order.
+            priority_level: consumers of a Shared subscription with a higher number get messages while those with lower
+                ones have no room; on Failover those with the lowest are chosen among.
+            subscription_properties: what the subscription carries on the broker, if this consumer makes it.
+            consumer_event_listener: hears whether the consumer of a Failover subscription is the active one.
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: one of these is not valid; nothing was opened.
+            InvalidUse: one of these is not valid, or cannot be set with this build of the official client; nothing was
+                opened.
         """
         self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
@@ -195,11 +206,19 @@ class Client(ClientTools, ClientDoor):
         redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
         chain = ConsumerChain.of(self.context, interceptors)
-        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain)
+        events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)
+        settings = ConsumerSettings(
+            named["pattern_auto_discovery_period"], priority_level, subscription_properties, events
+        )
+        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
 
-    def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
+    def open_consumer(
+        self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
+    ) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": SeekGate(self.inner), **options})
+        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
+        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, options, settings)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
@@ -317,11 +336,12 @@ class Client(ClientTools, ClientDoor):
         method: str,
         named: dict[str, Any],
         options: dict[str, Any],
+        configure: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
         opened: list[Any] = []
         try:
-            asking = AskingClient(self.inner, self.context.senders.ask)
+            asking = AskingClient(self.inner, self.context.senders.ask, configure)
             with telling_why(self._authentication):
                 open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])
