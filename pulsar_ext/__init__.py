@@ -80,6 +80,7 @@ from .reader import Reader
 from .redelivery.backoff import MultiplierRedeliveryBackoff
 from .skip.skipper import SkipResult
 from .table_view import TableView
+from .topics_reader.reader import TopicsReader
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AuthenticationBasic",
@@ -151,6 +152,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ReaderInterceptor",
     "SlotsNotCovered",
     "TopicRequired",
+    "TopicsReader",
     "TrimmedGroupWarning",
     "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",

@@ -174,6 +174,7 @@ class Client(AsyncClientDoor):
         key_hash_ranges: Any = None,
         key_forms: Any = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader:
         """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
@@ -183,7 +184,12 @@ class Client(AsyncClientDoor):
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
         chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
-        ours = {"key_hash_ranges": key_hash_ranges, "key_forms": key_forms, "interceptors": chain}
+        ours: dict[str, Any] = {
+            "key_hash_ranges": key_hash_ranges,
+            "key_forms": key_forms,
+            "interceptors": chain,
+            "pattern_auto_discovery_period": pattern_auto_discovery_period,
+        }
         reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
         if reader_listener is not None:
             reader.start_listener(reader_listener)

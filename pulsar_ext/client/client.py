@@ -30,6 +30,7 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
+from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .admin_access import admin_at, derive_admin
 from .authentication import telling_why
@@ -224,26 +225,28 @@ class Client(ClientTools, ClientDoor):
     @shaped_like(pulsar.Client.create_reader)
     def create_reader(
         self,
-        topic: str,
+        topic: Any,
         start_message_id: Any,
         *args: Any,
         key_hash_ranges: RangesLike | None = None,
         key_forms: KeyFormsMode = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader:
-        """Create a reader; the arguments are the official ones, two for reading a part of the keys, and interceptors.
+        """Create a reader of a topic, a list of topics or a pattern; the arguments are the official ones, and more.
 
         `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
         the first one read, whole.
 
         Args:
-            topic: as officially; with `key_hash_ranges` it must exist.
-            start_message_id: as officially.
+            topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern gives a `TopicsReader`.
+            start_message_id: as officially; for several topics the earliest, the latest, or a dict of ids by topic.
             *args: the official arguments.
             key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
             key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
             interceptors: see each message before it is handed out; in this order.
+            pattern_auto_discovery_period: after how many seconds topics of a pattern are looked for again.
             **kwargs: the official arguments.
 
         Raises:
@@ -254,6 +257,9 @@ class Client(ClientTools, ClientDoor):
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
         chain = ReaderChain.of(self.context, interceptors)
+        if reads_several(named["topic"]):
+            period = pattern_auto_discovery_period
+            return open_topics_reader(self.context, named, key_hash_ranges, key_forms, chain, period)
         if key_hash_ranges is not None:
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
         return self.open_reader(named, chain=chain)

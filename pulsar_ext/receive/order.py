@@ -82,6 +82,13 @@ class Part:
             ahead: its first messages, for whoever hands out the next one; what takes one takes it from all.
         """
 
+    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
+        """Drop what is kept of some of several topics, which were moved by themselves.
+
+        Args:
+            is_of_them: whether a C++ message is of one of them.
+        """
+
     def is_owed(self) -> bool:
         """Whether the C++ client has not answered everything that this asked it for."""
         return False
@@ -210,6 +217,11 @@ class ReceiveOrder:
         """Wait until another thread's transition is over."""
         with self._moving:
             pass
+
+    def drop_some(self, is_of_them: Callable[[Any], bool]) -> None:
+        """Have every part drop what it keeps of some of several topics."""
+        for part in self._parts:
+            part.drop_some(is_of_them)
 
     def replace(self) -> None:
         """Have another C++ object get everything that is not acknowledged."""
