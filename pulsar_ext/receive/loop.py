@@ -22,6 +22,7 @@ from pulsar_ext.chunks.resolver import seek_target
 
 from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
+from .several import partitions_of_each, target_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.locks import OwnedLock
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
     from .order import Foundation
@@ -133,6 +135,24 @@ class Receiving:
         with self._order.passing(Transition.SEEK, self._refuse_closed):
             foundation = self._order.foundation
             (self.inner.seek if foundation is None else foundation.move)(target)
+
+    def get_last_message_ids(self) -> list[MessageId]:
+        """Give the id of the last message of each topic and partition; mirrors Java's `Consumer.getLastMessageIds`.
+
+        Each knows its topic. Where there is no message, its entry is -1; of a chunked message it is the last chunk's, as
+        bare numbers. The admin API is asked.
+
+        Raises:
+            AdminError: the admin API refused, or did not answer.
+        """
+        self._context.callbacks.refuse("get_last_message_ids")
+        self._refuse_closed()
+        admin = self._context.admin_api()
+        return [admin.last_message_id(topic) for topic in self._topics_read()]
+
+    def _topics_read(self) -> list[str]:
+        """Give the full names of all topics and partitions."""
+        return partitions_of_each(self._context, self._topics)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing.

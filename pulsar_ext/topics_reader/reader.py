@@ -96,6 +96,8 @@ class TopicsReader(Reader):
         """Give the full names of the topics and partitions that are read now."""
         return list(self._parts)
 
+    _topics_read = topics
+
     def topic(self) -> str:
         """Give what it was asked to read: the names, or the pattern."""
         return ", ".join(self._topics) if isinstance(self._topics, list) else str(self._topics.pattern)
