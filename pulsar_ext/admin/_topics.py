@@ -194,8 +194,8 @@ async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) 
 async def last_message_id(session: Session, topic: Topic) -> MessageId:
     """Give the id of a topic's, or a partition's, last message: `GET T/lastMessageId`.
 
-    Of a batch it is the id of its last message, of a chunked message that of its last chunk, as bare numbers. Where there
-    is no message the entry is -1.
+    Of a batch it is the id of its last message, of a chunked message that of its last chunk, as bare numbers. Where
+    there is no message the entry is -1.
 
     Args:
         topic: not a partitioned parent.

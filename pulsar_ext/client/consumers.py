@@ -101,6 +101,7 @@ def open_consumer(
             gate=subscription.gate,
             partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,
+            open_probe=context.open_reader,
         )
     )
     consumer.listen(heard)

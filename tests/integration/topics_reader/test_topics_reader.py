@@ -164,7 +164,7 @@ def test_what_cannot_be_sought_is_refused(client, topics, pulsar_topic_factory, 
         (lambda topic: [topic, f"{topic}-b"], {"start_message_id": {}}),
         (lambda topic: [topic], {"key_hash_ranges": ["5-1"]}),
         (lambda _: re.compile("no-namespace-.*"), {}),
-        (lambda topic: re.compile(topic), {"pattern_auto_discovery_period": 0}),
+        (re.compile, {"pattern_auto_discovery_period": 0}),
     ],
 )
 def test_what_cannot_be_read_is_refused(client, topic, admin, topics_of, options):
@@ -267,33 +267,29 @@ def test_interceptors_see_each_message_once(client, topics):
     )
 
 
-@pytest.mark.parametrize("from_client", [False, True])
-def test_a_close_ends_whoever_waits(client, topics, from_client):
+@pytest.mark.parametrize("of_topics", [True, False])
+@pytest.mark.parametrize("from_client", [True, False])
+def test_a_close_ends_whoever_waits(client, topics, of_topics, from_client):
     """A read that waits on another thread, and later ones, raise AlreadyClosed; closing again does nothing."""
-    for what in (topics, re.compile("persistent://public/default/nothing-at-all-.*")):
-        reader = client.create_reader(what, LATEST)
-        raised = []
+    what = topics if of_topics else re.compile("persistent://public/default/nothing-at-all-.*")
+    reader = client.create_reader(what, LATEST)
+    raised = []
 
-        def wait(reader=reader, raised=raised):
-            try:
-                reader.read_next()
-            except pulsar.PulsarException as error:
-                raised.append(error)
+    def wait():
+        with pytest.raises(pulsar.AlreadyClosed) as error:
+            reader.read_next()
+        raised.append(error.value)
 
-        thread = threading.Thread(target=wait)
-        thread.start()
-        time.sleep(0.2)
-        if from_client and what is not topics:
-            client.close()
-        else:
-            reader.close()
-            reader.close()
-        thread.join(20)
-        assert not thread.is_alive()
-        assert [isinstance(error, pulsar.AlreadyClosed) for error in raised] == [True]
-        for call in (lambda: reader.read_next(100), reader.has_message_available, lambda: reader.seek(EARLIEST)):
-            with pytest.raises(pulsar.AlreadyClosed):
-                call()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    (client if from_client else reader).close()
+    reader.close()
+    thread.join(20)
+    assert len(raised) == 1
+    for call in (lambda: reader.read_next(100), reader.has_message_available, lambda: reader.seek(EARLIEST)):
+        with pytest.raises(pulsar.AlreadyClosed):
+            call()
 
 
 @pytest.mark.blocking_only("threads share a blocking reader")
