@@ -20,6 +20,7 @@ from .client.authentication import (
     AuthenticationToken,
 )
 from .client.client import Client
+from .client.consumer_settings import ConsumerEventListener
 from .consumer import Consumer
 from .dedup.opening import TrimmedGroupWarning
 from .doctor.facts import DiagnosisLimits
@@ -74,6 +75,7 @@ from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
 from .message import Message, MessageBatch
 from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
+from .produce.hashing_scheme import HashingScheme
 from .produce.mixed_keys import MixedKeyBatchWarning
 from .produce.outcome import DUPLICATE_MESSAGE, SentMany
 from .producer import Producer
@@ -83,6 +85,7 @@ from .request.replier import Replier
 from .request.requester import Requester
 from .skip.skipper import SkipResult
 from .table_view import TableView
+from .topics_reader.reader import TopicsReader
 
 __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AuthenticationBasic",
@@ -110,6 +113,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "ConsumerEventListener",
     "ConsumerInterceptor",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
@@ -119,6 +123,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "DiagnosisLimits",
     "DuplicateMessage",
     "ForkedClientError",
+    "HashingScheme",
     "IncompleteChunkedMessage",
     "InvalidKeyHashRange",
     "InvalidMessageId",
@@ -160,6 +165,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ReaderInterceptor",
     "SlotsNotCovered",
     "TopicRequired",
+    "TopicsReader",
     "TrimmedGroupWarning",
     "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",

@@ -28,11 +28,18 @@ class AskingClient:
     Args:
         inner: the C++ client.
         ask: begins an asynchronous call and gives the value that it is answered with.
+        configure: is given the configuration of each C++ consumer or reader before it is opened.
     """
 
-    def __init__(self, inner: Any, ask: Callable[[Callable[[Answer], object]], Any]) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        ask: Callable[[Callable[[Answer], object]], Any],
+        configure: Callable[[Any], None] = lambda _: None,
+    ) -> None:
         self._inner = inner
         self._ask = ask
+        self._configure = configure
         self._client = self  # what the official methods call
         self._consumers: deque[Any] = deque(maxlen=0)  # keeps nothing
 
@@ -83,6 +90,7 @@ class AskingClient:
 
     def _open(self, begin: Callable[..., object], *arguments: Any) -> Any:
         """Open something; what a Ctrl-C keeps from whoever asked is closed again."""
+        self._configure(arguments[-1])
         asked: list[Answer] = []
 
         def noted(answer: Answer) -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "CallbackGuard",
     "SendCallback",
     "call_back",
+    "guard_event",
     "guard_listener",
     "guard_router",
     "kept_weakly",
@@ -116,6 +117,14 @@ def guard_listener(listener: Callable[[Any, Any], object], consumer: Any, messag
         listener(consumer, message)
     except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
         _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
+
+
+def guard_event(listener: Callable[..., object], *event: Any) -> None:
+    """Call a listener of events that are no messages; what it raises is logged."""
+    try:
+        listener(*event)
+    except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+        _log.exception("A listener raised; the event was %s", event)
 
 
 def kept_weakly(listener: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

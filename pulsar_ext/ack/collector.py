@@ -235,16 +235,16 @@ class AckCollector:
         to = self.by_topic.of(self.topic_of(message_id), data.partition)
         to.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
 
-    def leave_out(self, inner_id: Any, last: int) -> None:
+    def leave_out(self, inner: Any, last: int) -> None:
         """Count messages as acknowledged that a seek leaves out of their entry.
 
         Args:
-            inner_id: the C++ id of one of them.
+            inner: one of them, a C++ message.
             last: which message of its batch is the last of them.
         """
-        data = decode(inner_id.serialize())
+        data = decode(inner.message_id().serialize())
         bits = (1 << (last + 1)) - 1
-        tracker = self.by_topic.of(self.topic_of(as_message_id(inner_id)), data.partition).tracker
+        tracker = self.by_topic.of(inner.topic_name(), data.partition).tracker
         tracker.leave_out((data.ledger_id, data.entry_id), data.batch_size if data.batch_index >= 0 else 0, bits)
 
     def is_duplicate(self, inner: Any) -> bool:

@@ -11,7 +11,7 @@ import pulsar
 
 from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers, Position
-from pulsar_ext.receive.order import Transition
+from pulsar_ext.receive.order import OutdatedError, Transition, refuse_unless
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,14 +200,9 @@ class CursorMonitor:
         The broker lost a position when it was killed, or an operator moved the cursor back. The C++ client drops what
         is redelivered from there, as acknowledged earlier; another C++ consumer does not.
         """
-
-        def check() -> None:
-            if topic.tracker.era != era:
-                raise _OutdatedError
-
         with (
-            contextlib.suppress(pulsar.PulsarException, _OutdatedError),
-            self._order.passing(Transition.CURSOR_RESET, check),
+            contextlib.suppress(pulsar.PulsarException, OutdatedError),
+            self._order.passing(Transition.CURSOR_RESET, lambda: refuse_unless(lambda: topic.tracker.era == era)),
         ):
             _log.warning(
                 "The cursor of %s on %s went back to %s, before what was acknowledged: its messages are delivered "
@@ -231,10 +226,6 @@ def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: froze
         after: those of a later time.
     """
     return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
-
-
-class _OutdatedError(Exception):
-    """The cursor was moved on purpose since the look at it."""
 
 
 def _wants_base(topic: TopicAcks, now: float) -> bool:

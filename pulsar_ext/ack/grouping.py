@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -103,10 +104,10 @@ class Acknowledger(AckIntake):
         if left_out:
             self.schedule()
 
-    def leave_out(self, inner_id: Any, last: int) -> None:
+    def leave_out(self, inner: Any, last: int) -> None:
         """Count messages as acknowledged that a seek leaves out of their entry; see `AckCollector.leave_out()`."""
         with self.lock:
-            self.collector.leave_out(inner_id, last)
+            self.collector.leave_out(inner, last)
         if self.is_connected:  # else another C++ consumer is about to take the place of this one
             self._added()
 
@@ -256,7 +257,7 @@ class Acknowledger(AckIntake):
             connected = self.is_connected
             asks, watching = self._look_after_group(now, connected=connected)
         if asks:
-            self._context.inquiries.run(self._ask_for_chunks)
+            self._context.inquiries.run(partial(self._ask_for_chunks, self.inner))
         if connected:
             with self.lock:
                 self._monitor.look_if_needed(now)
@@ -343,8 +344,8 @@ class Acknowledger(AckIntake):
         idle = self._splits and now - self._left > _IDLE_SECONDS
         return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
 
-    def _ask_for_chunks(self) -> None:
-        """Have another C++ consumer get everything: the old one has half of a message, and refuses its first chunk."""
+    def _ask_for_chunks(self, asked: Any) -> None:
+        """Have another C++ consumer get everything: this one has half of a message, and refuses its first chunk."""
         if not self.closed:
             with contextlib.suppress(pulsar.PulsarException):  # behind the next reconnection, or the next receive
-                self._order.replace()
+                self._order.replace(lambda: self.inner is asked)  # a seek may have replaced it meanwhile

@@ -75,6 +75,7 @@ class _Operations:
     examine = Operation(_topics.examine)
     message_id_by_index = Operation(_topics.message_id_by_index)
     message_id_by_time = Operation(_topics.message_id_by_time)
+    last_message_id = Operation(_topics.last_message_id)
     unload = Operation(_topics.unload)
     trim = Operation(_topics.trim)
     truncate = Operation(_topics.truncate)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pulsar_ext.errors import AdminError, AdminNotFound
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -188,6 +189,28 @@ async def message_id_by_time(session: Session, topic: Topic, timestamp_ms: int) 
     name = persistent(topic, "message_id_by_time")
     path = f"{name.rest_path}/messageid/{whole_number('timestamp_ms', timestamp_ms)}"
     return await explain_parent(session, name, Request("GET", path, read_position), "message_id_by_time")
+
+
+async def last_message_id(session: Session, topic: Topic) -> MessageId:
+    """Give the id of a topic's, or a partition's, last message: `GET T/lastMessageId`.
+
+    Of a batch it is the id of its last message, of a chunked message that of its last chunk, as bare numbers. Where
+    there is no message the entry is -1.
+
+    Args:
+        topic: not a partitioned parent.
+    """
+    name = persistent(topic, "last_message_id")
+
+    def parse(answer: Answer) -> MessageId:
+        data = answer.json()
+        last = MessageId(name.partition_index, data["ledgerId"], data["entryId"], data.get("batchIndex", -1))
+        last.topic_name(str(name))
+        return last
+
+    return await explain_parent(
+        session, name, Request("GET", f"{name.rest_path}/lastMessageId", parse), "last_message_id"
+    )
 
 
 async def unload(session: Session, topic: Topic) -> None:

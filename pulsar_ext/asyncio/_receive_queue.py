@@ -119,6 +119,13 @@ class ReceiveQueue(Part):
         if transition.brings_back:
             self._arrived.clear()
 
+    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
+        """Drop what has arrived of some of several topics and was not taken."""
+        with self._lock:
+            kept = [one for one in self._arrived if isinstance(one, BaseException) or not is_of_them(one)]
+            self._arrived.clear()
+            self._arrived.extend(kept)
+
     def abandon(self, _: Transition, /) -> None:
         """Go on as before."""
         self.is_replaced = False

@@ -20,6 +20,7 @@ from .errors import PulsarException, raise_for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
     from ._executor import Executor
@@ -147,12 +148,18 @@ class AsyncSeeking(AsyncReceiving):
     async def seek(self, messageid: Any) -> None:
         """Move to a message by any id of it, `MessageId.earliest` or `latest`, or to a publish time in milliseconds.
 
+        Of several topics, a dict of these by topic moves some of them.
+
         Raises:
             IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
             MessageIdNotFound: an id rebuilt from numbers is past the end of the topic.
             InvalidUse: it is neither an id nor an int.
         """
         await self._executor.run(self.blocking.seek, messageid)
+
+    async def get_last_message_ids(self) -> list[MessageId]:
+        """Give the id of the last message of each topic and partition; see `pulsar_ext.Consumer`."""
+        return await self._executor.run(self.blocking.get_last_message_ids)
 
     @property
     def key_hash_ranges(self) -> KeyHashRanges:

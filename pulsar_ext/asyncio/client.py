@@ -15,12 +15,14 @@ from pulsar_ext._native.handles import AsyncClientDoor
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
+from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.opening import ReplierOptions
 from pulsar_ext.request.reply_producers import ReplyProducers
 from pulsar_ext.request.replying import Replying
 
+from ._consumer_events import LoopEvents
 from ._executor import Executor
 from ._intercepted import intercept
 from .consumer import Consumer
@@ -31,9 +33,10 @@ from .requests import Replier, Requester
 from .table_view import TableView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.client.consumer_settings import ConsumerEventListener
     from pulsar_ext.doctor.facts import DiagnosisLimits
     from pulsar_ext.doctor.findings import Diagnosis
     from pulsar_ext.ids.message_id import MessageId
@@ -75,6 +78,7 @@ class Client(AsyncClientDoor):
         *args: Any,
         deduplication: bool = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer:
         """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
@@ -87,7 +91,8 @@ class Client(AsyncClientDoor):
         def open_producer() -> BlockingProducer:
             nonlocal capacity
             capacity = self._capacity(named, waits=deduplication)
-            return self.blocking.create_producer(deduplication=deduplication, interceptors=chain, **named)
+            ours: Any = {"deduplication": deduplication, "interceptors": chain, "hashing_scheme": hashing_scheme}
+            return self.blocking.create_producer(**ours, **named)
 
         producer = Producer(await self._executor.open(open_producer), self._executor, capacity, patience=self._patience)
         if chain is not None:
@@ -107,6 +112,10 @@ class Client(AsyncClientDoor):
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
         interceptors: Sequence[ConsumerInterceptor] | None = None,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        consumer_event_listener: ConsumerEventListener | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Consumer:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
@@ -121,6 +130,10 @@ class Client(AsyncClientDoor):
             negative_ack_redelivery_backoff: as in the blocking client.
             ack_timeout_redelivery_backoff: as in the blocking client.
             interceptors: as in the blocking client; they look at messages in the loop, and are not awaited.
+            priority_level: as in the blocking client.
+            subscription_properties: as in the blocking client.
+            consumer_event_listener: is told in the loop, and awaited if its methods are async.
+            pattern_auto_discovery_period: as in the blocking client; officially only that has it.
             **kwargs: the official arguments.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
@@ -136,6 +149,7 @@ class Client(AsyncClientDoor):
             )
         named["batch_receive_policy"] = named["batch_receive_policy"] or OFFICIAL_POLICY  # nothing is fetched ahead
         chain: Any = ConsumerChain.of(self.blocking.context, interceptors, awaited=True)
+        events = None if consumer_event_listener is None else LoopEvents(consumer_event_listener)
         opening = partial(
             self.blocking.subscribe,
             interceptors=chain,
@@ -145,9 +159,15 @@ class Client(AsyncClientDoor):
             retry_letter_topic=retry_letter_topic,
             negative_ack_redelivery_backoff=negative_ack_redelivery_backoff,
             ack_timeout_redelivery_backoff=ack_timeout_redelivery_backoff,
+            priority_level=priority_level,
+            subscription_properties=subscription_properties,
+            consumer_event_listener=events,
+            pattern_auto_discovery_period=pattern_auto_discovery_period,
             **named,
         )
         consumer = await self._open_as(opening, Consumer, chain)
+        if events is not None:
+            events.attach(consumer)
         if message_listener is not None:
             consumer.start_listener(message_listener)
         return consumer
@@ -160,6 +180,7 @@ class Client(AsyncClientDoor):
         key_hash_ranges: Any = None,
         key_forms: Any = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader:
         """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
@@ -169,7 +190,12 @@ class Client(AsyncClientDoor):
         named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
         _default_schema(named)
         chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
-        ours = {"key_hash_ranges": key_hash_ranges, "key_forms": key_forms, "interceptors": chain}
+        ours: dict[str, Any] = {
+            "key_hash_ranges": key_hash_ranges,
+            "key_forms": key_forms,
+            "interceptors": chain,
+            "pattern_auto_discovery_period": pattern_auto_discovery_period,
+        }
         reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
         if reader_listener is not None:
             reader.start_listener(reader_listener)

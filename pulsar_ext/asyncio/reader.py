@@ -48,6 +48,16 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
         """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 
+    def topic(self) -> str:
+        """Give the topic's name; of several topics what it was asked to read."""
+        topic: str = self.blocking.topic()
+        return topic
+
+    def topics(self) -> list[str]:
+        """Give the full names that a reader of several topics reads now; an AttributeError for others."""
+        topics: list[str] = self.blocking.topics()
+        return topics
+
     async def has_message_available(self) -> bool:
         """Tell whether there is a message to read."""
         queue = self._queue

@@ -27,12 +27,15 @@ from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
+from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
+from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .admin_access import admin_at, derive_admin
 from .authentication import telling_why
 from .closing import ClientClose, stop_fetching
+from .consumer_settings import ActiveEvents, ConsumerSettings
 from .consumers import open_consumer
 from .producers import make_producer
 from .readers import open_reader, open_table_view
@@ -41,7 +44,7 @@ from .shutdown import close_at_exit
 from .tools import ClientTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pulsar_ext._runtime.ending import Ending
     from pulsar_ext.dedup.recall import Recall
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.table_view import TableView
+
+    from .consumer_settings import ConsumerEventListener
 
 __all__ = ["Client"]
 
@@ -106,9 +111,10 @@ class Client(ClientTools, ClientDoor):
         *args: Any,
         deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
     ) -> Producer:
-        """Create a producer; the arguments are the official ones, and two more.
+        """Create a producer; the arguments are the official ones, and three more.
 
         With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
         the outcome of a whole batch. With `chunking_enabled`, `max_pending_messages` is a window of this library's own
@@ -124,6 +130,9 @@ class Client(ClientTools, ClientDoor):
                 the producer takes no more messages; created again, it knows what is persisted. A `Recall` instead of
                 True finds out what the topic holds of a name that the broker has forgotten.
             interceptors: see each message before it is sent, and what becomes of it; in this order.
+            hashing_scheme: how a message's key chooses its partition: with `HashingScheme.JavaStringHash` or
+                `Murmur3_32Hash` as the Java client's producers with that scheme choose. Partitions are not started
+                lazily then. A `message_router` decides instead.
             **kwargs: the official arguments.
 
         Raises:
@@ -135,7 +144,14 @@ class Client(ClientTools, ClientDoor):
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
         with telling_why(self._authentication):
-            return make_producer(self, self.context, named, deduplication=deduplication, interceptors=interceptors)
+            return make_producer(
+                self,
+                self.context,
+                named,
+                deduplication=deduplication,
+                interceptors=interceptors,
+                hashing_scheme=hashing_scheme,
+            )
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -150,9 +166,12 @@ class Client(ClientTools, ClientDoor):
         negative_ack_redelivery_backoff: Backoff | None = None,
         ack_timeout_redelivery_backoff: Backoff | None = None,
         interceptors: Sequence[ConsumerInterceptor] | None = None,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        consumer_event_listener: ConsumerEventListener | None = None,
         **kwargs: Any,
     ) -> Consumer:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and seven more.
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and ten more.
 
         Args:
             topic: as officially.
@@ -172,10 +191,15 @@ class Client(ClientTools, ClientDoor):
                 redelivered, that gives the milliseconds instead of `negative_ack_redelivery_delay_ms`, at least 100.
             ack_timeout_redelivery_backoff: the same, for what is added to `unacked_messages_timeout_ms`.
             interceptors: see each message before it is handed out, and acknowledgements; in this order.
+            priority_level: consumers of a Shared subscription with a higher number get messages while those with lower
+                ones have no room; on Failover those with the lowest are chosen among.
+            subscription_properties: what the subscription carries on the broker, if this consumer makes it.
+            consumer_event_listener: hears whether the consumer of a Failover subscription is the active one.
             **kwargs: the official arguments.
 
         Raises:
-            InvalidUse: one of these is not valid; nothing was opened.
+            InvalidUse: one of these is not valid, or cannot be set with this build of the official client; nothing was
+                opened.
         """
         self.context.callbacks.refuse("subscribe")
         named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
@@ -183,36 +207,46 @@ class Client(ClientTools, ClientDoor):
         redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
         chain = ConsumerChain.of(self.context, interceptors)
-        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain)
+        events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)
+        settings = ConsumerSettings(
+            named["pattern_auto_discovery_period"], priority_level, subscription_properties, events
+        )
+        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
 
-    def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
+    def open_consumer(
+        self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
+    ) -> Consumer:
         """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": SeekGate(self.inner), **options})
+        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
+        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, options, settings)
         return consumer
 
     @shaped_like(pulsar.Client.create_reader)
     def create_reader(
         self,
-        topic: str,
+        topic: Any,
         start_message_id: Any,
         *args: Any,
         key_hash_ranges: RangesLike | None = None,
         key_forms: KeyFormsMode = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
+        pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
     ) -> Reader:
-        """Create a reader; the arguments are the official ones, two for reading a part of the keys, and interceptors.
+        """Create a reader of a topic, a list of topics or a pattern; the arguments are the official ones, and more.
 
         `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
         the first one read, whole.
 
         Args:
-            topic: as officially; with `key_hash_ranges` it must exist.
-            start_message_id: as officially.
+            topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern gives a `TopicsReader`.
+            start_message_id: as officially; for several topics the earliest, the latest, or a dict of ids by topic.
             *args: the official arguments.
             key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
             key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
             interceptors: see each message before it is handed out; in this order.
+            pattern_auto_discovery_period: after how many seconds topics of a pattern are looked for again.
             **kwargs: the official arguments.
 
         Raises:
@@ -223,6 +257,9 @@ class Client(ClientTools, ClientDoor):
         self.context.callbacks.refuse("create_reader")
         named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
         chain = ReaderChain.of(self.context, interceptors)
+        if reads_several(named["topic"]):
+            period = pattern_auto_discovery_period
+            return open_topics_reader(self.context, named, key_hash_ranges, key_forms, chain, period)
         if key_hash_ranges is not None:
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
         return self.open_reader(named, chain=chain)
@@ -305,11 +342,12 @@ class Client(ClientTools, ClientDoor):
         method: str,
         named: dict[str, Any],
         options: dict[str, Any],
+        configure: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
         opened: list[Any] = []
         try:
-            asking = AskingClient(self.inner, self.context.senders.ask)
+            asking = AskingClient(self.inner, self.context.senders.ask, configure)
             with telling_why(self._authentication):
                 open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
             consumers_of(self).append(opened[1])

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.intercept.chain import ConsumerChain
 
+    from .consumer_settings import ConsumerSettings
+
 __all__ = ["open_consumer"]
 
 _OFFICIAL_REDELIVERY = RedeliveryOptions()
@@ -52,6 +54,7 @@ def open_consumer(
     max_ack_group_size: int | None,
     redelivery: RedeliveryOptions = _OFFICIAL_REDELIVERY,
     chain: ConsumerChain | None = None,
+    settings: ConsumerSettings,
 ) -> None:
     """Open a consumer.
 
@@ -68,6 +71,7 @@ def open_consumer(
         max_ack_group_size: the same.
         redelivery: the same.
         chain: its interceptors.
+        settings: what its C++ consumers are configured by.
     """
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
@@ -97,6 +101,7 @@ def open_consumer(
             gate=subscription.gate,
             partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,
+            open_probe=context.open_reader,
         )
     )
     consumer.listen(heard)
@@ -110,6 +115,8 @@ def open_consumer(
         subscription.redelivery.tell = chain.redelivers
         chain.show(consumer)
         look_after(context, chain, named["topic"])
+    if settings.events is not None:
+        settings.events.attach(consumer)
     opened += (consumer,)
 
 

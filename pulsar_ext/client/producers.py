@@ -29,6 +29,7 @@ from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.config import BatchingConfig
 from pulsar_ext.produce.direct import DirectSender
 from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.produce.mixed_keys import mixed_key_check
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
@@ -57,6 +58,7 @@ def make_producer(
     *,
     deduplication: bool | Recall,
     interceptors: Any = None,
+    hashing_scheme: HashingScheme = HashingScheme.BoostHash,
 ) -> Producer:
     """Create a producer.
 
@@ -66,12 +68,13 @@ def make_producer(
         named: the official arguments by name.
         deduplication: whether it shall be effectively once; a `Recall` if also where the broker forgets its name.
         interceptors: of its messages, see `Client.create_producer()`.
+        hashing_scheme: of keys, see there as well.
 
     Raises:
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
     chain = ProducerChain.of(context, interceptors)
-    factory = _SenderFactory(client, context, named, deduplication=deduplication)
+    factory = _SenderFactory(client, context, named, deduplication=deduplication, hashing_scheme=hashing_scheme)
     try:
         sender: Any = factory.open()
         if chain is not None:
@@ -92,13 +95,22 @@ class _SenderFactory:
     """Opens the sender that fits the arguments of one `create_producer`; see `make_producer`."""
 
     def __init__(
-        self, client: ClientDoor, context: ClientContext, named: dict[str, Any], *, deduplication: bool | Recall
+        self,
+        client: ClientDoor,
+        context: ClientContext,
+        named: dict[str, Any],
+        *,
+        deduplication: bool | Recall,
+        hashing_scheme: HashingScheme,
     ) -> None:
         self._client = client
         self._context = context
         self._named = named
         self._topic = named["topic"]
         self._deduplication = bool(deduplication)
+        if not isinstance(hashing_scheme, HashingScheme):
+            raise InvalidUse(f"hashing_scheme is a HashingScheme, not {hashing_scheme!r}. Nothing was opened.")
+        self._hashing_scheme = hashing_scheme
         self._recall = deduplication if isinstance(deduplication, Recall) else None
         self.opened: list[Answer] | None = []
         """What gives the C++ producers, while nobody else has them."""
@@ -113,14 +125,26 @@ class _SenderFactory:
         if self._deduplication:
             check_deduplication_arguments(named)
             _check_types(named)
+        elif self._hashes_as_others():
+            _check_types(named)
         elif not _is_ours(named):
             return self._direct()
         topics = self._partitions()
         if topics is None:
+            if not (self._deduplication or _is_ours(named)):
+                return self._direct()
             return self._on_topic(self._topic, BatchingConfig(named))
-        if named["lazy_start_partitioned_producers"] and named["batching_enabled"] and not self._deduplication:
+        lazy = named["lazy_start_partitioned_producers"] and named["batching_enabled"]
+        if lazy and not (self._deduplication or self._hashes_as_others()):
             return self._direct()
         return self._partitioned(topics)
+
+    def _hashes_as_others(self) -> bool:
+        """Whether keys are hashed as the C++ client cannot be asked to: partitions are chosen here then."""
+        named = self._named
+        if self._hashing_scheme is HashingScheme.BoostHash or (named["batching_enabled"] and named["chunking_enabled"]):
+            return False  # the official client refuses both together
+        return named["message_router"] is None
 
     def _partitions(self) -> list[str] | None:
         """Give the partitions of the topic, None if it has none.
@@ -243,7 +267,12 @@ class _SenderFactory:
     def _partitioned(self, topics: list[str]) -> PartitionedSender:
         """Open a sender that makes its own batches, on a partitioned topic."""
         routing = Routing(
-            self._named, BatchingConfig(self._named), len(topics), self._router, deduplicates=self._deduplication
+            self._named,
+            BatchingConfig(self._named),
+            len(topics),
+            self._router,
+            deduplicates=self._deduplication,
+            scheme=self._hashing_scheme,
         )
         return PartitionedSender(
             self._topic,

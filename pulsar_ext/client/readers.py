@@ -37,6 +37,8 @@ def open_reader(
     opened: list[Any],
     make: Callable[..., Reader] = Reader.assemble,
     chain: ReaderChain | None = None,
+    *,
+    several_topics: bool = False,
 ) -> None:
     """Open a reader.
 
@@ -47,11 +49,12 @@ def open_reader(
         opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
         make: makes a reader of an official one, as `Reader.assemble()`.
         chain: its interceptors.
+        several_topics: whether it is one of several, whose messages' ids have to tell their topic.
     """
     topic, listener = named["topic"], named["reader_listener"]
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
-    messages = message_class(named["schema"])
+    messages = message_class(named["schema"], several_topics=several_topics)
     heard = None
     if chain is not None and listener:
         listener = chain.listening(listener)

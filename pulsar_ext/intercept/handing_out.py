@@ -85,3 +85,9 @@ class HandingOut(Part):
     def after(self, _: Transition, /) -> None:
         """Drop what is left: it comes again, or is not what was sought."""
         self._left = {}
+
+    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
+        """Drop what is left of some of several topics."""
+        for kept in self._left.values():
+            for messages in kept:
+                messages[:] = [message for message in messages if not is_of_them(message.inner)]

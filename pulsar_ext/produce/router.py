@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
 from pulsar_ext._native.messages import official_message
+
+from .hashing_scheme import HashingScheme, hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .batch import Bounds
     from .config import BatchingConfig
 
-__all__ = ["KeylessRouter", "RoundRobin", "Routing", "SinglePartition", "key_hash"]
+__all__ = ["KeylessRouter", "RoundRobin", "Routing", "SinglePartition"]
 
 
 class Routing:
@@ -29,6 +30,7 @@ class Routing:
         partitions: how many there are.
         router: the application's own, guarded.
         deduplicates: whether a message sent again must go to the same partition.
+        scheme: how keys are hashed.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class Routing:
         router: Callable[[Any, int], int] | None,
         *,
         deduplicates: bool,
+        scheme: HashingScheme = HashingScheme.BoostHash,
     ) -> None:
         self.router = router
+        self._hash = hash_of(scheme)
         single = named["message_routing_mode"] == pulsar.PartitionsRoutingMode.UseSinglePartition
         self._fixed: int | None = None
         if single and deduplicates:
-            self._fixed = key_hash(named["producer_name"]) % partitions
+            self._fixed = hash_of(HashingScheme.BoostHash)(named["producer_name"]) % partitions
         self._deduplicates = deduplicates
         self._keyless: KeylessRouter = (
             SinglePartition(partitions)
@@ -58,7 +62,7 @@ class Routing:
             return self.router(official_message(message), partitions)
         key = options.get("partition_key")
         if key is not None:
-            return key_hash(key) % partitions
+            return self._hash(key) % partitions
         if self._fixed is not None:
             return self._fixed
         sequence_id = options.get("sequence_id")
@@ -77,54 +81,17 @@ class Routing:
             ids: their sequence ids, None for automatic ones.
             partitions: how many there are.
         """
+        hash_key = self._hash
         if self._fixed is None and self._deduplicates and ids is not None:
             return [
-                (sequence_id if key is None else _known_hash(key)) % partitions
+                (sequence_id if key is None else hash_key(key)) % partitions
                 for key, sequence_id in zip(keys, ids, strict=True)
             ]
         keyless, fixed = self._keyless.keyless, self._fixed
         return [
-            _known_hash(key) % partitions if key is not None else keyless(size, partitions) if fixed is None else fixed
+            hash_key(key) % partitions if key is not None else keyless(size, partitions) if fixed is None else fixed
             for key, size in zip(keys, sizes, strict=True)
         ]
-
-
-_MASK = (1 << 64) - 1
-_STEP, _FACTOR = 0x9E3779B97F4A7C15, 0xDF442D22CE4859B9
-
-
-def key_hash(key: str) -> int:
-    """Compute the C++ client's hash of a key, 0 to 2**31 - 1: `boost::hash<std::string>` of Boost 1.83 and later."""
-    data = key.encode()
-    weight = _mix(_STEP, _FACTOR)
-    value = weight ^ len(data)
-    whole = len(data) // 8 * 8
-    for at in range(0, whole, 8):
-        weight = (weight + _STEP) & _MASK
-        value ^= _mix((int.from_bytes(data[at : at + 8], "little") + weight) & _MASK, _FACTOR)
-    weight = (weight + _STEP) & _MASK
-    value ^= _mix((_last_word(data[whole:]) + weight) & _MASK, _FACTOR)
-    return _mix((value + weight) & _MASK, _FACTOR) & 0x7FFFFFFF
-
-
-_known_hash = lru_cache(maxsize=1 << 16)(key_hash)
-
-
-def _mix(one: int, other: int) -> int:
-    product = one * other
-    return (product & _MASK) ^ (product >> 64)
-
-
-def _last_word(rest: bytes) -> int:
-    """Read up to seven bytes, as Boost does in two overlapping reads."""
-    count = len(rest)
-    if count >= 4:  # noqa: PLR2004  # a word of 32 bits
-        upper, lower = int.from_bytes(rest[-4:], "little"), int.from_bytes(rest[:4], "little")
-        return ((upper << (count - 4) * 8) | lower) & _MASK
-    if not count:
-        return 0
-    middle, last = (count - 1) & 2, count >> 1
-    return rest[middle] << middle * 8 | rest[last] << last * 8 | rest[0]
 
 
 class KeylessRouter(Protocol):

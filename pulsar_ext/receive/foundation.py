@@ -12,28 +12,18 @@ import pulsar
 
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout
-from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from .pending import PendingReceives
+from .seek_places import NOT_THERE, PROBE, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pulsar_ext._native.seek_gate import SeekGate
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
-_NOT_THERE = (NotConnected, pulsar.BrokerMetadataError)
-"""What a seek says that has moved nothing. The second is the broker's, which does not know the consumer: it has closed
-it, for another seek or an operator's, and the C++ client has yet to hear of it, and to open it again."""
-_HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000
-"""How long the entry that was sought may take to come, and how many messages of other partitions may come before it. On
-a Failover subscription the broker waits for a second before it sends; on a Shared one another consumer may get it."""
-_FIRST_MILLIS = 10_000
-"""How long the first message may take, all chunks of it."""
 _SENT_SECONDS = 0.1
 """How long the broker may take until it knows that it has sent everything to a consumer that was closed. If another one
 of a Failover subscription is there by then, it reads on for that one, and moves the cursor back amid this read."""
@@ -95,11 +85,12 @@ class ConsumerFoundation(_Foundation):
         arguments: as above.
         gate: what a seek begins through.
         partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
-        left_out: is called with the C++ id of a message before the one that was sought, in the same entry, and which
-            message of its batch is the last of these: nobody else acknowledges them.
+        left_out: is called with a C++ message before the one that was sought, in the same entry, and which message of
+            its batch is the last of these: nobody else acknowledges them.
+        open_probe: opens an official reader of a topic or partition, inclusive of the message that a C++ id names.
     """
 
-    _head: _Head | None = None
+    _heads: tuple[Head, ...] = ()
     """What the last seek leaves out, until it has come."""
     _is_retired = False
     """Whether what the C++ consumer gives comes again: it is being closed, and is not yet replaced."""
@@ -110,9 +101,11 @@ class ConsumerFoundation(_Foundation):
         gate: SeekGate,
         partitions_of: Callable[[str], list[str]],
         left_out: Callable[[Any, int], None],
+        open_probe: Callable[..., Any],
     ) -> None:
         super().__init__(*arguments)
         self._gate, self._partitions_of, self._left_out = gate, partitions_of, left_out
+        self._open_probe = open_probe
 
     def retire(self) -> None:
         """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
@@ -128,10 +121,37 @@ class ConsumerFoundation(_Foundation):
         Raises:
             pulsar.PulsarException: it has not moved, or not on every topic or partition, or not for good.
         """
+        self._begin_at(target)
+        self._heads = self._heads_of(target)
+
+    def move_each(self, targets: Mapping[str, Any]) -> None:
+        """Move the cursors of some of several topics and partitions; raises as `move()`.
+
+        Args:
+            targets: what `move()` takes, by the full name of the topic or partition.
+        """
+        found: list[tuple[Any, tuple[Head, ...]]] = []
+        for topic, target in targets.items():
+            if isinstance(target, int):
+                where = first_at(partial(self._open_probe, topic), self._ask, target)
+                place = position_of(topic, where.target), self._heads_of(where.target) if where.is_exclusive else ()
+            else:
+                place = position_of(topic, target), self._heads_of(target)
+            found.append(place)
+        self._heads = ()
+        for position, heads in found:
+            self._begin_at(position)
+            self._heads += heads
+
+    def _begin_at(self, target: Any) -> None:
         # Twice: the broker stores the first one with what was acknowledged before, and a crash revives that.
         for _ in range(2):
-            self._ask(self._gate.seeking(self._handle.inner, target), _NOT_THERE)
-        self._head = None if isinstance(target, int) else _Head.of(target, self._named["start_message_id_inclusive"])
+            self._ask(self._gate.seeking(self._handle.inner, target), NOT_THERE)
+
+    def _heads_of(self, target: Any) -> tuple[Head, ...]:
+        """Give what is before the message of a C++ id in its entry, and that message, if it is not wanted either."""
+        head = None if isinstance(target, int) else Head.of(target, self._named["start_message_id_inclusive"])
+        return () if head is None else (head,)
 
     def move_before(self, _: Any) -> None:
         """Do nothing: what was not acknowledged comes again."""
@@ -146,9 +166,9 @@ class ConsumerFoundation(_Foundation):
             self._have_broker_forget()
         inner = self._handle.stand_on(self._open_when_free())
         ahead: list[Any] = []
-        if self._head is not None and not self._named["message_listener"] and self._named["receiver_queue_size"]:
-            ahead = self._head.read(inner, self._left_out)
-            self._head = None
+        if self._heads and not self._named["message_listener"] and self._named["receiver_queue_size"]:
+            ahead = read_heads(self._heads, inner, self._left_out)
+            self._heads = ()
         return inner, iter(ahead)
 
     def _have_broker_forget(self) -> None:
@@ -192,15 +212,14 @@ class ConsumerFoundation(_Foundation):
         """
         if self._is_retired:
             return True
-        head = self._head
-        if head is None:
+        if not self._heads:
             return False
         inner_id = inner.message_id()
-        if head.has(inner_id):
-            self._left_out(inner_id, head.last)
-            return True
-        if inner_id.ledger_id() == head.entry[0]:  # not of another partition
-            self._head = None
+        for head in self._heads:
+            if head.has(inner_id):
+                self._left_out(inner, head.last)
+                return True
+        self._heads = tuple(head for head in self._heads if not head.is_behind(inner_id))
         return False
 
 
@@ -223,11 +242,22 @@ class ReaderFoundation(_Foundation):
         elif self._is_of_several(target):
             raise InvalidUse(
                 f"A reader of all partitions of {self._named['topic']} cannot seek to an id of one of them: the C++ "
-                "client drops what is unread of the others. Open a reader for each partition, or seek to "
+                "client drops what is unread of the others. Create it with the topic in a list, which can, or seek to "
                 "MessageId.earliest, to MessageId.latest or to a time."
             )
         else:
             self._next = self._open(start_message_id=target)
+
+    def move_each(self, _: Mapping[str, Any]) -> None:
+        """Refuse: what is unread of the other partitions cannot be kept.
+
+        Raises:
+            InvalidUse: always; nothing has moved.
+        """
+        raise InvalidUse(
+            f"A reader of all partitions of {self._named['topic']} cannot seek on some of them: the C++ client drops "
+            f"what is unread of the others. Create it with the topic in a list, [{self._named['topic']!r}], which can."
+        )
 
     def move_before(self, inner_id: Any) -> None:
         """The same, where the message of a C++ id, which is live, is the next one."""
@@ -235,20 +265,10 @@ class ReaderFoundation(_Foundation):
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
-        # Without a queue nothing is on its way when it seeks, of which half could be kept.
-        probe = self._open(start_message_id=InnerMessageId.latest, receiver_queue_size=0, reader_listener=None)
-        inner = inner_of(probe)
-        try:
-            self._ask(partial(inner.seek_async, millis), _NOT_THERE)
-            first = PendingReceives(inner.read_next_async, lambda _: False, lambda _: False)
-            found = first(_FIRST_MILLIS).message_id() if self._ask(inner.has_message_available_async) else None
-        except Timeout:
-            found = None
-        finally:
-            inner.close()
+        found = first_by_time(self._open(**PROBE, start_message_id=InnerMessageId.latest), self._ask, millis)
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(partial(inner_of(self._next).seek_async, millis), _NOT_THERE)
+            self._ask(partial(inner_of(self._next).seek_async, millis), NOT_THERE)
         else:
             self.move_before(found)
 
@@ -258,61 +278,3 @@ class ReaderFoundation(_Foundation):
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Give the C++ reader that was opened."""
         return self._handle.stand_on(self._next), iter(())
-
-
-class _Head:
-    """The messages of an entry before the one that was sought.
-
-    Args:
-        entry: ledger and entry; no other topic has that ledger.
-        last: which message of its batch is the last of them; -1 if it is not a batch.
-    """
-
-    def __init__(self, entry: tuple[int, int], last: int) -> None:
-        self.entry, self.last = entry, last
-
-    @classmethod
-    def of(cls, target: Any, inclusive: bool) -> _Head | None:
-        """Give what is before the message of a C++ id; None if nothing is.
-
-        Args:
-            target: the C++ id.
-            inclusive: whether that message itself is not.
-        """
-        data = decode(target.serialize())
-        if target in (InnerMessageId.earliest, InnerMessageId.latest) or data.first_chunk is not None:
-            return None  # the C++ consumer leaves a last chunk without the others out by itself
-        last = data.batch_index - inclusive
-        if last < (0 if data.batch_index >= 0 else -1):
-            return None
-        return cls((data.ledger_id, data.entry_id), last)
-
-    def has(self, inner_id: Any) -> bool:
-        """Whether the message of a C++ id is one of them."""
-        entry = (inner_id.ledger_id(), inner_id.entry_id())
-        return bool(entry == self.entry and inner_id.batch_index() <= self.last)
-
-    def read(self, inner: Any, left_out: Callable[[Any, int], None]) -> list[Any]:
-        """Receive the messages from a C++ consumer, and give others that came before the last of them.
-
-        Args:
-            inner: the C++ consumer.
-            left_out: see `ConsumerFoundation`.
-        """
-        ahead: list[Any] = []
-        deadline = time.monotonic() + _HEAD_SECONDS
-        while time.monotonic() < deadline and len(ahead) < _MOST_AHEAD:
-            try:
-                message = inner.receive(POLL_MILLIS)
-            except Timeout:
-                continue
-            inner_id = message.message_id()
-            if self.has(inner_id):
-                left_out(inner_id, self.last)
-                if inner_id.batch_index() < self.last:
-                    continue
-            else:
-                ahead.append(message)
-            if inner_id.ledger_id() == self.entry[0]:  # not of another partition
-                break
-        return ahead

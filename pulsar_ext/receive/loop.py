@@ -18,8 +18,8 @@ from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
-from pulsar_ext.chunks.resolver import seek_target
 
+from .moving import Moving
 from .order import Part, ReceiveOrder, Transition
 from .pending import PendingReceives
 
@@ -43,7 +43,7 @@ _listening: set[Receiving] = set()
 """Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
 
 
-class Receiving:
+class Receiving(Moving):
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
     inner: Any
@@ -118,23 +118,6 @@ class Receiving:
                     return self._receive_soon(message, left)
             except AlreadyClosed:
                 tried = self._other_than(tried, timeout_millis)
-
-    def seek(self, messageid: Any) -> None:
-        """Move to a message, or to a publish time in milliseconds.
-
-        A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next one to come, otherwise the one after it is.
-
-        Raises:
-            IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.
-            MessageIdNotFound: an id rebuilt from numbers is beyond the end of the topic.
-            InvalidUse: it is neither an id nor an int.
-        """
-        self._context.callbacks.refuse("seek")
-        target = seek_target(self._context.resolver, self._topics, messageid)
-        with self._order.passing(Transition.SEEK, self._refuse_closed):
-            foundation = self._order.foundation
-            (self.inner.seek if foundation is None else foundation.move)(target)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing.

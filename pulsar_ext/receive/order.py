@@ -30,7 +30,7 @@ from pulsar_ext._runtime.condition import refuse_interrupting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Foundation", "NumberedRun", "Part", "ReceiveOrder", "Transition"]
+__all__ = ["Foundation", "NumberedRun", "OutdatedError", "Part", "ReceiveOrder", "Transition", "refuse_unless"]
 
 _BITS: Final = 40
 """So many bits of a number count the messages of one epoch."""
@@ -82,6 +82,13 @@ class Part:
             ahead: its first messages, for whoever hands out the next one; what takes one takes it from all.
         """
 
+    def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
+        """Drop what is kept of some of several topics, which were moved by themselves.
+
+        Args:
+            is_of_them: whether a C++ message is of one of them.
+        """
+
     def is_owed(self) -> bool:
         """Whether the C++ client has not answered everything that this asked it for."""
         return False
@@ -101,6 +108,16 @@ class Foundation(Protocol):
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another one, stand on it, and give it, and the messages that it has given already."""
         ...
+
+
+class OutdatedError(Exception):
+    """Another transition came first, behind which this one is not wanted."""
+
+
+def refuse_unless(is_wanted: Callable[[], bool]) -> None:
+    """Refuse a transition that is not wanted any more with `OutdatedError`."""
+    if not is_wanted():
+        raise OutdatedError
 
 
 class NumberedRun:
@@ -214,9 +231,14 @@ class ReceiveOrder:
         with self._moving:
             pass
 
-    def replace(self) -> None:
-        """Have another C++ object get everything that is not acknowledged."""
-        with self.passing(Transition.REPLACEMENT):
+    def drop_some(self, is_of_them: Callable[[Any], bool]) -> None:
+        """Have every part drop what it keeps of some of several topics."""
+        for part in self._parts:
+            part.drop_some(is_of_them)
+
+    def replace(self, is_wanted: Callable[[], bool] = lambda: True) -> None:
+        """Have another C++ object get everything that is not acknowledged, if that is wanted when its turn comes."""
+        with contextlib.suppress(OutdatedError), self.passing(Transition.REPLACEMENT, lambda: refuse_unless(is_wanted)):
             pass
 
     @property

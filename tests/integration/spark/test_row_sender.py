@@ -10,7 +10,7 @@ import pulsar_ext
 pytest.importorskip("pyspark")
 
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.produce.router import key_hash
+from pulsar_ext.produce.hashing_scheme import key_hash
 from pulsar_ext.spark.option_table import WRITE
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import Rows

@@ -17,8 +17,8 @@ def test_a_message_made_here_came_from_no_cluster():
 
 def test_another_layout_is_refused(monkeypatch):
     """Where a message of known content is not read back, no message is asked, and the admin API is named instead."""
-    replicated._library.cache_clear()
+    replicated._known_function.cache_clear()
     monkeypatch.setattr(replicated, "_ask", lambda *_: "something else")
-    with pytest.raises(InvalidUse, match=r"lays its messages out in another way.*PulsarAdmin\.entry"):
+    with pytest.raises(InvalidUse, match=r"lays its objects out in another way.*PulsarAdmin\.entry"):
         replicated.replicated_from(_pulsar.Message())
-    replicated._library.cache_clear()
+    replicated._known_function.cache_clear()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.produce.batch import Bounds
-from pulsar_ext.produce.router import RoundRobin, SinglePartition, key_hash
+from pulsar_ext.produce.hashing_scheme import HashingScheme, hash_of, key_hash
+from pulsar_ext.produce.router import RoundRobin, SinglePartition
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,20 @@ def test_keys_go_where_the_cpp_client_sends_them(key, partition):
     assert key_hash(key) % 7 == partition
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",))), st.integers(1, 50))
-def test_a_hash_is_a_number_of_31_bits(key, partitions):
+@pytest.mark.parametrize(
+    ("key", "java", "murmur"),
+    [("", 0, 0), ("a", 97, 1009084850), ("key-1", 101943363, 414258592), ("é", 233, 0), ("polygenelubricants", 0, 0)],
+)
+def test_the_hashes_of_other_clients(key, java, murmur):
+    """`String.hashCode()`, also where it is the lowest number of 32 bits, and Murmur3, without their signs."""
+    assert hash_of(HashingScheme.JavaStringHash)(key) == java
+    assert not murmur or hash_of(HashingScheme.Murmur3_32Hash)(key) == murmur
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",))), st.sampled_from(HashingScheme))
+def test_a_hash_is_a_number_of_31_bits(key, scheme):
     """Whatever the key."""
-    assert 0 <= key_hash(key) < 1 << 31
-    assert 0 <= key_hash(key) % partitions < partitions
+    assert 0 <= hash_of(scheme)(key) < 1 << 31
 
 
 def test_without_batches_partitions_take_turns():

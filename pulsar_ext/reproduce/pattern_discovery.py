@@ -1,0 +1,47 @@
+"""A consumer of a pattern looks for new topics once a minute, whatever it is asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ._env import labels
+from ._scenario import Counts, Scenario
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ._env import Env
+
+__all__ = ["SCENARIO"]
+
+_PERIOD_SECONDS, _PERIODS = 1, 10
+_MESSAGES = 3
+
+
+def run(pulsar: ModuleType, env: Env) -> Counts:
+    """Subscribe to a pattern that is looked for every second, make a topic of it, and receive for ten seconds."""
+    topic, client = env.topic(), env.client(pulsar)
+    expected = [f"message {number}" for number in range(_MESSAGES)]
+    try:
+        consumer = client.subscribe(
+            re.compile(f"{topic}.*"),
+            "s",
+            initial_position=pulsar.InitialPosition.Earliest,
+            pattern_auto_discovery_period=_PERIOD_SECONDS,
+        )
+        producer = client.create_producer(f"{topic}-new")
+        for text in expected:
+            producer.send(text.encode())
+        arrived = list(labels(consumer.receive, millis=_PERIODS * _PERIOD_SECONDS * 1_000))
+    finally:
+        client.close()
+    return Counts.of(expected, arrived)
+
+
+SCENARIO = Scenario(
+    name="pattern-discovery",
+    claim="a consumer of a pattern receives from a new topic within pattern_auto_discovery_period",
+    reference="pulsar-client-python#171",
+    run=run,
+)

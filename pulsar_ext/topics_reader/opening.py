@@ -1,0 +1,184 @@
+"""Opening readers of several topics: a reader for each topic and partition, all of them or none."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.intercept.partitions import look_after
+from pulsar_ext.intercept.receivers import intercept_reader
+from pulsar_ext.key_shared.hash_ranges import as_ranges
+from pulsar_ext.key_shared.key_encoding import KeyForms
+from pulsar_ext.key_shared.reader import refuse_missing_topic
+from pulsar_ext.key_shared.slot_filter import SlotFilter
+from pulsar_ext.message import message_class
+from pulsar_ext.receive.several import is_end, partitions_of_each, targets_by_topic
+
+from .part import PartReader, RangePartReader
+from .reader import TopicsReader
+from .watch import TopicWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.intercept.chain import ReaderChain
+    from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
+    from pulsar_ext.key_shared.key_encoding import KeyFormsMode
+
+__all__ = ["open_topics_reader", "reads_several"]
+
+_PARTITIONS_SECONDS: Final = 60
+"""After how long partitions that were added are looked for, as the official client and Java's do."""
+_QUEUES: Final = 50_000
+"""How many messages all parts together keep ahead, as a consumer of several topics does by default."""
+
+
+def reads_several(topic: Any) -> bool:
+    """Whether what a reader is to read is a list of topics or a pattern."""
+    return isinstance(topic, list | tuple | re.Pattern)
+
+
+def open_topics_reader(
+    context: ClientContext,
+    named: dict[str, Any],
+    ranges: RangesLike | KeyHashRanges | None,
+    key_forms: KeyFormsMode,
+    chain: ReaderChain | None,
+    discovery_seconds: int,
+) -> TopicsReader:
+    """Open a reader of several topics; see `Client.create_reader()`.
+
+    Args:
+        context: of the client.
+        named: the official arguments by name.
+        ranges: of keys; None for all.
+        key_forms: see `KeyForms`.
+        chain: the interceptors.
+        discovery_seconds: after how many seconds topics of a pattern are looked for again.
+
+    Raises:
+        InvalidUse, InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
+        AdminError: the topics of a pattern cannot be listed; nothing was opened.
+    """
+    topics = named["topic"] if isinstance(named["topic"], re.Pattern) else list(named["topic"])
+    _check(named, topics, discovery_seconds)
+    return _Opening(context, named, topics, ranges, key_forms, chain).open(discovery_seconds)
+
+
+class _Opening:
+    """Opens one reader of several topics; the arguments are those of `open_topics_reader()`."""
+
+    def __init__(
+        self,
+        context: ClientContext,
+        named: dict[str, Any],
+        topics: Any,
+        ranges: RangesLike | KeyHashRanges | None,
+        key_forms: KeyFormsMode,
+        chain: ReaderChain | None,
+    ) -> None:
+        self._context, self._named, self._topics, self._chain = context, named, topics, chain
+        self._ranges = None if ranges is None else as_ranges(ranges)
+        self._key_forms = key_forms
+        self._queue = named["receiver_queue_size"]
+        self._find = partial(partitions_of_each, context, topics)
+
+    def open(self, discovery_seconds: int) -> TopicsReader:
+        """Open it."""
+        context, chain, is_pattern = self._context, self._chain, isinstance(self._topics, re.Pattern)
+        if self._ranges is not None and not is_pattern:
+            for topic in self._topics:
+                refuse_missing_topic(context.admin_api(), topic)
+        found = self._find()
+        starts = _starts(self._named["start_message_id"], found)
+        self._queue = max(1, min(self._queue, _QUEUES // max(len(found), 1)))
+        messages = message_class(self._named["schema"], several_topics=True)
+        reader = TopicsReader.over(context, self._topics, self._named["schema"], messages)
+        if self._ranges is not None:
+            reader.key_hash_ranges = self._ranges
+        listener = self._named["reader_listener"]
+        if listener and chain is not None:
+            listener = chain.listening(listener)
+        try:
+            for topic in found:
+                self._open_part(reader, listener, topic, starts[topic])
+        except BaseException:
+            with contextlib.suppress(pulsar.PulsarException):
+                reader.close()
+            raise
+        if chain is not None:
+            if not chain.awaited:
+                intercept_reader(reader, chain)
+            chain.show(reader)
+            look_after(context, chain, self._topics)
+        seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
+        open_topic = partial(self._open_new, reader, listener)
+        watch = TopicWatch(context, reader, self._find, open_topic, seconds, is_pattern=is_pattern)
+        reader.keep(watch)
+        context.inquiries.watch(watch, seconds)
+        return reader
+
+    def _open_new(self, reader: TopicsReader, listener: Any, topic: str) -> None:
+        self._open_part(reader, listener, topic, MessageId.earliest)
+
+    def _open_part(self, reader: TopicsReader, listener: Any, topic: str, start: Any) -> None:
+        make: Callable[..., PartReader] = PartReader.assemble
+        heard = None if not listener else lambda _, message: listener(reader, message)
+        if self._ranges is not None:
+            wanted = SlotFilter(self._ranges, KeyForms(self._context.admin_api, self._key_forms))
+            make = partial(RangePartReader.assemble_filtered, wanted)
+            if listener:
+                heard = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
+        named = {
+            **self._named,
+            "topic": topic,
+            "start_message_id": start,
+            "receiver_queue_size": self._queue,
+            "reader_listener": heard,
+        }
+        reader.add(topic, self._context.opener.open_reader(named, make=make, several_topics=True))
+
+
+def _check(named: dict[str, Any], topics: Any, discovery_seconds: int) -> None:
+    """Refuse what cannot be read, before anything is opened."""
+    if not isinstance(topics, re.Pattern):
+        if not topics:
+            raise InvalidUse("A reader of several topics needs at least one; the list is empty.")
+        if len({TopicName.parse(topic) for topic in topics}) != len(topics):
+            raise InvalidUse(f"A topic is named twice among {topics}; its messages would come twice.")
+    size = named["receiver_queue_size"]
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidUse(f"receiver_queue_size is {size!r}; a reader of several topics needs room for one or more.")
+    if isinstance(discovery_seconds, bool) or not isinstance(discovery_seconds, int) or discovery_seconds < 1:
+        raise InvalidUse(f"pattern_auto_discovery_period is an int of 1 or more, not {discovery_seconds!r}.")
+
+
+def _starts(start: Any, topics: list[str]) -> dict[str, Any]:
+    """Give where each topic or partition starts.
+
+    Raises:
+        InvalidUse: that is not known of each of them.
+    """
+    if not isinstance(start, Mapping):
+        if isinstance(start, int) or not is_end(start):
+            raise InvalidUse(
+                f"A reader of several topics cannot start at {start!r}: give MessageId.earliest, MessageId.latest, or "
+                "a dict that has an id by topic."
+            )
+        return dict.fromkeys(topics, start)
+    found = targets_by_topic(start, topics)
+    missing = [topic for topic in topics if topic not in found]
+    if missing:
+        raise InvalidUse(f"It is not said where to start on {', '.join(missing)}.")
+    if any(isinstance(one, int) for one in found.values()):
+        raise InvalidUse("A reader starts at a message's id; seek() to a time when it is open.")
+    return found

@@ -1,0 +1,270 @@
+"""Reading several topics as one; mirrors Java's `MultiTopicsReaderImpl`.
+
+Each topic, or partition, has a reader of its own. This has no message, it only knows which of them are worth asking. So
+a seek moves one topic and leaves what is unread of the others where it is, and messages keep their topic's order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pulsar
+
+from pulsar_ext._native.fork import never_opened, refuse_after_fork
+from pulsar_ext._native.results import POLL_MILLIS, Timeout
+from pulsar_ext._runtime.condition import Condition
+from pulsar_ext.chunks.resolver import seek_target
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.reader import Reader
+from pulsar_ext.receive.order import ReceiveOrder, Transition
+from pulsar_ext.receive.several import target_of_each
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pulsar_ext._native.locks import OwnedLock
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.message import Message
+
+    from .part import PartReader
+
+__all__ = ["TopicsReader"]
+
+_ARRIVING_SECONDS: Final = 0.05
+"""How long a message may take from the C++ client's queue to ours: another thread has to run."""
+
+
+class TopicsReader(Reader):
+    """A reader of several topics; made by `Client.create_reader()` of a list of topics, or of a pattern."""
+
+    __slots__ = ("_changed", "_parts", "_promising", "_watch", "key_hash_ranges")
+
+    _parts: dict[str, PartReader]
+    """By the full name of the topic or partition."""
+    _promising: deque[PartReader]
+    """Those that are worth asking, in turns. Every other one is owed a message, and says when that has come."""
+    key_hash_ranges: Any
+
+    @classmethod
+    def over(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
+        """Make a reader of no topic yet.
+
+        Args:
+            context: of the client.
+            topics: what it is to read: a list, or a pattern.
+            schema: of its messages.
+            message_class: what they become.
+        """
+        self = cls.__new__(cls)
+        self.inner = never_opened("C++ reader of several topics", "the readers of each topic")
+        self._schema = schema
+        self._client = context.opener
+        self._context, self._topics, self._message_class = context, topics, message_class
+        self._order = ReceiveOrder()
+        self._parts, self._promising, self._changed = {}, deque(), Condition()
+        self._closed, self._queued, self._hear, self._watch = False, True, None, None
+        refuse_after_fork(self)
+        return self
+
+    def add(self, topic: str, part: PartReader) -> None:
+        """Read another topic or partition, of that full name, too."""
+        part.hear = self._promise
+        with self._changed:
+            self._parts[topic] = part
+            closed = self._closed
+        if closed:  # meanwhile
+            part.close()
+        self._promise(part)
+
+    def drop(self, topic: str) -> None:
+        """Read a topic no longer, which is gone."""
+        with self._changed:
+            part = self._parts.pop(topic)
+            part.hear = _ignore
+            self._promising = deque(one for one in self._promising if one is not part)
+        with contextlib.suppress(pulsar.PulsarException):
+            part.close()
+
+    def keep(self, watch: Any) -> None:
+        """Keep what looks for topics, until it is closed."""
+        self._watch = watch
+
+    def topics(self) -> list[str]:
+        """Give the full names of the topics and partitions that are read now."""
+        return list(self._parts)
+
+    _topics_read = topics
+
+    def topic(self) -> str:
+        """Give what it was asked to read: the names, or the pattern."""
+        return ", ".join(self._topics) if isinstance(self._topics, list) else str(self._topics.pattern)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or its client was."""
+        return self._closed or any(part.is_closed for part in list(self._parts.values()))
+
+    @property
+    def locks(self) -> tuple[OwnedLock, ...]:
+        """What the handler of a signal finds held by its own thread where a close would meet something half done."""
+        return (*self._order.locks, *(lock for part in list(self._parts.values()) for lock in part.locks))
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the C++ client has not answered everything that it was asked for here."""
+        return any(part.is_owed for part in list(self._parts.values()))
+
+    def read_next(self, timeout_millis: int | None = None) -> Message:
+        """Read the next message of any topic; messages of one topic, or partition, come in their order.
+
+        A Ctrl-C ends the wait and loses no message.
+
+        Args:
+            timeout_millis: how long to wait; None waits for ever.
+
+        Raises:
+            pulsar.Timeout: no message came in time.
+            pulsar.AlreadyClosed: the reader is closed.
+        """
+        deadline = None
+        if timeout_millis is not None:
+            if type(timeout_millis) is not int:
+                return self._receive_soon(self._message_class(), timeout_millis)  # refuses it
+            deadline = time.monotonic() + timeout_millis / 1000
+        while True:
+            try:
+                part = self._promising[0]
+            except IndexError:
+                self._wait(deadline)
+                continue
+            self._promising.rotate(-1)
+            try:
+                return part.read_next(0)  # pyright: ignore[reportReturnType]  # it is one of ours
+            except Timeout:
+                self._leave(part, deadline)
+
+    receive_next = read_next  # pyright: ignore[reportAssignmentType]
+
+    def _leave(self, part: PartReader, deadline: float | None) -> None:
+        """Leave a part alone that waits; another one has come upon messages that are not for this reader."""
+        if part.waits:
+            with contextlib.suppress(ValueError):  # another thread has found the same
+                self._promising.remove(part)
+            if part.arrivals.holds:  # meanwhile
+                self._promise(part)
+        elif deadline is not None and time.monotonic() >= deadline:
+            raise Timeout("Pulsar error: TimeOut")
+
+    def _wait(self, deadline: float | None) -> None:
+        """Wait until something has come to any part."""
+        self._context.callbacks.refuse("a receive without messages")
+        self._refuse_closed()
+        left = POLL_MILLIS / 1000
+        if deadline is not None:
+            left = min(left, deadline - time.monotonic())
+            if left <= 0:
+                raise Timeout("Pulsar error: TimeOut")
+        with self._changed:
+            if not self._promising:
+                self._changed.wait(left)
+
+    def _promise(self, part: PartReader) -> None:
+        """Have a part be asked: something has come to it, or will not come; on any thread."""
+        with self._changed:
+            self._promising.append(part)
+            self._changed.notify()
+
+    def has_message_available(self) -> bool:
+        """Tell whether there is a message to read on any of the topics.
+
+        Raises:
+            pulsar.PulsarException: for the client's `operation_timeout_seconds` a broker could not be reached.
+            pulsar.AlreadyClosed: the reader is closed.
+        """
+        self._context.callbacks.refuse("has_message_available")
+        self._refuse_closed()
+        parts = list(dict.fromkeys([*self._promising, *self._parts.values()]))  # the cheapest to ask first
+        if any(part.arrivals.holds for part in parts) and any(part.has_message_available() for part in parts):
+            return True
+        if any(part.has_message_available() for part in parts):
+            return True
+        if any(part.waits for part in parts):
+            time.sleep(_ARRIVING_SECONDS)
+        return any(part.arrivals.holds and part.has_message_available() for part in parts)
+
+    def seek(self, messageid: Any) -> None:
+        """Move on every topic, or on some of them; what is unread of the others stays where it is.
+
+        Args:
+            messageid: `MessageId.earliest`, `MessageId.latest` or a publish time in milliseconds, for all topics; the
+                id of a message, which moves its own topic or partition; or a dict that has one of these by topic.
+
+        Raises:
+            InvalidUse: an id does not say which topic it is of, or a topic is not read here; nothing has moved.
+            IncompleteChunkedMessage, MessageIdNotFound: as of any reader; nothing has moved.
+            pulsar.PulsarException: the first error; other topics may have moved, seek again.
+        """
+        self._context.callbacks.refuse("seek")
+        self._refuse_closed()
+        targets = target_of_each(messageid, self._parts)
+        resolver = self._context.resolver
+        found = {topic: seek_target(resolver, topic, target) for topic, target in targets.items()}
+        if len(found) == len(self._parts):
+            with self._order.passing(Transition.SEEK, self._refuse_closed):
+                self._move(found)
+        else:
+            self._move(found)
+            moved = {str(TopicName.parse(topic)) for topic in found}
+            self._order.drop_some(lambda inner: str(TopicName.parse(inner.topic_name())) in moved)
+
+    def _move(self, targets: dict[str, Any]) -> None:
+        for topic, target in targets.items():
+            part = self._parts[topic]
+            try:
+                part.seek(target)
+            finally:
+                self._promise(part)
+
+    def is_connected(self) -> bool:
+        """Tell whether it is connected to the brokers of all topics."""
+        return all(part.is_connected() for part in list(self._parts.values()))
+
+    def close(self) -> None:
+        """Close the readers of all topics; closing again does nothing.
+
+        Raises:
+            pulsar.PulsarException: the first error; all of them are closed all the same.
+        """
+        self._context.callbacks.refuse("close")
+        self.release()
+        _call_each(part.close for part in list(self._parts.values()))
+
+    def release(self) -> None:
+        """Refuse every use, and have whoever waits find out."""
+        self._closed = True
+        with self._changed:
+            self._changed.notify_all()
+
+    def after_fork(self, refusal: Any) -> None:
+        """Refuse every use in this child process; a lock may have been held at the fork, for good."""
+        super().after_fork(refusal)
+        self._changed, self._context = Condition(), refusal
+
+
+def _ignore(_: PartReader) -> None:
+    """Hear nothing more of a part."""
+
+
+def _call_each(calls: Iterable[Callable[[], object]]) -> None:
+    """Make each of the calls, and raise what the first one raised that failed."""
+    failures = []
+    for call in calls:
+        try:
+            call()
+        except pulsar.PulsarException as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,109 @@
+"""Keys go to the partitions that the Java client's producers send them to, in every way of sending."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from reach import Reach
+
+import pulsar_ext as pulsar
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.jars import ensure_jars, find_java
+
+BOTH_CLIENTS = True
+
+PROBLEM = process_problem()
+needs_java = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
+pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
+
+PROGRAM = Path(__file__).parents[1] / "java" / "RouteKeyed.java"
+JAVA_SECONDS = 120
+PARTITIONS = 7
+KEYS = [
+    "",
+    "a",
+    "key-1",
+    "é",
+    "中文",
+    "😀 and more",
+    "polygenelubricants",
+    *(f"order-{number}" for number in range(60)),
+]
+WAYS = {
+    "one by one": {},
+    "in batches": {"batching_enabled": True, "batching_max_publish_delay_ms": 10},
+    "in batches by key": {"batching_enabled": True, "batching_type": pulsar.BatchingType.KeyBased},
+    "in chunks": {"chunking_enabled": True},
+    "to one partition without a key": {"message_routing_mode": pulsar.PartitionsRoutingMode.UseSinglePartition},
+    "lazily": {"batching_enabled": True, "lazy_start_partitioned_producers": True},
+}
+
+
+@pytest.fixture
+def topic(pulsar_topic_factory, broker):
+    """A topic of seven partitions."""
+    return pulsar_topic_factory(broker=broker, partitions=PARTITIONS)
+
+
+def routes_of_java(broker, topic, scheme):
+    """Have the Java client send each key; give the partition of each."""
+    command = [find_java(), "-Xmx256m", "-Dfile.encoding=UTF-8", "-cp", f"{ensure_jars()}/*", PROGRAM]
+    done = subprocess.run(
+        [*command, Reach.of(broker).java_settings(), topic, scheme],
+        input="".join(f"{key}\n" for key in KEYS),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=JAVA_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("ROUTE\t")]
+    return [int(partition) for _, _, partition in lines]
+
+
+def routes_of(producer):
+    """Send each key; give the partition of each."""
+    return [producer.send(b"1", partition_key=key).partition() for key in KEYS]
+
+
+@needs_java
+@pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash"])
+def test_keys_go_where_java_sends_them(client, broker, topic, scheme):
+    """Each key's message lies on the partition of Java's with the same scheme, however it is sent."""
+    expected = routes_of_java(broker, topic, scheme)
+    assert len(set(expected)) > 4
+    for options in WAYS.values():
+        producer = client.create_producer(topic, hashing_scheme=pulsar.HashingScheme[scheme], **options)
+        assert routes_of(producer) == expected
+        producer.close()
+
+
+def test_a_producer_without_a_scheme_goes_on_as_officially(client, topic):
+    """By default, and with BoostHash, keys go where the official client sends them."""
+    routes = [
+        routes_of(client.create_producer(topic, **options))
+        for options in ({}, {"hashing_scheme": pulsar.HashingScheme.BoostHash}, {"batching_enabled": True})
+    ]
+    assert routes[0] == routes[1] == routes[2]
+    others = routes_of(client.create_producer(topic, hashing_scheme=pulsar.HashingScheme.JavaStringHash))
+    assert others != routes[0]
+
+
+def test_without_partitions_nothing_changes(client, topic, pulsar_topic_factory, broker):
+    """A topic without partitions takes the argument; a router of the application decides before a scheme does."""
+    scheme = pulsar.HashingScheme.Murmur3_32Hash
+    plain = client.create_producer(pulsar_topic_factory(broker=broker), hashing_scheme=scheme)
+    assert plain.send(b"1", partition_key="a").partition() == -1
+    routed = client.create_producer(topic, hashing_scheme=scheme, message_router=lambda _message, _count: 3)
+    assert set(routes_of(routed)) == {3}
+
+
+@pytest.mark.parametrize("scheme", ["Murmur3_32Hash", None, 3])
+def test_what_is_no_scheme_is_refused(client, topic, admin, scheme):
+    """A name, None and a number raise before anything is opened."""
+    with pytest.raises(pulsar.InvalidUse, match="HashingScheme"):
+        client.create_producer(topic, hashing_scheme=scheme)
+    assert not admin.partitioned_stats(topic).total.publishers
