@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ class DiagnosisLimits:
 
     def __post_init__(self) -> None:
         least = {"hole_distance": 1, "kept_ledgers": 1, "max_requests": 10}
-        for name in self.__slots__:
+        for name in (one.name for one in fields(self)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < least.get(name, 0):
                 raise InvalidUse(f"{name} must be a number of at least {least.get(name, 0)}, not {value!r}")
