@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import chunked, consumers, holes, keys, letters, producers, storage
+from . import chunked, consumers, holes, keys, letters, producers, readers, schemas, storage
 from .findings import Diagnosis, Finding
 from .observation import observe
 
@@ -24,14 +24,18 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     consumers.find_stalled,
     consumers.find_storms,
     keys.find_uncovered_slots,
+    keys.find_blocked_slots,
     keys.find_mixed_batches,
     letters.find_unread_letters,
     storage.find_expiring,
+    readers.find_readers_behind,
     storage.find_quotas,
     storage.find_kept_ledgers,
     storage.find_never_compacted,
     consumers.find_forsaken,
     producers.find_duplicates,
+    producers.find_forgotten,
+    schemas.find_schema_misfits,
 )
 
 

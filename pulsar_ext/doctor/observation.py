@@ -15,13 +15,13 @@ from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from . import chunked, consumers, keys
+from . import chunked, consumers, keys, producers
 from .facts import DiagnosisLimits, TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin, TopicStats
+    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin, SchemaInfo, TopicStats
     from pulsar_ext.ids.position import Position
 
 __all__ = ["Observation", "has_work", "observe", "wanted_entries"]
@@ -62,7 +62,10 @@ def has_work(facts: TopicFacts) -> bool:
 
 
 def wanted_entries(facts: TopicFacts, most: int) -> list[Position]:
-    """Choose the entries to look at: the first unacknowledged ones of each subscription, and the last of the topic."""
+    """Choose the entries to look at: the first unacknowledged ones of each subscription, the last ones of the topic.
+
+    The last ones show how producers count: that matters where nothing is deduplicated, or a producer is not known.
+    """
     end = 0 if facts.ledgers.last is None else facts.ledgers.up_to(facts.ledgers.last)
     wanted: dict[Position, None] = {}
     for name, _ in facts.subscriptions():
@@ -70,7 +73,10 @@ def wanted_entries(facts: TopicFacts, most: int) -> list[Position]:
         if room <= 0:
             break
         wanted |= dict.fromkeys(facts.first_unacknowledged(name, room))
-    if facts.stats.deduplication_status != "Enabled":
+    for name, _ in facts.readers():
+        if len(wanted) < most:
+            wanted |= dict.fromkeys(facts.first_unacknowledged(name, 1))
+    if facts.stats.deduplication_status != "Enabled" or producers.unremembered(facts):
         wanted |= dict.fromkeys(facts.position(number) for number in range(max(end - most // 2, 0) + 1, end + 1))
     return list(wanted)
 
@@ -127,7 +133,7 @@ class _Observer:
         facts = self._first_look(topics, policies, settings)
         if watches:
             facts = self._watch(facts, watched)
-        facts = self._look_at_entries(facts, wanted)
+        facts = self._look_at_schemas(self._look_at_entries(facts, wanted))
         return Observation(tuple(facts), tuple(left_out), self._requests, tuple(self._notes))
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -229,6 +235,23 @@ class _Observer:
             self._tell(f"{len(more)} entries more: {len(more)} requests, about {cost:,.0f} bytes")
         found = self._read(more)
         return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
+
+    def _look_at_schemas(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
+        """Ask for the schemas of topics where entries wait that were looked at."""
+        waiting = [one.name for one in facts if any(map(one.waits, one.entries))]
+        waiting = waiting[: max(self._limits.max_requests - self._requests, 0)]
+        if not waiting:
+            return list(facts)
+        self._tell(f"schemas of {len(waiting)} topics: {len(waiting)} requests")
+        self._requests += len(waiting)
+        found = dict(zip(waiting, self._map(self._schemas, waiting), strict=True))
+        return [replace(one, schemas=found.get(one.name)) for one in facts]
+
+    def _schemas(self, topic: str) -> Mapping[int, SchemaInfo] | None:
+        try:
+            return self._admin.schemas(topic)
+        except (AdminNotFound, AdminUnauthorized):
+            return None
 
     def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
         """Read entries; those that are gone are left out."""
