@@ -92,6 +92,7 @@ class _Operations:
     update_partitions = Operation(_topics.update_partitions)
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
     schema = Operation(_schemas.schema)
+    schemas = Operation(_schemas.schemas)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)

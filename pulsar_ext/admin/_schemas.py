@@ -12,7 +12,9 @@ from ._core import Request, Session
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SchemaInfo", "schema"]
+    from ._core import Answer
+
+__all__ = ["SchemaInfo", "schema", "schemas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,30 @@ class SchemaInfo:
         return cls(answer["version"], answer["type"], answer.get("data") or "", dict(answer.get("properties") or {}))
 
 
+def _path(topic: str | TopicName) -> str:
+    return f"schemas/{TopicName.parse(topic).rest_path.partition('/')[2]}"
+
+
 async def schema(session: Session, topic: str | TopicName, version: int | None = None) -> SchemaInfo:
     """Get a topic's schema, its last version by default: `GET schemas/{tenant}/{namespace}/{topic}/schema`.
 
     Raises:
         AdminNotFound: the topic has no schema, or no such version.
     """
-    name = TopicName.parse(topic)
-    path = f"schemas/{name.rest_path.partition('/')[2]}/schema"
+    path = f"{_path(topic)}/schema"
     if version is not None:
         path += f"/{version}"
     return await session.send(Request("GET", path, lambda answer: SchemaInfo.from_json(answer.json())))
+
+
+async def schemas(session: Session, topic: str | TopicName) -> Mapping[int, SchemaInfo]:
+    """Get every version of a topic's schema that there is, by its number: `GET schemas/{…}/schemas`.
+
+    It is empty without a schema, and where it was deleted; versions that follow have higher numbers.
+    """
+
+    def parse(answer: Answer) -> dict[int, SchemaInfo]:
+        found = map(SchemaInfo.from_json, answer.json()["getSchemaResponses"])
+        return {one.version: one for one in found}
+
+    return await session.send(Request("GET", f"{_path(topic)}/schemas", parse))

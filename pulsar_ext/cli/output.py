@@ -8,17 +8,35 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Column, Table
 
+from pulsar_ext.errors import InvalidUse
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["print_plan", "print_result"]
+__all__ = ["print_plan", "print_result", "write_page"]
 
 
 def print_result(text: str) -> None:
     """Print the result of a command to standard output, as it is."""
     print(text)  # noqa: T201  # the result
+
+
+def write_page(path: Path, page: str) -> None:
+    """Write a page, and say so; whoever has the old one open sees the old or the new one, whole.
+
+    Raises:
+        InvalidUse: it cannot be written there.
+    """
+    beside = path.with_name(f"{path.name}.part")
+    try:
+        beside.write_text(page, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise InvalidUse(f"The page cannot be written to {path}: {error}; give another --html.") from error
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"drawn: {path}", style="dim", markup=False)
 
 
 def print_plan(ranges: Iterable[KeyHashRanges], weights: Iterable[float], by: str, *, as_json: bool) -> None:

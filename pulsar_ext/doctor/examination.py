@@ -1,34 +1,22 @@
-"""Asks the admin API about topics within limits, and puts together what follows: the shell of the diagnosis.
-
-It sends reading requests only. What they show of a topic becomes `TopicFacts`, of which the pure modules make findings.
-"""
+"""The diagnosis: what was observed of topics, and every rule that finds something in it."""
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from pulsar_ext.admin import NamespacePolicies
-from pulsar_ext.chunks.leftovers import leftovers_among
-from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
-from pulsar_ext.ids.topic_name import TopicName
-
-from . import chunked, consumers, holes, keys, letters, producers, storage
-from .facts import DiagnosisLimits, TopicFacts
+from . import chunked, consumers, holes, keys, letters, producers, readers, schemas, storage
 from .findings import Diagnosis, Finding
+from .observation import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin, TopicStats
-    from pulsar_ext.ids.position import Position
+    from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["RULES", "examine", "wanted_entries"]
+    from .facts import DiagnosisLimits, TopicFacts
+    from .observation import Observation
 
-T = TypeVar("T")
-R = TypeVar("R")
+__all__ = ["RULES", "examine", "judge"]
 
 RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     holes.find_holes,
@@ -36,23 +24,19 @@ RULES: tuple[Callable[[TopicFacts], Iterator[Finding]], ...] = (
     consumers.find_stalled,
     consumers.find_storms,
     keys.find_uncovered_slots,
+    keys.find_blocked_slots,
     keys.find_mixed_batches,
     letters.find_unread_letters,
     storage.find_expiring,
+    readers.find_readers_behind,
     storage.find_quotas,
     storage.find_kept_ledgers,
     storage.find_never_compacted,
     consumers.find_forsaken,
     producers.find_duplicates,
+    producers.find_forgotten,
+    schemas.find_schema_misfits,
 )
-_AT_ONCE = 8
-_FIXED_REQUESTS = 3
-_LOOKS = 2
-_BATCHES = 16
-"""So many batches of a topic are taken apart."""
-_HEADER_BYTES = 600
-_NO_SETTINGS: Mapping[str, str] = {}
-_NO_POLICIES = NamespacePolicies(None, None, None, None, {}, {})
 
 
 def examine(
@@ -76,189 +60,11 @@ def examine(
         AdminNotFound: no such namespace or topic, or none of its topics has the subscription.
         AdminError: the admin API refused or did not answer.
     """
-    return _Examination(admin, subscription, limits or DiagnosisLimits(), tell).run(target)
+    return judge(observe(admin, target, subscription, limits, tell))
 
 
-def wanted_entries(facts: TopicFacts, most: int) -> list[Position]:
-    """Choose the entries to look at: the first unacknowledged ones of each subscription, and the last of the topic."""
-    end = 0 if facts.ledgers.last is None else facts.ledgers.up_to(facts.ledgers.last)
-    wanted: dict[Position, None] = {}
-    for name, _ in facts.subscriptions():
-        room = most - len(wanted)
-        if room <= 0:
-            break
-        wanted |= dict.fromkeys(facts.first_unacknowledged(name, room))
-    if facts.stats.deduplication_status != "Enabled":
-        wanted |= dict.fromkeys(facts.position(number) for number in range(max(end - most // 2, 0) + 1, end + 1))
-    return list(wanted)
-
-
-class _Examination:
-    """One diagnosis; the arguments are those of `examine`."""
-
-    def __init__(
-        self, admin: PulsarAdmin, subscription: str | None, limits: DiagnosisLimits, tell: Callable[[str], None]
-    ) -> None:
-        self._admin, self._subscription, self._limits, self._tell = admin, subscription, limits, tell
-        self._requests = 0
-        self._notes: list[str] = []
-
-    def run(self, target: str) -> Diagnosis:
-        namespace, topics = self._topics(target)
-        policies = self._allowed("the policies of the namespace", lambda: self._admin.policies(namespace), _NO_POLICIES)
-        settings = self._allowed("the broker's settings", self._admin.broker_configuration, _NO_SETTINGS)
-        watches = self._limits.pause_seconds > 0
-        each = 2 + (2 * _LOOKS if watches else 0)
-        room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
-        topics, left_out = topics[:room], topics[room:]
-        self._tell(f"{len(topics)} topics: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
-        facts = self._first_look(topics, policies, settings)
-        if watches:
-            facts = self._watch(facts)
-        facts = self._look_at_entries(facts)
-        found = [finding for one in facts for rule in RULES for finding in rule(one)]
-        found.sort(key=lambda one: one.severity != "error")
-        return Diagnosis(tuple(found), len(facts), tuple(left_out), self._requests, tuple(self._notes))
-
-    # -- what there is -----------------------------------------------------------------------------------------------
-
-    def _topics(self, target: str) -> tuple[str, list[str]]:
-        """Give the namespace, and the topics and partitions that are meant."""
-        self._requests += 1
-        if isinstance(target, str) and "://" not in target and target.count("/") == 1:
-            TopicName.parse(f"{target}/-")  # refuses a name that cannot be
-            return target, list(self._admin.topics(target))
-        name = TopicName.parse(target)
-        if not name.is_persistent:
-            raise InvalidUse(f"{name} is not persistent: it stores nothing, so it has no backlog")
-        count = 0 if name.is_partition else self._admin.partitions(name)
-        return name.namespace_name, [str(name.partition(index)) for index in range(count)] or [str(name)]
-
-    def _allowed(self, what: str, ask: Callable[[], T], otherwise: T) -> T:
-        """Ask for what not everybody may see."""
-        self._requests += 1
-        try:
-            return ask()
-        except AdminUnauthorized:
-            self._notes.append(
-                f"{what} may not be seen with these credentials, so what depends on it was not looked at"
-            )
-            return otherwise
-
-    def _first_look(
-        self, topics: Sequence[str], policies: NamespacePolicies, settings: Mapping[str, str]
-    ) -> list[TopicFacts]:
-        def look(topic: str) -> TopicFacts | None:
-            found = self._statistics(topic)
-            now = time.time_ns() // 1_000_000
-            if found is None:
-                return None
-            stats, internal = found
-            return TopicFacts(topic, stats, internal, policies, settings, now, self._limits, only=self._subscription)
-
-        self._requests += 2 * len(topics)
-        facts = [one for one in self._map(look, topics) if one is not None]
-        wanted = self._subscription
-        if len(facts) < len(topics):
-            self._notes.append(f"{len(topics) - len(facts)} topics went away meanwhile")
-        if wanted is not None and not any(wanted in one.stats.subscriptions for one in facts):
-            raise AdminNotFound(
-                f"None of {len(facts)} topics has a subscription {wanted!r}",
-                status=None,
-                reason="Subscription not found",
-                method=None,
-                path=topics[0] if topics else "",
-            )
-        return facts
-
-    def _statistics(self, topic: str) -> tuple[TopicStats, InternalStats] | None:
-        try:
-            return self._admin.stats(topic), self._admin.internal_stats(topic)
-        except AdminNotFound:
-            return None
-
-    # -- a while later -----------------------------------------------------------------------------------------------
-
-    def _watch(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
-        """Look again twice at topics whose consumers have something to do."""
-        busy = [one.name for one in facts if any(consumers.is_busy(stats) for _, stats in one.subscriptions())]
-        later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
-        if busy:
-            self._tell(
-                f"{len(busy)} topics watched for {self._limits.pause_seconds:g} s: {2 * _LOOKS * len(busy)} requests"
-            )
-        for _ in range(_LOOKS if busy else 0):
-            time.sleep(self._limits.pause_seconds / _LOOKS)
-            self._requests += 2 * len(busy)
-            for name, found in zip(busy, self._map(self._statistics, busy), strict=True):
-                if found is not None:
-                    later[name].append(found)
-        return [replace(one, later=later.get(one.name, ())) for one in facts]
-
-    # -- entries -----------------------------------------------------------------------------------------------------
-
-    def _look_at_entries(self, facts: Sequence[TopicFacts]) -> list[TopicFacts]:
-        left = self._limits.max_requests - self._requests
-        most = max(min(int(self._limits.entries), left // (2 * max(len(facts), 1))), 0)
-        wanted = [(one, wanted_entries(one, most)) for one in facts]
-        count = sum(len(positions) for _, positions in wanted)
-        if not count:
-            return list(facts)
-        self._tell(f"{count} entries: {count} requests, about {count * _HEADER_BYTES:,} bytes")
-        read = self._read([(one.name, position, False) for one, positions in wanted for position in positions])
-        facts = [replace(one, entries=read.get(one.name, {})) for one in facts]
-        more = [
-            *((one.name, position, True) for one in facts for position in _batches(one)),
-            *((one.name, position, False) for one in facts for position in _beside_chunks(one)),
-        ][: max(self._limits.max_requests - self._requests, 0)]
-        if more:
-            size = {one.name: one.internal.entry_bytes() for one in facts}
-            cost = sum(size[topic] if payload else _HEADER_BYTES for topic, _, payload in more)
-            self._tell(f"{len(more)} entries more: {len(more)} requests, about {cost:,.0f} bytes")
-        found = self._read(more)
-        return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
-
-    def _read(self, wanted: Sequence[tuple[str, Position, bool]]) -> dict[str, dict[Position, EntryMetadata]]:
-        """Read entries; those that are gone are left out."""
-
-        def read(one: tuple[str, Position, bool]) -> EntryMetadata | None:
-            topic, position, payload = one
-            try:
-                return self._admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
-            except AdminNotFound:
-                return None
-
-        self._requests += len(wanted)
-        found: dict[str, dict[Position, EntryMetadata]] = {}
-        for (topic, position, _), entry in zip(wanted, self._map(read, wanted), strict=True):
-            if entry is not None:
-                found.setdefault(topic, {})[position] = entry
-        return found
-
-    def _map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        if not items:
-            return []
-        with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
-            return list(pool.map(function, items))
-
-
-def _batches(facts: TopicFacts) -> Iterable[Position]:
-    """Choose batches that a Key_Shared subscription waits for."""
-    subscriptions = keys.key_shared(facts)
-    waiting = [
-        position
-        for position, one in sorted(facts.entries.items())
-        if one.message_count > 1 and keys.waits(facts, position, subscriptions)
-    ]
-    return waiting[:_BATCHES]
-
-
-def _beside_chunks(facts: TopicFacts) -> Iterable[Position]:
-    """Choose acknowledged entries beside chunks that are not."""
-    wanted: dict[Position, None] = {}
-    for name, _ in facts.subscriptions():
-        chunks = [one for one in chunked.looked_at(facts, name) if one.is_chunk]
-        left = leftovers_among(chunks, facts.now_ms)
-        for position in (*left.useless, *left.endless):
-            wanted |= dict.fromkeys(chunked.neighbours(facts, name, position))
-    return [position for position in wanted if position not in facts.entries]
+def judge(seen: Observation) -> Diagnosis:
+    """Say what is wrong with what was seen (pure)."""
+    found = [finding for one in seen.facts for rule in RULES for finding in rule(one)]
+    found.sort(key=lambda one: one.severity != "error")
+    return Diagnosis(tuple(found), len(seen.facts), seen.left_out, seen.requests, seen.notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         EntryMetadata,
         InternalStats,
         NamespacePolicies,
+        SchemaInfo,
         SubscriptionStats,
         TopicStats,
     )
@@ -54,7 +55,7 @@ class DiagnosisLimits:
 
     def __post_init__(self) -> None:
         least = {"hole_distance": 1, "kept_ledgers": 1, "max_requests": 10}
-        for name in self.__slots__:
+        for name in (one.name for one in fields(self)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < least.get(name, 0):
                 raise InvalidUse(f"{name} must be a number of at least {least.get(name, 0)}, not {value!r}")
@@ -115,6 +116,7 @@ class TopicFacts:
         now_ms: when they were asked for, in milliseconds since the epoch.
         entries: the headers of entries that were looked at, by position.
         later: statistics and cursors of moments later, if it was watched.
+        schemas: each version of its schema that there is; None where nobody asked.
         limits: what is a finding.
         only: the one subscription that is asked about; None for all.
     """
@@ -129,6 +131,7 @@ class TopicFacts:
     entries: Mapping[Position, EntryMetadata] = field(default_factory=dict)
     later: Sequence[tuple[TopicStats, InternalStats]] = ()
     only: str | None = None
+    schemas: Mapping[int, SchemaInfo] | None = None
     ledgers: Ledgers = field(init=False, repr=False, compare=False)
     runs: Mapping[str, Sequence[Run]] = field(init=False, repr=False, compare=False)
     """Of each cursor what it has not acknowledged."""
@@ -148,6 +151,16 @@ class TopicFacts:
             asked = name == self.only if self.only is not None else name != _COMPACTION
             if asked and name in self.internal.cursors and stats.durable:
                 yield name, stats
+
+    def readers(self) -> Iterator[tuple[str, SubscriptionStats]]:
+        """Give each reader that is asked about, by the name of its cursor."""
+        for name, stats in self.stats.subscriptions.items():
+            if self.only in (None, name) and name in self.internal.cursors and not stats.durable:
+                yield name, stats
+
+    def waits(self, position: Position) -> bool:
+        """Whether a subscription that is asked about has not acknowledged an entry."""
+        return any(not self.internal.cursors[name].acknowledges(position) for name, _ in self.subscriptions())
 
     def position(self, number: int) -> Position:
         """Give where the entry of a number is.

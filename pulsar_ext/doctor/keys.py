@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.key_shared.batch_probe import batch_slots
 from pulsar_ext.key_shared.coverage import cover_of
@@ -11,13 +11,14 @@ from pulsar_ext.key_shared.coverage import cover_of
 from .findings import Finding, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
 
     from .facts import TopicFacts
 
-__all__ = ["find_mixed_batches", "find_uncovered_slots", "key_shared", "waits"]
+__all__ = ["find_blocked_slots", "find_mixed_batches", "find_uncovered_slots", "key_shared", "waits"]
 
 _SHOWN = 10
 
@@ -61,6 +62,63 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
                 ),
             ),
         )
+
+
+def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
+    """Find slots that moved to other consumers, and wait for one that holds messages of theirs and does nothing."""
+    for name, stats in facts.subscriptions():
+        if stats.type != "Key_Shared":
+            continue
+        looks = [stats, *(one.subscriptions[name] for one, _ in facts.later if name in one.subscriptions)]
+        always = set.intersection(*(set(_draining(one)) for one in looks))
+        blocking = {key: held for key, held in _draining(stats).items() if key in always and _is_idle(facts, held)}
+        if not blocking:
+            continue
+        slots = sorted(slot for _, slot in blocking)
+        cover = cover_of(facts.name, name, stats)
+        waiting = sorted({one for one, ranges in cover.consumers if any(slot in ranges for slot in slots)})
+        holders = {holder: held["address"] for (holder, _), held in blocking.items()}
+        messages = sum(held["unackMsgs"] for held in blocking.values())
+        yield Finding(
+            "blocked-slots",
+            "error",
+            facts.name,
+            name,
+            f"{len(slots)} slots of keys wait for {', '.join(map(repr, holders))}, which had them before and holds "
+            f"{messages:,} messages of theirs unacknowledged",
+            {
+                "held_by": holders,
+                "held_messages": messages,
+                "slots": slots[:_SHOWN],
+                "more_slots": max(len(slots) - _SHOWN, 0),
+                "waiting_consumers": waiting,
+                "waiting_messages": stats.raw.get("msgInReplay", 0),
+                "blocked_attempts": sum(held["blockedAttempts"] for held in blocking.values()),
+            },
+            "the keys of these slots come to nobody, and at the limit of messages that wait the broker stops reading "
+            "for every consumer",
+            (
+                Remedy(
+                    "have this consumer acknowledge what it holds, or close it, in the program at the address: its "
+                    "messages then go to the consumers that have the slots now"
+                ),
+            ),
+        )
+
+
+def _draining(stats: SubscriptionStats) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Give what each consumer holds of slots that others have now, and that was asked for meanwhile."""
+    return {
+        (consumer.get("consumerName", ""), one["hash"]): {**consumer, **one}
+        for consumer in stats.raw.get("consumers") or ()
+        for one in consumer.get("drainingHashes") or ()
+        if one.get("blockedAttempts")
+    }
+
+
+def _is_idle(facts: TopicFacts, consumer: Mapping[str, Any]) -> bool:
+    last_ms = max(consumer.get("lastAckedTimestamp", 0), consumer.get("lastConsumedTimestamp", 0))
+    return facts.seconds_since(last_ms) >= facts.limits.patience_seconds
 
 
 def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:

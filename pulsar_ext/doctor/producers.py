@@ -16,9 +16,73 @@ if TYPE_CHECKING:
 
     from .facts import TopicFacts
 
-__all__ = ["find_duplicates"]
+__all__ = ["find_duplicates", "find_forgotten", "unremembered"]
 
 _SHOWN = 10
+_SNAPSHOT = "pulsar.dedup"
+"""The cursor whose position and properties are the broker's snapshot of sequence ids."""
+
+
+def unremembered(facts: TopicFacts) -> list[str]:
+    """Name the connected producers that the broker's snapshot of sequence ids does not have; none if it has none."""
+    cursor = facts.internal.cursors.get(_SNAPSHOT)
+    if facts.stats.deduplication_status != "Enabled" or cursor is None:
+        return []
+    remembered = cursor.raw.get("properties") or {}
+    return sorted(set(facts.stats.publishers) - set(remembered))
+
+
+def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
+    """Find connected producers that deduplication has forgotten.
+
+    What a broker knows of a name is in its snapshot, or in entries behind it, which it reads when it loads the topic.
+    Looks at the entries that were looked at, those at the end of the topic among them.
+    """
+    names = {name.encode("latin-1", "replace").decode("latin-1"): name for name in unremembered(facts)}
+    last = {names[one.producer_name]: one for _, one in sorted(facts.entries.items()) if one.producer_name in names}
+    snapshot = facts.internal.cursors[_SNAPSHOT] if last else None
+    if snapshot is None:
+        return
+    forgotten = {name: one for name, one in sorted(last.items()) if one.position <= snapshot.mark_delete_position}
+    if not forgotten:
+        return
+    kept, most = (
+        len(snapshot.raw.get("properties") or {}),
+        facts.settings.get("brokerDeduplicationMaxNumberOfProducers"),
+    )
+    sequence_ids = {name: max(one.highest_sequence_id or 0, one.sequence_id) for name, one in forgotten.items()}
+    name, sequence_id = next(iter(sequence_ids.items()))
+    yield Finding(
+        "forgotten-producers",
+        "warning",
+        facts.name,
+        "",
+        f"deduplication is on, and of {len(forgotten)} connected producers, {', '.join(map(repr, forgotten))}, neither "
+        "the broker's snapshot of sequence ids nor an entry behind it has one, though they have sent",
+        {
+            "producers": {
+                one: {"last_entry": str(entry.position), "sequence_id": sequence_ids[one]}
+                for one, entry in list(forgotten.items())[:_SHOWN]
+            },
+            "more": max(len(forgotten) - _SHOWN, 0),
+            "snapshot": str(snapshot.mark_delete_position),
+            "producers_in_snapshot": kept,
+            "most_in_snapshot": most,
+            "forgotten_after_minutes": facts.settings.get("brokerDeduplicationProducerInactivityTimeoutMinutes"),
+        },
+        "once the topic is loaded anew, if it was not since, what they send again is stored twice",
+        (
+            Remedy(
+                f"close each, and go on behind its last message under a new name: for {name!r} behind the sequence id "
+                f"{sequence_id}, with `create_producer(…, producer_name=…, deduplication=True)`, which refuses a name "
+                "that was forgotten",
+            ),
+            Remedy(
+                "have the broker remember more producers, or for longer, in broker.conf: "
+                "brokerDeduplicationMaxNumberOfProducers, brokerDeduplicationProducerInactivityTimeoutMinutes"
+            ),
+        ),
+    )
 
 
 def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:

@@ -8,7 +8,10 @@ import shlex
 import subprocess
 import sys
 
+import httpx2
+
 from pulsar_ext import DiagnosisLimits
+from pulsar_ext.admin import Retention
 from pulsar_ext.ids.topic_name import TopicName
 
 SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.5)
@@ -54,8 +57,10 @@ def mend(broker, admin, finding, nth=0):
     assert program == "pulsar-admin"
     target, options, flags = rest.pop(), {}, rest
     while flags:
-        name = flags.pop(0)
-        options[name] = flags.pop(0) if flags and not flags[0].startswith("-") else True
+        name, is_joined, value = flags.pop(0).partition("=")
+        if not is_joined:
+            value = flags.pop(0) if flags and not flags[0].startswith("-") else True
+        options[name] = value
     _ADMIN[group, verb](admin, target, options)
 
 
@@ -78,6 +83,12 @@ _ADMIN = {
         namespace, options["--enable"]
     ),
     ("namespaces", "set-backlog-quota"): _raise_quota,
+    ("namespaces", "set-schema-validation-enforce"): lambda admin, namespace, options: httpx2.post(
+        f"{admin.url}/admin/v2/namespaces/{namespace}/schemaValidationEnforced", json=options["--enable"]
+    ).raise_for_status(),
+    ("namespaces", "set-retention"): lambda admin, namespace, options: admin.set_retention(
+        namespace, Retention(int(options["--time"].rstrip("m")), int(options["--size"].rstrip("M")))
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 
+import pulsar
 import pytest
 from stored import send_entries
 
@@ -181,3 +182,19 @@ def test_tenants_namespaces_and_clusters(admin, broker):
     assert admin.broker_configuration()["maxMessageSize"] == "102400"
     assert admin.broker_version()
     assert admin.health()
+
+
+def test_versions_of_a_schema(admin, client, broker, pulsar_topic_factory):
+    """Every version is given by its number, of a partition as of its topic; without a schema there is none."""
+    topic = pulsar_topic_factory(broker=broker, partitions=2)
+    partition = str(TopicName.parse(topic).partition(1))
+    assert dict(admin.schemas(topic)) == {}
+    fields = {"number": pulsar.schema.Integer()}
+    for more in ({}, {"text": pulsar.schema.String(required=True, default="-", required_default=True)}):
+        record = type("Order", (pulsar.schema.Record,), {**fields, **more})
+        client.create_producer(topic, schema=pulsar.schema.AvroSchema(record)).close()
+    for name in (topic, partition):
+        found = admin.schemas(name)
+        assert [(version, one.version, one.type) for version, one in found.items()] == [(0, 0, "AVRO"), (1, 1, "AVRO")]
+        assert '"text"' in found[1].data
+        assert found[1] == admin.schema(name)

@@ -1,0 +1,106 @@
+"""Finds readers that will lose messages, because nothing keeps what they have not read (pure)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from pulsar_ext.admin import Retention
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+from .findings import Finding, Remedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .facts import TopicFacts
+
+__all__ = ["find_readers_behind"]
+
+_MIB = 1024 * 1024
+_MORE = 10
+"""So many times what is needed now is proposed."""
+_NONE = Retention(0, 0)
+_FOR_EVER = -1
+
+
+def find_readers_behind(facts: TopicFacts) -> Iterator[Finding]:
+    """Find readers with unread entries in full ledgers that every subscription is done with.
+
+    A reader's cursor keeps no ledger: when the retention is over, the broker moves it over what it deletes.
+    """
+    fleeting = {name for name, stats in facts.stats.subscriptions.items() if not stats.durable}
+    kept_from = min(
+        (one.mark_delete_position for name, one in facts.internal.cursors.items() if name not in fleeting),
+        default=facts.internal.last_confirmed_entry,
+    )
+    # The last ledger is being written to, and is not deleted.
+    free = [one for one in facts.internal.ledgers[:-1] if Position(one.ledger_id, one.entries - 1) <= kept_from]
+    end = facts.number_of(Position(free[-1].ledger_id, free[-1].entries - 1)) if free else 0
+    retention = _retention(facts)
+    for name, _ in facts.readers():
+        unread = facts.entries_until(name, end)
+        oldest = facts.entries.get(facts.position(facts.runs[name][0].first)) if unread else None
+        age = 0.0 if oldest is None else facts.seconds_since(oldest.publish_time)
+        used = _used(retention, age, facts.internal.total_size)
+        if unread and used >= facts.limits.quota_share:
+            yield _finding(facts, name, unread, age, used, retention)
+
+
+def _retention(facts: TopicFacts) -> Retention:
+    """Give the namespace's retention; where it sets none, the broker's."""
+    defaults = (facts.settings.get(f"defaultRetention{what}") for what in ("TimeInMinutes", "SizeInMB"))
+    return facts.policies.retention or Retention(*(int(one or 0) for one in defaults))
+
+
+def _used(retention: Retention, age_seconds: float, stored: int) -> float:
+    """Tell which share of a retention is used up, by age or by size, whichever is over first."""
+    if retention == _NONE:
+        return 1.0
+    shares = [0.0]
+    if retention.minutes > 0:
+        shares.append(age_seconds / (60 * retention.minutes))
+    if retention.size_mib > 0:
+        shares.append(stored / (_MIB * retention.size_mib))
+    return max(shares)
+
+
+def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float, retention: Retention) -> Finding:
+    stats = facts.stats.subscriptions[name]
+    consumers = [
+        {"reader": one.get("consumerName", ""), "address": one.get("address", "")}
+        for one in stats.raw.get("consumers") or ()
+    ]
+    stored = facts.internal.total_size
+    minutes = max(_MORE * retention.minutes, round(_MORE * age / 60), 60)
+    size = max(_MORE * retention.size_mib, _MORE * stored // _MIB, 1024)
+    minutes = _FOR_EVER if retention.minutes < 0 else minutes
+    size = _FOR_EVER if retention.size_mib < 0 else size
+    unit = ("" if minutes < 0 else "m", "" if size < 0 else "M")
+    namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
+    return Finding(
+        "readers-behind",
+        "error" if used >= 1 else "warning",
+        facts.name,
+        name,
+        f"a reader has {unread:,} entries before it in full ledgers that no subscription keeps, and "
+        + ("there is no retention" if retention == _NONE else f"{used:.0%} of their retention is used up"),
+        {
+            "readers": consumers,
+            "unread_entries": unread,
+            "first": str(facts.position(facts.runs[name][0].first)),
+            "age_seconds": round(age, 1),
+            "bytes_stored": stored,
+            "retention_minutes": retention.minutes,
+            "retention_mib": retention.size_mib,
+        },
+        "the broker deletes these ledgers, and moves the reader over them without a word",
+        (
+            Remedy(
+                "keep what was acknowledged for longer",
+                f"pulsar-admin namespaces set-retention --time={minutes}{unit[0]} --size={size}{unit[1]} {namespace}",
+            ),
+            Remedy("read with a subscription of its own, which keeps what it has not acknowledged"),
+        ),
+    )

@@ -1,0 +1,287 @@
+"""The map of a topic, and what is wrong with it, as one HTML page (pure).
+
+A strip is an SVG that is as wide as there is room; its texts stand beside it, so that they keep their size. Heights
+tell what colours tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .markup import Markup, document, element, table
+from .strip import cells_of, cursor_states, entry_kinds, joined
+from .words import age_text, batches_text, bytes_text, counted, evidence_text, findings_text, rate_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pulsar_ext.doctor.findings import Finding
+
+    from .survey import Survey
+    from .topic_map import ChunkedMessage, CursorMap, TopicMap
+
+__all__ = ["survey_page"]
+
+_CELLS = 480
+_CURSORS = 50
+_ROWS = 20
+_TALL = 20
+_HEIGHTS = {"acknowledged": 8, "unread": 13, "delivered": 16, "hole": 20, "message": 10, "batch": 15, "chunk": 20}
+_SAID = {
+    "acknowledged": "acknowledged",
+    "unread": "not read yet",
+    "delivered": "read, not acknowledged",
+    "hole": "hole: acknowledged behind it",
+    "message": "single message",
+    "batch": "batch",
+    "chunk": "chunk",
+}
+_SHORTEST_LABEL = 0.06
+"""Of the width; ledgers whose ids have no room tell them in their tooltips."""
+
+
+def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float | None = None) -> str:
+    """Draw the page.
+
+    Args:
+        seen: the maps and the findings.
+        target: the topic that was asked about.
+        when: it was looked at, as text.
+        refresh_seconds: how often a browser loads it again; None for not.
+    """
+    findings = seen.diagnosis.findings
+    said = findings_text(findings)
+    notes = [element("p", note, class_="soft") for note in seen.diagnosis.notes]
+    if seen.diagnosis.left_out:
+        notes.append(element("p", f"{len(seen.diagnosis.left_out)} partitions were left out: too many requests"))
+    return document(
+        f"{target}: {said}",
+        element("h1", target),
+        element("p", f"{said} · {when} · {counted(seen.diagnosis.requests, 'request')}", class_="soft"),
+        *notes,
+        *(_topic(one, several=len(seen.maps) > 1) for one in seen.maps),
+        element("h2", "What is wrong"),
+        *(map(_finding, findings) if findings else [element("p", "Nothing was found.")]),
+        refresh_seconds=refresh_seconds,
+    )
+
+
+def _topic(topic: TopicMap, *, several: bool) -> Markup:
+    facts = {
+        "entries": f"{topic.entries:,}",
+        "stored": bytes_text(topic.size),
+        "ledgers": f"{len(topic.ledgers):,}",
+        "come in": rate_text(topic.rate_in),
+        "producers": f"{len(topic.producers):,}",
+        "deduplication": "on" if topic.deduplication else "off",
+    }
+    shown, more = topic.cursors[:_CURSORS], len(topic.cursors) - _CURSORS
+    cells = cells_of(topic.entries, _CELLS)
+    stored = [_ledgers(topic), _entries(topic, cells)] if topic.entries else []
+    return element(
+        "section",
+        *([element("h2", topic.name)] if several else ()),
+        element(
+            "dl",
+            *(element("div", element("dt", name), element("dd", value)) for name, value in facts.items()),
+            class_="facts",
+        ),
+        element("figure", *stored, *(_cursor(topic, one, cells) for one in shown), _legend(), class_="map"),
+        *([element("p", f"{more:,} more cursors, which have less of a backlog", class_="soft")] if more > 0 else ()),
+        *_tables(topic),
+        data_topic=topic.name,
+    )
+
+
+def _row(name: str, said: Iterable[str], strip: Markup, figures: Iterable[str], **attributes: object) -> Markup:
+    first, *others = [*figures, ""]
+    return element(
+        "div",
+        element("div", name, *(element("span", one) for one in said if one), class_="name"),
+        element("div", strip, class_="strip"),
+        element("div", first, *(element("span", one) for one in others if one), class_="figures"),
+        class_="row",
+        **attributes,
+    )
+
+
+def _svg(width: int, *parts: Markup, said: str, low: bool = False) -> Markup:
+    box = f"0 0 {max(width, 1)} {_TALL}"
+    return element(
+        "svg",
+        *parts,
+        viewBox=box,
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=said,
+        class_="low" if low else None,
+    )
+
+
+def _ledgers(topic: TopicMap) -> Markup:
+    bars = []
+    for at, one in enumerate(topic.ledgers):
+        kind = "ledger other" if at % 2 else "ledger"
+        said = f"ledger {one.ledger_id}: {counted(one.entries, 'entry', 'entries')}, {bytes_text(one.size)}"
+        said += (", open" if one.is_open else "") + (", offloaded" if one.offloaded else "")
+        ids = {"data_ledger": one.ledger_id, "data_entries": one.entries}
+        place = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _TALL}
+        bars.append(element("g", element("title", said), element("rect", class_=kind, **place, **ids)))
+    strip = _svg(topic.entries, *bars, said=f"{len(topic.ledgers)} ledgers, as wide as they have entries", low=True)
+    return _row("ledgers", (), Markup(strip + element("div", *_labels(topic), class_="labels")), ())
+
+
+def _labels(topic: TopicMap) -> Iterator[Markup]:
+    """Give the ids of ledgers, those that have room before the next one."""
+    begins = [(one.first - 1) / topic.entries for one in topic.ledgers]
+    labelled = [0]
+    for at, begin in enumerate(begins):
+        if begins[labelled[-1]] + _SHORTEST_LABEL <= begin <= 1 - _SHORTEST_LABEL:
+            labelled.append(at)
+    ends = [*(begins[at] for at in labelled[1:]), 1.0]
+    for at, end in zip(labelled, ends, strict=True):
+        yield element("span", str(topic.ledgers[at].ledger_id), style=f"width:{end - begins[at]:.4%}")
+
+
+def _entries(topic: TopicMap, cells: int) -> Markup:
+    bars = [*_bars(joined(entry_kinds(topic, cells))), *(_chunked(one, topic, cells) for one in topic.chunked)]
+    count = len(topic.kinds)
+    said = "all looked at" if count == topic.entries else f"{count:,} of {topic.entries:,} looked at"
+    ends = element("div", element("span", "1"), element("span", f"{topic.entries:,}"), class_="ends")
+    strip = Markup(_svg(cells, *bars, said=f"what entries are: {said}") + ends)
+    return _row("entries", (said,), strip, batches_text(topic))
+
+
+def _chunked(one: ChunkedMessage, topic: TopicMap, cells: int) -> Markup:
+    """Draw where a message in chunks begins and ends, if it was seen where."""
+    scale = cells / topic.entries
+    first, last = min(one.chunks), max(one.chunks)
+    said = f"{one.begin} to {one.end}: {len(one.chunks)} of {one.of_chunks} chunks seen, {bytes_text(one.size)}"
+    bar = element(
+        "rect",
+        class_="chunk one",
+        x=f"{(first - 1) * scale:g}",
+        y=_TALL - _HEIGHTS["chunk"],
+        width=f"{(last - first + 1) * scale:g}",
+        height=_HEIGHTS["chunk"],
+        data_chunks=len(one.chunks),
+    )
+    return element("g", element("title", said), bar)
+
+
+def _bars(parts: Iterable[tuple[int, int, str | None]]) -> list[Markup]:
+    return [
+        element(
+            "rect",
+            class_=what,
+            x=at,
+            y=_TALL - _HEIGHTS[what],
+            width=count,
+            height=_HEIGHTS[what],
+        )
+        for at, count, what in parts
+        if what is not None
+    ]
+
+
+def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
+    bars = _bars(joined(cursor_states(topic, cursor, cells)))
+    marked = cursor.stretches[0].first - 1 if cursor.stretches else topic.entries
+    for number, kind in ((marked, "mark"), (cursor.read_until, "read")):
+        at = number * cells / max(topic.entries, 1)
+        bars.append(element("line", class_=kind, x1=f"{at:g}", x2=f"{at:g}", y1=0, y2=_TALL))
+    holes = cursor.holes
+    said = f"{cursor.name}: {counted(cursor.backlog_entries, 'entry', 'entries')} behind, {counted(len(holes), 'hole')}"
+    kind = cursor.type if cursor.durable else "reader"
+    return _row(
+        cursor.name,
+        (kind, counted(len(cursor.consumers), "consumer")),
+        _svg(cells, *bars, said=said) if topic.entries else Markup(),
+        (
+            f"{counted(cursor.backlog_entries, 'entry', 'entries')} behind",
+            counted(len(holes), "hole") if holes else "",
+            f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
+            rate_text(cursor.rate_out),
+        ),
+        data_cursor=cursor.name,
+        data_mark_delete=cursor.mark_delete,
+        data_read=cursor.read_position,
+        data_backlog=cursor.backlog_entries,
+        data_holes=len(holes),
+    )
+
+
+def _legend() -> Markup:
+    def sample(kind: str) -> Markup:
+        bar = element("rect", class_=kind, x=0, y=_TALL - _HEIGHTS[kind], width=20, height=_HEIGHTS[kind])
+        return element("li", element("svg", bar, viewBox="0 0 20 20", aria_hidden="true"), said(kind))
+
+    def said(kind: str) -> str:
+        return _SAID[kind]
+
+    lines = (("mark", "mark-delete position"), ("read", "read position"))
+    drawn = [
+        element(
+            "li",
+            element("svg", element("line", class_=kind, x1=10, x2=10, y1=0, y2=20), viewBox="0 0 20 20"),
+            what,
+        )
+        for kind, what in lines
+    ]
+    return element("ul", *map(sample, _HEIGHTS), *drawn, class_="legend")
+
+
+def _tables(topic: TopicMap) -> Iterable[Markup]:
+    holes = [
+        [one.name, hole.begin, hole.end, hole.entries, hole.acknowledged_behind]
+        for one in topic.cursors
+        for hole in one.holes
+    ]
+    if holes:
+        yield element("h3", f"Holes{_of(holes)}")
+        yield table("holes", ["subscription", "first", "last", "entries", "acknowledged behind"], holes[:_ROWS])
+    chunked: list[list[object]] = [
+        [
+            one.begin,
+            one.end,
+            f"{len(one.chunks)} of {one.of_chunks}",
+            bytes_text(one.size),
+            one.producer,
+            str(one.sequence_id),
+        ]
+        for one in topic.chunked
+    ]
+    if chunked:
+        yield element("h3", f"Chunked messages that were looked at{_of(chunked)}")
+        yield table("chunked", ["first", "last", "chunks seen", "bytes", "producer", "sequence id"], chunked[:_ROWS])
+
+
+def _of(rows: list[Any]) -> str:
+    return f": the first {_ROWS} of {len(rows):,}" if len(rows) > _ROWS else f": {len(rows)}"
+
+
+def _finding(one: Finding) -> Markup:
+    evidence = [
+        part
+        for name, value in one.evidence.items()
+        for part in (element("dt", name.replace("_", " ")), element("dd", evidence_text(value)))
+    ]
+    remedies = [
+        part
+        for remedy in one.remedies
+        for part in (
+            element("p", remedy.what),
+            *(element("pre", command) for command in (remedy.dry_run, remedy.command) if command),
+        )
+    ]
+    where = f"{one.topic} {one.subscription}".strip()
+    return element(
+        "article",
+        element("h3", element("b", f"{one.severity}: {one.kind}"), f" {one.what}"),
+        element("p", where, class_="soft"),
+        element("dl", *evidence, element("dt", "otherwise"), element("dd", one.otherwise)),
+        *remedies,
+        class_=f"finding {one.severity}",
+        data_kind=one.kind,
+        data_subscription=one.subscription,
+    )

@@ -1,0 +1,258 @@
+"""The map of one topic or partition, and how it follows from what the admin API shows (pure).
+
+Entries are numbered through all ledgers that are kept, from 1 on: a map is drawn over these numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping  # noqa: TC003  # dataclasses are read at run time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pulsar_ext.admin import EntryMetadata, SubscriptionStats
+    from pulsar_ext.doctor.facts import Run, TopicFacts
+
+__all__ = ["ChunkedMessage", "CursorMap", "EntryKind", "LedgerSpan", "Stretch", "TopicMap", "map_of"]
+
+EntryKind = Literal["message", "batch", "chunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSpan:
+    """One ledger that is kept.
+
+    Args:
+        ledger_id: its id.
+        first: the number of its first entry.
+        entries: how many it has.
+        size: its bytes.
+        is_open: whether it is the one that is written to.
+        offloaded: whether it lies in long-term storage.
+    """
+
+    ledger_id: int
+    first: int
+    entries: int
+    size: int
+    is_open: bool
+    offloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries one behind the other that a cursor has not acknowledged.
+
+    Args:
+        first: the number of the first one.
+        last: the number of the last one.
+        begin: the position of the first one.
+        end: the position of the last one.
+        acknowledged_behind: how many entries further behind are acknowledged; if any, it is a hole.
+    """
+
+    first: int
+    last: int
+    begin: str
+    end: str
+    acknowledged_behind: int
+
+    @property
+    def entries(self) -> int:
+        """How many they are."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True)
+class CursorMap:
+    """One cursor: a subscription's, a reader's or the compaction's.
+
+    Args:
+        name: of the subscription.
+        type: as the broker names it, such as Shared; empty where it is not known.
+        durable: whether it outlives its consumers.
+        mark_delete: the last position before which everything is acknowledged.
+        read_position: where the broker reads next for it.
+        read_until: the number of the last entry that was read for it.
+        backlog_entries: how many entries it has not acknowledged.
+        backlog_bytes: how large these are, about.
+        stretches: what it has not acknowledged.
+        consumers: their names.
+        unacknowledged_messages: how many messages consumers hold, as far as the broker counts them.
+        rate_out: messages a second.
+        lag_seconds: how old the first message is that it has not acknowledged; None without one, or if it is not known.
+    """
+
+    name: str
+    type: str
+    durable: bool
+    mark_delete: str
+    read_position: str
+    read_until: int
+    backlog_entries: int
+    backlog_bytes: int
+    stretches: tuple[Stretch, ...]
+    consumers: tuple[str, ...]
+    unacknowledged_messages: int
+    rate_out: float
+    lag_seconds: float | None
+
+    @property
+    def holes(self) -> tuple[Stretch, ...]:
+        """What it has not acknowledged before entries that it has."""
+        return tuple(one for one in self.stretches if one.acknowledged_behind)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedMessage:
+    """A message in chunks, as far as its entries were looked at.
+
+    Args:
+        producer: who sent it.
+        sequence_id: its own.
+        of_chunks: of how many chunks it consists.
+        size: its bytes.
+        chunks: the number of each entry that was seen, and which chunk that is.
+        begin: the position of the first of them.
+        end: the position of the last of them.
+    """
+
+    producer: str
+    sequence_id: int
+    of_chunks: int
+    size: int
+    chunks: Mapping[int, int]
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMap:
+    """One topic or partition.
+
+    Args:
+        name: its full name.
+        entries: how many are kept.
+        size: their bytes.
+        ledgers: those with entries, in order.
+        cursors: the one that is furthest behind first.
+        kinds: of each entry that was looked at, by its number, what it is.
+        batches: how many batches there are of each number of messages, among these.
+        chunked: the chunked messages among these.
+        rate_in: messages a second.
+        producers: their names.
+        deduplication: whether the broker deduplicates it.
+    """
+
+    name: str
+    entries: int
+    size: int
+    ledgers: tuple[LedgerSpan, ...]
+    cursors: tuple[CursorMap, ...]
+    kinds: Mapping[int, EntryKind]
+    batches: Mapping[int, int]
+    chunked: tuple[ChunkedMessage, ...]
+    rate_in: float
+    producers: tuple[str, ...]
+    deduplication: bool
+
+
+def map_of(facts: TopicFacts) -> TopicMap:
+    """Draw up the map of a topic."""
+    seen = {facts.number_of(position): one for position, one in sorted(facts.entries.items())}
+    cursors = [_cursor(facts, name) for name in facts.internal.cursors if facts.only in (None, name)]
+    return TopicMap(
+        name=facts.name,
+        entries=0 if facts.ledgers.last is None else facts.number_of(facts.ledgers.last),
+        size=facts.internal.total_size,
+        ledgers=tuple(_ledgers(facts)),
+        cursors=tuple(sorted(cursors, key=lambda one: (-one.backlog_entries, one.name))),
+        kinds={number: _kind(one) for number, one in seen.items()},
+        batches=dict(sorted(Counter(one.message_count for one in seen.values() if _kind(one) == "batch").items())),
+        chunked=tuple(_chunked(seen)),
+        rate_in=_rate_in(facts),
+        producers=facts.stats.publishers,
+        deduplication=facts.stats.deduplication_status == "Enabled",
+    )
+
+
+def _ledgers(facts: TopicFacts) -> Iterable[LedgerSpan]:
+    infos = {one.ledger_id: one for one in facts.internal.ledgers}
+    first, last = 1, facts.internal.ledgers[-1].ledger_id if infos else -1
+    for ledger_id, entries in facts.ledgers:
+        is_open = ledger_id == last
+        size = max(infos[ledger_id].size, facts.internal.current_ledger_size if is_open else 0)
+        yield LedgerSpan(ledger_id, first, entries, size, is_open, infos[ledger_id].offloaded)
+        first += entries
+
+
+def _cursor(facts: TopicFacts, name: str) -> CursorMap:
+    cursor, stats = facts.internal.cursors[name], facts.stats.subscriptions.get(name)
+    stretches = tuple(_stretch(facts, run) for run in facts.runs[name])
+    entries = sum(one.entries for one in stretches)
+    first = facts.entries.get(facts.position(stretches[0].first)) if stretches else None
+    return CursorMap(
+        name=name,
+        type=stats.type if stats is not None else "",
+        durable=stats is None or stats.durable,
+        mark_delete=str(cursor.mark_delete_position),
+        read_position=str(cursor.read_position),
+        read_until=facts.read_until(name),
+        backlog_entries=entries,
+        backlog_bytes=round(entries * facts.internal.entry_bytes()),
+        stretches=stretches,
+        consumers=stats.consumers if stats is not None else (),
+        unacknowledged_messages=stats.unacked_messages if stats is not None else 0,
+        rate_out=_rate_out(facts, name, stats),
+        lag_seconds=None if first is None else facts.seconds_since(first.publish_time),
+    )
+
+
+def _stretch(facts: TopicFacts, run: Run) -> Stretch:
+    begin, end = str(facts.position(run.first)), str(facts.position(run.last))
+    return Stretch(run.first, run.last, begin, end, run.acknowledged_behind)
+
+
+def _kind(entry: EntryMetadata) -> EntryKind:
+    if entry.is_chunk:
+        return "chunk"
+    return "message" if entry.num_messages_in_batch is None else "batch"
+
+
+def _chunked(seen: Mapping[int, EntryMetadata]) -> Iterable[ChunkedMessage]:
+    messages: dict[object, dict[int, EntryMetadata]] = {}
+    for number, one in seen.items():
+        if one.is_chunk:
+            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), {})[number] = one
+    for chunks in messages.values():
+        first, last = chunks[min(chunks)], chunks[max(chunks)]
+        yield ChunkedMessage(
+            producer=first.producer_name,
+            sequence_id=first.sequence_id,
+            of_chunks=first.num_chunks or 0,
+            size=first.total_chunk_size or 0,
+            chunks={number: one.chunk_id or 0 for number, one in chunks.items()},
+            begin=str(first.position),
+            end=str(last.position),
+        )
+
+
+def _rate_in(facts: TopicFacts) -> float:
+    """Give the messages a second that came while it was watched; without that, the broker's own figure."""
+    if not facts.later or facts.limits.pause_seconds <= 0:
+        rate: float = facts.stats.raw.get("msgRateIn", 0.0)
+        return rate
+    return max(facts.later[-1][0].messages_in - facts.stats.messages_in, 0) / facts.limits.pause_seconds
+
+
+def _rate_out(facts: TopicFacts, name: str, stats: SubscriptionStats | None) -> float:
+    if stats is None:
+        return 0.0
+    later = facts.later[-1][0].subscriptions.get(name) if facts.later else None
+    if later is None or facts.limits.pause_seconds <= 0:
+        rate: float = stats.raw.get("msgRateOut", 0.0)
+        return rate
+    return max(later.delivered_messages - stats.delivered_messages, 0) / facts.limits.pause_seconds

@@ -1,0 +1,78 @@
+"""What pictures say in words: counts, sizes, ages and rates (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulsar_ext.doctor.findings import Finding
+
+    from .topic_map import TopicMap
+
+__all__ = ["age_text", "batches_text", "bytes_text", "counted", "evidence_text", "findings_text", "rate_text"]
+
+_STEP = 1024
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Say how many of something there are."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def bytes_text(size: float) -> str:
+    """Say how large something is, in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < _STEP:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= _STEP
+    return f"{size:,.1f} TiB"
+
+
+def age_text(seconds: float) -> str:
+    """Say how old something is, in its largest unit."""
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def rate_text(messages: float) -> str:
+    """Say how many messages a second there are."""
+    return f"{messages:,.0f} msg/s" if messages >= 10 or not messages else f"{messages:.1f} msg/s"  # noqa: PLR2004
+
+
+def batches_text(topic: TopicMap) -> list[str]:
+    """Say what the entries are that were looked at, a line for each kind."""
+    kinds = list(topic.kinds.values())
+    lines = []
+    if single := kinds.count("message"):
+        lines.append(counted(single, "single message"))
+    if batches := sum(topic.batches.values()):
+        messages = sum(size * count for size, count in topic.batches.items())
+        lines.append(f"{counted(batches, 'batch', 'batches')} of {messages / batches:,.1f} on average")
+    if chunks := kinds.count("chunk"):
+        lines.append(f"{counted(chunks, 'chunk')} of {counted(len(topic.chunked), 'message')}")
+    return lines
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """Say how many errors and warnings there are."""
+    errors = sum(one.severity == "error" for one in findings)
+    parts = [(errors, "error"), (len(findings) - errors, "warning")]
+    return ", ".join(counted(number, what) for number, what in parts if number) or "nothing is wrong"
+
+
+def evidence_text(value: object) -> str:
+    """Say what JSON says, without its signs: lists of objects have a line for each."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name.replace('_', ' ')} {evidence_text(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        nested = any(isinstance(one, Mapping | list | tuple) for one in value)
+        return ("\n" if nested else ", ").join(map(evidence_text, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not known" if value is None else str(value)

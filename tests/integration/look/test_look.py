@@ -1,0 +1,205 @@
+"""`pulsar-ext look` on a real broker: what the broker has is what the page, the terminal and the JSON show."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import islice, pairwise
+from xml.etree import ElementTree as ET
+
+import pytest
+from acked import send_batches, send_plain
+from chunked import drain, eventually, payload
+from mending import SOON, namespace_of, pulsar_ext
+
+import pulsar_ext as pulsar
+from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.topic_name import TopicName
+
+SOONER = "--hole-distance 3 --patience-seconds 0.2 --pause-seconds 0.2"
+
+
+@pytest.fixture
+def ids(client, admin, topic):
+    """Fill a topic: two ledgers; single messages, batches and chunks; a cursor with two holes, and one that is behind.
+
+    Gives the ids of its two chunked messages.
+    """
+    fast = client.subscribe(topic, "fast", pulsar.ConsumerType.Shared, consumer_name="worker")
+    client.subscribe(topic, "slow", pulsar.ConsumerType.Shared).close()
+    send_plain(client, topic, 6)
+    send_batches(client, topic, 2, 5)
+    messages = drain(fast.receive, 16)
+    fast.acknowledge_many([one for at, one in enumerate(messages) if at not in {2, 3, 5}])
+    fast.flush_acks(confirm=True)
+    admin.unload(topic)
+    producer = client.create_producer(topic, "pictures", chunking_enabled=True)
+    sent = [producer.send(payload(index)) for index in range(2)]
+    end = Position(sent[-1].ledger_id(), sent[-1].entry_id())
+    assert eventually(lambda: admin.internal_stats(topic).cursors["fast"].read_position > end)
+    return sent
+
+
+def drawn(broker, topic, path, options=SOONER):
+    """Draw the page, and give its elements."""
+    status, _, error = pulsar_ext(broker, f"pulsar-ext look {topic} --html {path} {options}")
+    assert status == 0, error
+    return ET.fromstring(path.read_text(encoding="utf-8").removeprefix("<!doctype html>"))
+
+
+def rows_of(page, kind):
+    """Give the rows of a table as texts."""
+    return [["".join(cell.itertext()) for cell in row] for row in page.findall(f".//table[@class='{kind}']/tbody/tr")]
+
+
+def plain(position):
+    """Write the ledger and the entry of an id."""
+    return f"{position.ledger_id()}:{position.entry_id()}"
+
+
+def test_the_page_shows_what_the_broker_has(client, admin, broker, topic, ids, tmp_path):
+    """Ledgers, kinds of entries, chunked messages, cursors, holes and findings are those that the broker tells of."""
+    page = drawn(broker, topic, tmp_path / "look.html")
+    internal = admin.internal_stats(topic)
+    ledgers = [
+        (int(one.get("data-ledger")), int(one.get("data-entries"))) for one in page.findall(".//*[@data-ledger]")
+    ]
+    assert ledgers == [one for one in internal.ledger_sizes() if one[1]]
+    assert len(ledgers) == 2
+    widths = [int(one.get("width")) for one in page.findall(".//*[@data-ledger]")]
+    assert widths == [entries for _, entries in ledgers]  # to scale
+    cursors = {one.get("data-cursor"): one for one in page.findall(".//*[@data-cursor]")}
+    assert sorted(cursors) == ["fast", "slow"]
+    for name, row in cursors.items():
+        told = internal.cursors[name]
+        assert row.get("data-mark-delete") == str(told.mark_delete_position)
+        assert row.get("data-read") == str(told.read_position)
+    first = ledgers[0][0]
+    assert rows_of(page, "holes") == [
+        ["fast", f"{first}:2", f"{first}:3", "2", "3"],
+        ["fast", f"{first}:5", f"{first}:5", "1", "2"],
+    ]
+    assert [row[:3] for row in rows_of(page, "chunked")] == [
+        [plain(one.first_chunk_message_id()), plain(one.last_chunk_message_id()), "3 of 3"] for one in ids
+    ]
+    counts = {
+        kind: sum(int(one.get("width")) for one in page.findall(f".//rect[@class='{kind}']"))
+        for kind in ("message", "batch", "chunk")
+    }
+    legend = 20  # its samples
+    assert counts == {"message": 6 + legend, "batch": 2 + legend, "chunk": 6 + legend}
+    found = client.diagnose(topic, limits=SOON).findings
+    shown = [(one.get("data-kind"), one.get("data-subscription")) for one in page.findall(".//article")]
+    assert ("holes", "fast") in shown
+    assert sorted(shown) == sorted((one.kind, one.subscription) for one in found)
+
+
+def test_the_page_needs_nothing_beside_it(broker, topic, ids, tmp_path):
+    """No element names anything to load, and the page forbids it; both themes are in it."""
+    page = drawn(broker, topic, tmp_path / "look.html")
+    names = {name.rpartition("}")[2] for one in page.iter() for name in one.attrib}
+    assert not names & {"src", "href", "srcset", "action", "data"}
+    assert {one.tag for one in page.iter()}.isdisjoint({"script", "link", "img", "iframe", "object"})
+    style = page.find(".//style").text
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+    [policy] = [one.get("content") for one in page.findall(".//meta[@http-equiv]")]
+    assert policy.startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "kinds", "fast", "slow"),
+    [
+        ("utf-8", "▂▂▂▂▂▂▅▅██████", "▁▁██▁█▁▁▆▆▆▆▆▆", "▄▄▄▄▄▄▄▄▄▄▄▄▄▄"),
+        ("ascii", "mmmmmmbbcccccc", "__##_#__======", "--------------"),
+    ],
+    ids=["blocks", "letters"],
+)
+def test_the_terminal_shows_the_same(monkeypatch, broker, topic, ids, encoding, kinds, fast, slow):
+    """Each entry is drawn as what it is, and as what each cursor has of it; where there is only ASCII, in letters."""
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} {SOONER}")
+    lines = printed.splitlines()
+    under = {line.split(" ")[0]: below[::10] for line, below in pairwise(lines)}
+    assert (under["entries"], under["fast"], under["slow"]) == (kinds, fast, slow)
+    assert any(line.startswith("holes: ") for line in lines)
+    assert any(line.startswith("warning: holes  2 entries from") for line in lines)
+
+
+def test_each_partition_is_drawn(client, broker, pulsar_topic_factory, tmp_path):
+    """A topic of two partitions has a map of each, and so has its JSON."""
+    topic = pulsar_topic_factory(broker=broker, partitions=2)
+    names = [str(TopicName.parse(topic).partition(index)) for index in range(2)]
+    send_plain(client, names[1], 3)
+    page = drawn(broker, topic, tmp_path / "look.html")
+    assert [one.get("data-topic") for one in page.findall(".//section")] == names
+    _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} --json {SOONER}")
+    assert [(one["name"], one["entries"]) for one in json.loads(printed)["topics"]] == [(names[0], 0), (names[1], 3)]
+
+
+def test_json(client, broker, topic, ids):
+    """JSON has the stretches of each cursor and the chunks, and the same diagnosis as the doctor's."""
+    _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} --json {SOONER} --subscription fast")
+    seen = json.loads(printed)
+    [one] = seen["topics"]
+    [cursor] = one["cursors"]
+    assert (cursor["name"], cursor["consumers"]) == ("fast", ["worker"])
+    assert [(hole["first"], hole["last"]) for hole in cursor["holes"]] == [(3, 4), (6, 6)]
+    assert [message["chunks"] for message in one["chunked"]] == [
+        {"9": 0, "10": 1, "11": 2},
+        {"12": 0, "13": 1, "14": 2},
+    ]
+    assert {found["kind"] for found in seen["diagnosis"]["findings"]} >= {"holes"}
+
+
+def test_watch(client, broker, topic):
+    """It looks again and again, a line of JSON each time, until it is interrupted; what came meanwhile is there."""
+    send_plain(client, topic, 1)
+    command = ["look", topic, "--json", "--watch", "--every", "0.2", "--pause-seconds", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url},
+    ) as watching:
+        try:
+            assert json.loads(watching.stdout.readline())["topics"][0]["entries"] == 1
+            send_plain(client, topic, 1)
+            lines = islice(watching.stdout, 50)
+            assert any(json.loads(line)["topics"][0]["entries"] == 2 for line in lines)
+        finally:
+            watching.send_signal(signal.SIGINT)
+        assert watching.wait(60) == 130
+
+
+def test_what_cannot_be_looked_at(admin, broker, topic, tmp_path):
+    """A namespace, a missing topic and a page that cannot be written end with one line; nothing is created."""
+    for arguments, words in (
+        (namespace_of(topic), "is a namespace"),
+        (topic, "not found"),
+        (f"{topic} --every 0", "--every"),
+    ):
+        status, printed, error = pulsar_ext(broker, f"pulsar-ext look {arguments}")
+        assert (status, printed, words in error) == (1, "", True), error
+    assert admin.topics(namespace_of(topic)) == ()
+    admin.create_topic(topic)
+    status, _, error = pulsar_ext(broker, f"pulsar-ext look {topic} --html {tmp_path}/none/look.html {SOONER}")
+    assert (status, "cannot be written" in error) == (1, True)
+
+
+def test_it_only_reads(client, admin, broker, topic, ids, tmp_path):
+    """Cursors are where they were, and no subscription or reader is left behind."""
+
+    def place(internal):
+        marks = {name: (one.mark_delete_position, one.individually_deleted) for name, one in internal.cursors.items()}
+        return marks, internal.last_confirmed_entry
+
+    before = place(admin.internal_stats(topic))
+    drawn(broker, topic, tmp_path / "look.html")
+    assert place(admin.internal_stats(topic)) == before

@@ -1,0 +1,148 @@
+"""The rules about what will be lost, refused, or stored twice, on facts that show it and on facts that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from doctor_facts import NOW, TOPIC, entry_of, facts_of, subscription_of
+
+from pulsar_ext.admin import SchemaInfo
+from pulsar_ext.doctor.keys import find_blocked_slots
+from pulsar_ext.doctor.observation import wanted_entries
+from pulsar_ext.doctor.producers import find_forgotten
+from pulsar_ext.doctor.readers import find_readers_behind
+from pulsar_ext.doctor.schemas import find_schema_misfits
+
+HOUR = 3_600_000
+JSON = SchemaInfo(0, "JSON", "", {})
+
+
+def with_a_reader(retention=None, mark="2:4", **more):
+    """Two full ledgers and an open one; a subscription that is done with the full ones, a reader that has read two."""
+    cursors = {"s": (mark, "[]", None), "r": ("1:1", "[]", None)}
+    subscriptions = {"s": subscription_of(), "r": {**subscription_of(consumers=[{}]), "isDurable": False}}
+    policies = {} if retention is None else {"retention_policies": retention}
+    entries = [entry_of(1, 2, publish_time=NOW - HOUR)]
+    ledgers = [(1, 5), (2, 5), (3, 5)]
+    return facts_of(ledgers, cursors, subscriptions, entries=entries, policies=policies, **more)
+
+
+def kept(minutes, size):
+    """A retention as the broker writes it."""
+    return {"retentionTimeInMinutes": minutes, "retentionSizeInMB": size}
+
+
+def test_a_reader_behind():
+    """Unread entries that only a retention keeps are found, an error once it is over; the one proposed is longer."""
+    [found] = find_readers_behind(with_a_reader(kept(60, -1)))
+    assert (found.severity, found.subscription, found.evidence["unread_entries"]) == ("error", "r", 8)
+    assert found.evidence["first"] == "1:2"
+    assert found.remedies[0].command == ("pulsar-admin namespaces set-retention --time=600m --size=-1 public/default")
+    [found] = find_readers_behind(with_a_reader(kept(70, 1000)))
+    assert found.severity == "warning"
+    [found] = find_readers_behind(with_a_reader())
+    assert "there is no retention" in found.what
+
+
+@pytest.mark.parametrize("retention", [(1000, -1), (-1, -1), (-1, 100)])
+def test_a_reader_within_the_retention(retention):
+    """A retention with time left, or without an end, is nothing to find."""
+    assert not list(find_readers_behind(with_a_reader(kept(*retention))))
+
+
+def test_a_reader_whom_a_subscription_helps():
+    """What a subscription has not acknowledged is kept for the reader too; one ledger alone is being written to."""
+    assert not list(find_readers_behind(with_a_reader(mark="1:1")))
+    one = facts_of([(1, 5)], {"r": ("1:1", "[]", None)}, {"r": {**subscription_of(), "isDurable": False}})
+    assert not list(find_readers_behind(one))
+
+
+def test_readers_are_looked_at():
+    """The first entry that a reader has not read is among those that are looked at."""
+    facts = with_a_reader(mark="3:4", deduplicationStatus="Enabled")
+    assert [str(one) for one in wanted_entries(facts, 10)] == ["1:2"]
+
+
+def test_schema_misfits():
+    """Of what waits, entries without a version and of one that is gone are told apart, with the skip over both."""
+    entries = [
+        entry_of(1, 0, schema_version=None),
+        entry_of(1, 1, schema_version=bytes(8)),
+        entry_of(1, 2, schema_version=(7).to_bytes(8, "big")),
+        entry_of(1, 3, schema_version=None, marker_type=1),
+    ]
+    facts = facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, entries=entries)
+    assert not list(find_schema_misfits(facts))  # nobody asked for schemas
+    [found] = find_schema_misfits(replace(facts, schemas={0: JSON}))
+    assert (found.severity, found.evidence["without"], found.evidence["gone"]) == ("error", ["1:0"], {"1:2": 7})
+    assert found.remedies[-1].command == f"pulsar-ext skip {TOPIC} s 3 --unit entry"
+    [found] = find_schema_misfits(replace(facts, schemas={0: JSON, 7: JSON}))
+    assert (found.severity, found.evidence["gone"]) == ("warning", {})
+
+
+def test_schemas_that_fit():
+    """A topic without a schema, entries of its versions, and entries that nobody waits for are nothing to find."""
+    plain = [entry_of(1, 0)]
+    facts = facts_of([(1, 5)], {"s": ("1:-1", "[]", None)}, entries=plain, limits={"entries": 5})
+    assert not list(find_schema_misfits(replace(facts, schemas={})))
+    done = facts_of([(1, 5)], {"s": ("1:4", "[]", None)}, entries=plain)
+    assert not list(find_schema_misfits(replace(done, schemas={0: JSON})))
+
+
+def deduplicating(properties, publishers=("p",), entries=(), mark="1:4", **more):
+    """A topic whose snapshot of sequence ids is at its fifth entry."""
+    facts = facts_of(
+        [(1, 10)],
+        {"pulsar.dedup": (mark, "[]", None)},
+        {},
+        entries=entries,
+        publishers=[{"producerName": one} for one in publishers],
+        **{"deduplicationStatus": "Enabled", **more},
+    )
+    facts.internal.cursors["pulsar.dedup"].raw["properties"] = properties
+    return facts
+
+
+def test_a_forgotten_producer():
+    """A connected producer that has sent, and neither the snapshot nor an entry behind it has, is found with its id."""
+    entries = [entry_of(1, 2, sequence_id=3, highest_sequence_id=8), entry_of(1, 7, producer_name="other")]
+    facts = deduplicating({"other": 1}, entries=entries)
+    [found] = find_forgotten(facts)
+    assert found.evidence["producers"] == {"p": {"last_entry": "1:2", "sequence_id": 8}}
+    assert found.evidence["producers_in_snapshot"] == 1
+    assert len(wanted_entries(facts, 4)) == 2  # the last ones
+
+
+def test_producers_that_are_known():
+    """One in the snapshot, with an entry behind it, not connected, or where nothing is deduplicated, is none."""
+    before, behind = entry_of(1, 2), entry_of(1, 6)
+    assert not list(find_forgotten(deduplicating({"p": 2}, entries=[before])))
+    assert not list(find_forgotten(deduplicating({}, entries=[before, behind])))
+    assert not list(find_forgotten(deduplicating({}, (), entries=[before])))
+    assert not list(find_forgotten(deduplicating({}, entries=[before], deduplicationStatus="Disabled")))
+    assert not list(find_forgotten(deduplicating({}, entries=[])))
+    assert wanted_entries(deduplicating({"p": 2}), 4) == []
+
+
+def holding(acked=0, attempts=3):
+    """Two consumers of Key_Shared, of which the first holds messages of a slot that the second has now."""
+    held = {
+        "drainingHashes": [{"hash": 7, "unackMsgs": 4, "blockedAttempts": attempts}],
+        "lastAckedTimestamp": acked,
+        "keyHashRangeArrays": [[8, 65535]],
+    }
+    return {"s": subscription_of("Key_Shared", consumers=[held, {"keyHashRangeArrays": [[0, 7]]}])}
+
+
+def test_blocked_slots():
+    """A slot that waits for a consumer that does nothing is found with who waits; not if it works, or nobody asked."""
+    cursors = {"s": ("1:-1", "[]", None)}
+    facts = facts_of([(1, 5)], cursors, holding())
+    [found] = find_blocked_slots(replace(facts, later=[(facts.stats, facts.internal)]))
+    assert (found.evidence["held_by"], found.evidence["held_messages"]) == ({"c0": "/10.0.0.1:5"}, 4)
+    assert (found.evidence["slots"], found.evidence["waiting_consumers"]) == ([7], ["c1"])
+    assert not list(find_blocked_slots(facts_of([(1, 5)], cursors, holding(acked=NOW))))
+    assert not list(find_blocked_slots(facts_of([(1, 5)], cursors, holding(attempts=0))))
+    done = facts_of([(1, 5)], cursors, {"s": subscription_of("Key_Shared", consumers=[{}])})
+    assert not list(find_blocked_slots(replace(facts, later=[(done.stats, done.internal)])))
