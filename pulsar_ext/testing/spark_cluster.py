@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 from importlib.util import find_spec
@@ -30,10 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["SparkCluster", "SparkWorker"]
 
 _HOST: Final = "127.0.0.1"
+# Spark runs the copy of a slow task on another host only; Linux answers at every address of 127.0.0.0/8.
+_WORKER_HOST: Final = "127.0.0.{}" if sys.platform == "linux" else _HOST
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+_PYTHON_WORKER: Final = "pyspark.worker"
 _MASTER_URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED: Final = "Successfully registered with master"
 _OPTIONS: Final = (
@@ -95,6 +99,16 @@ class SparkWorker:
                 child.kill()
         psutil.wait_procs(children)
 
+    def python_workers(self) -> list[psutil.Process]:
+        """Return the Python processes in which its executors run tasks; some may be idle."""
+        found = []
+        for child in self._children():
+            with contextlib.suppress(psutil.Error):
+                # The daemon that forks them has the same command line.
+                if child.cmdline()[-1:] == [_PYTHON_WORKER] and child.parent().cmdline() == child.cmdline():
+                    found.append(child)
+        return found
+
     def _children(self) -> list[psutil.Process]:
         pid = self._program.pid
         try:
@@ -131,6 +145,11 @@ class SparkCluster:
         self._master: GuardedProgram | None = None
         self.workers: tuple[SparkWorker, ...] = ()
         self.master_url = ""
+
+    @property
+    def directory(self) -> Path | None:
+        """Where each part has a directory of its own; None when it does not run."""
+        return self._home
 
     def start(self) -> Self:
         """Start the master and the workers, and return when these are registered.
@@ -186,15 +205,16 @@ class SparkCluster:
         command = [str(spark / "bin" / "spark-class")]
         place = _new_directory(home / "master")
         self._master = GuardedProgram(place, "master", home)
-        listen = ["--host", _HOST, "--port", "0", "--webui-port", "0"]
-        self._master.start([*command, _MASTER, *listen], environment)
+        any_port = ["--port", "0", "--webui-port", "0"]
+        self._master.start([*command, _MASTER, "--host", _HOST, *any_port], environment)
         log_text = self._master.log_text
         self._wait(lambda: _MASTER_URL.search(log_text()), log_text)
         self.master_url = _MASTER_URL.findall(log_text())[-1]
         workers = []
         for number in range(self._count):
             place = _new_directory(home / f"worker-{number}")
-            arguments = [*listen, *self._offer, "--work-dir", str(place), self.master_url]
+            host = _WORKER_HOST.format(number + 1)
+            arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(place), self.master_url]
             program = GuardedProgram(place, "worker", home)
             workers.append(SparkWorker(program, [*command, _WORKER, *arguments], environment))
             self.workers = tuple(workers)
