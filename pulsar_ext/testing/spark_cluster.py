@@ -164,19 +164,14 @@ class SparkCluster:
             raise
         return self
 
-    def await_workers(self) -> None:
-        """Return when every worker that runs is registered with the master.
+    def restart(self, worker: SparkWorker) -> None:
+        """Start a worker that was killed, and return when it is registered.
 
         Raises:
-            BrokerStartError: that takes too long; the error has the last lines of the log.
+            BrokerStartError: that takes too long; the error has the last lines of its log.
         """
-        for worker in self.workers:
-            self._wait(worker.is_registered, worker.log_text)
-
-    def restart(self, worker: SparkWorker) -> None:
-        """Start a worker that was killed, and return when it is registered."""
         worker.launch()
-        self.await_workers()
+        self._wait(worker.is_registered, worker.log_text)
 
     def stop(self) -> None:
         """End everything, and remove its files; do nothing when it does not run."""
@@ -219,7 +214,8 @@ class SparkCluster:
             workers.append(SparkWorker(program, [*command, _WORKER, *arguments], environment))
             self.workers = tuple(workers)
             workers[-1].launch()
-        self.await_workers()
+        for worker in workers:
+            self._wait(worker.is_registered, worker.log_text)
 
     def _environment(self, spark: Path, home: Path) -> dict[str, str]:
         """Return all variables that daemons and executors have."""

@@ -24,7 +24,6 @@ import argparse
 import contextlib
 import json
 import random
-import re
 import sys
 import tempfile
 import time
@@ -45,15 +44,13 @@ __all__ = ["ClusterRun", "run_read", "run_write"]
 KINDS: Final = ("executor", "worker", "driver", "twice")
 _FED: Final = 20_000
 _FILES: Final = 3
-_COPY_SECONDS: Final = 30.0
+_COPY_SECONDS: Final = 60.0
 _CONFIG: Final = {
-    "spark.log.level": "INFO",  # to see copies of tasks begin
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "2",
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.leafNodeDefaultParallelism": "4",
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "8",
     "spark.speculation": "true",
@@ -82,10 +79,9 @@ class ClusterRun(Run):
         self._cluster = cluster
         library = directory / "pulsar_ext.zip"
         pack(library)
-        self._log = directory / f"{order['direction']}.log"
         sent = {"spark.files": str(library), "spark.submit.pyFiles": str(library)}  # what --py-files does
         session = {"master": cluster.master_url, "config": _CONFIG | sent}
-        super().__init__(outcome, None, Driver(self._log, session), order)
+        super().__init__(outcome, None, Driver(directory / f"{order['direction']}.log", session), order)
 
     def fault(self, kind: str) -> None:
         """Cause a fault."""
@@ -113,14 +109,13 @@ class ClusterRun(Run):
     def _stop_a_task(self) -> bool:
         """Stop the Python of tasks until a copy of one has begun, and let it go on; tell whether that happened."""
         stopped = wait(self._stop_python, "there is a Python worker", 120)
-        before = self._copies()
-        deadline = time.monotonic() + _COPY_SECONDS
-        while self._copies() == before and time.monotonic() < deadline:
-            time.sleep(0.2)
+        copied = False
+        with contextlib.suppress(RuntimeError):
+            copied = wait(lambda: self.driver.ask("copies"), "a copy has begun", _COPY_SECONDS)
         for one in stopped:
             with contextlib.suppress(psutil.Error):
                 one.resume()
-        return self._copies() > before
+        return copied
 
     def _stop_python(self) -> list[psutil.Process]:
         """Stop the Python processes of one worker, so that the copy runs on the other."""
@@ -129,10 +124,6 @@ class ClusterRun(Run):
             with contextlib.suppress(psutil.Error):
                 one.suspend()
         return found
-
-    def _copies(self) -> int:
-        """Count the copies of tasks that the driver has begun."""
-        return len(re.findall("for speculative execution", self._log.read_text(errors="replace")))
 
 
 def run_read(broker: Any, admin: PulsarAdmin, cluster: SparkCluster, directory: Path, faults: int) -> Outcome:

@@ -37,6 +37,10 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
         error = query.exception()
         rows = sum(report.numInputRows for report in query.recentProgress)
         answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
+    elif order["do"] == "copies":
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        answer = any(one.numActiveTasks + one.numCompletedTasks > one.numTasks for one in stages if one)
     elif order["do"] == "numbers":
         # Before the first batch is committed, Spark has nothing to read.
         archived = any((Path(order["path"]) / "_spark_metadata").glob("[0-9]*"))
