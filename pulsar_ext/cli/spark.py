@@ -19,13 +19,14 @@ from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
 from .output import print_plan, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
 app = App(name="spark", help="Archive, replay, balance and audit topics with Apache Spark.")
 
 Master = Annotated[str | None, Parameter(env_var="SPARK_MASTER")]
+Flag = Annotated[bool, Parameter(negative="")]
 
 
 @Parameter(name="*")
@@ -39,6 +40,7 @@ class Target:
         token: The token to authenticate with. Give it by the environment variable PULSAR_TOKEN.
         master: Spark's master. The default is all cores of this machine.
         option: An option of the data source, as name=value. May be given several times.
+        conf: A setting of Spark, as name=value. May be given several times.
     """
 
     url: Url = LOCAL_URL
@@ -46,6 +48,7 @@ class Target:
     token: Token = None
     master: Master = None
     option: Annotated[tuple[str, ...], Parameter(name=("--option", "-o"), negative="")] = ()
+    conf: Annotated[tuple[str, ...], Parameter(negative="")] = ()
 
     def options(self, topic: str, *, given: bool = True) -> dict[str, str]:
         """Give the options of a read or a write.
@@ -59,12 +62,11 @@ class Target:
             options["admin.url"] = self.admin_url
         if self.token is not None:
             options["token"] = self.token
-        for one in self.option if given else ():
-            name, separator, value = one.partition("=")
-            if not separator:
-                raise InvalidUse(f"--option {one!r}: write it as name=value.")
-            options[name.strip()] = value
-        return options
+        return options | (_named("--option", self.option) if given else {})
+
+    def session(self) -> contextlib.AbstractContextManager[SparkSession]:
+        """Give a session there."""
+        return _session(self.master, _named("--conf", self.conf))
 
 
 _LOCAL_TARGET = Target()
@@ -88,7 +90,7 @@ def archive(
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a line.
     """
-    with _session(target.master) as spark:
+    with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         done = jobs.archive(spark, target.options(topic), path, checkpoint=checkpoint)
@@ -105,7 +107,7 @@ def replay(
     name: str | None = None,
     where: str | None = None,
     checkpoint: str | None = None,
-    at_least_once: Annotated[bool, Parameter(negative="")] = False,
+    at_least_once: Flag = False,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
@@ -121,7 +123,7 @@ def replay(
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a line.
     """
-    with _session(target.master) as spark:
+    with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         sink = target.options(topic)
@@ -154,7 +156,7 @@ def plan_ranges(
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a table.
     """
-    with _session(target.master) as spark:
+    with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
@@ -177,7 +179,7 @@ def audit(
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a table.
     """
-    with _session(target.master) as spark:
+    with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         found = jobs.audit(spark, target.options(topic))
@@ -209,6 +211,7 @@ def pipeline(
     messages: int = 2000,
     backend: Literal["auto", "docker", "process"] | None = None,
     master: Master = None,
+    cluster: Flag = False,
     as_json: Json = False,
 ) -> int:
     """Start a broker, fill a topic, archive it, replay the archive twice, and show that the counts match.
@@ -219,8 +222,11 @@ def pipeline(
         messages: How many messages of each kind to send: plain, batched, batched by key, chunked.
         backend: What the broker runs in. The default is Docker if an engine answers, else a Java process.
         master: Spark's master. The default is all cores of this machine.
+        cluster: Run on a standalone cluster of Spark's that is started for it, a master and two workers.
         as_json: Print JSON instead of a table.
     """
+    if cluster and master is not None:
+        raise InvalidUse("--cluster starts a cluster of its own: leave out --master and SPARK_MASTER.")
     from pulsar_ext.testing import start_broker  # noqa: PLC0415  # only for this command
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -230,7 +236,15 @@ def pipeline(
         settings={"managedLedgerMaxEntriesPerLedger": 500},
         report=lambda line: notes.print(line, style="dim", markup=False),
     )
-    with broker, _session(master) as spark, tempfile.TemporaryDirectory() as directory:
+    with broker, contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        config: dict[str, str] = {}
+        if cluster:
+            from .spark_own_cluster import own_cluster  # noqa: PLC0415  # only for this
+
+            master, config = stack.enter_context(own_cluster(directory))
+            notes.print(f"cluster: {master} with two workers", style="dim", markup=False)
+        spark = stack.enter_context(_session(master, config))
         from pulsar_ext.spark.jobs.pipeline import run_pipeline  # noqa: PLC0415  # needs Spark
 
         notes.print(f"broker: {broker.describe()}", style="dim", markup=False)
@@ -246,8 +260,36 @@ def pipeline(
     return 0 if counts.match else 1
 
 
+@app.command
+def pack(path: Path, *, as_json: Json = False) -> None:
+    """Pack this library, with what it depends on, for the executors of a cluster.
+
+    Args:
+        path: `NAME.tar.gz` for a virtual environment (`--archives`), `NAME.zip` for the library alone (`--py-files`).
+        as_json: print JSON instead of a line.
+    """
+    from pulsar_ext.spark import packing  # noqa: PLC0415  # only for this command
+
+    packed = packing.pack(path)
+    if as_json:
+        print_result(json.dumps({"path": str(path), "bytes": path.stat().st_size, "distributions": packed}))
+    else:
+        print_result(f"{path}: {path.stat().st_size / 1e6:,.1f} MB, {', '.join(packed)}")
+
+
+def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    """Read what was given as name=value."""
+    found = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not separator:
+            raise InvalidUse(f"{option} {one!r}: write it as name=value.")
+        found[name.strip()] = value
+    return found
+
+
 @contextlib.contextmanager
-def _session(master: str | None) -> Iterator[SparkSession]:
+def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSession]:
     """Give a session that reports each batch of a stream on standard error."""
     try:
         from pulsar_ext.spark.jobs.progress import ProgressLines  # noqa: PLC0415  # an extra
@@ -257,7 +299,7 @@ def _session(master: str | None) -> Iterator[SparkSession]:
             f"Spark is missing ({error}): pip install 'pulsar-ext[spark]', and Java 17 or newer."
         ) from None
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR"})
+    spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR", **config})
     lines = ProgressLines(lambda line: notes.print(line, style="dim", markup=False))
     spark.streams.addListener(lines)
     try:

@@ -19,6 +19,9 @@ _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
+    # By default Spark divides files by the number of cores that there are at the moment: a batch that is repeated after
+    # an executor was lost would have other lanes, and so other sequence ids.
+    "spark.sql.files.minPartitionNum": "64",
     # Jobs count their rows by the progress reports of a query.
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
 }
@@ -40,7 +43,8 @@ def spark_session(
         app_name: the name that a cluster shows.
         master: the URL of a cluster; by default that of `spark-submit`, else `local[*]`.
         config: more settings of Spark. They override the defaults of this function, which are filter push-down, the
-            time zone UTC, and locally no UI, 1 GiB of driver memory and only the loop-back interface.
+            time zone UTC, files that are divided in the same way whatever cores there are, and locally no UI, 1 GiB of
+            driver memory and only the loop-back interface.
     """
     builder = SparkSession.builder.appName(app_name)
     chosen = master or (None if "SPARK_ENV_LOADED" in os.environ else "local[*]")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .profiles import PROFILES, PULSAR_VERSION, Profile, get_profile
     from .proxy import FaultProxy
     from .replication import ReplicatedClusters
+    from .spark_cluster import SparkCluster
     from .start import start_broker
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PulsarContainer",
     "PulsarProcess",
     "ReplicatedClusters",
+    "SparkCluster",
     "get_profile",
     "start_broker",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "PulsarProcess": "process",
     "FaultProxy": "proxy",
     "ReplicatedClusters": "replication",
+    "SparkCluster": "spark_cluster",
 }
 
 

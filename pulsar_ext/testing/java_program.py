@@ -1,20 +1,13 @@
-"""A Java program from the broker's jars as a child process: quick to start, logged to a file, and under a guard.
-
-The guard ends it when the process that started it is gone, however that ended.
-"""
+"""A Java program from the broker's jars as a guarded child process that is quick to start."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from . import guard
 from .class_archive import find_archive
+from .guarded_program import GuardedProgram
 from .jars import ensure_jars, find_java
 from .versions import choose_version
 
@@ -26,9 +19,6 @@ __all__ = ["JAVA_OPTIONS", "LOOPBACK", "Java", "JavaProgram"]
 
 # A bookie listens on every interface unless it is given one.
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
-
-_HALT_SECONDS: Final = 20.0
-_KILL_SECONDS: Final = 10.0
 
 JAVA_OPTIONS: Final = (
     # A test broker lives for seconds or minutes: quick compilation and the simplest collector start it fastest.
@@ -86,46 +76,8 @@ class Java(NamedTuple):
         ]
 
 
-class JavaProgram:
-    """One program, launched and ended any number of times; all its launches log to one file.
-
-    Args:
-        directory: where it runs; must exist.
-        name: names its log there, `name.log`, and the directory `unpacked` that its libraries go to.
-        scratch: removed by the guard when the starting process is gone; None keeps everything.
-    """
-
-    def __init__(self, directory: Path, name: str, scratch: Path | None) -> None:
-        self._directory = directory
-        self._log = directory / f"{name}.log"
-        self._scratch = scratch
-        self._process: subprocess.Popen[bytes] | None = None
-        self._launched_at = 0
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the process group that it runs in, None when it does not run."""
-        return self._process.pid if self._process is not None and self.is_running() else None
-
-    def is_running(self) -> bool:
-        """Return whether the process is alive now."""
-        return self._process is not None and self._process.poll() is None
-
-    def log_offset(self) -> int:
-        """Return the size of the log in bytes."""
-        return self._log.stat().st_size if self._log.is_file() else 0
-
-    def log_text(self, since: int = 0) -> str:
-        """Return the log from that byte on, all of it by default."""
-        if not self._log.is_file():
-            return ""
-        with self._log.open("rb") as log:
-            log.seek(since)
-            return log.read().decode(errors="replace")
-
-    def has_said(self, text: str) -> bool:
-        """Return whether it has logged that text since it was launched the last time."""
-        return text in self.log_text(self._launched_at)
+class JavaProgram(GuardedProgram):
+    """A guarded program of Java classes; its libraries unpack what they need into a directory `unpacked`."""
 
     def has_lost_a_port(self) -> bool:
         """Return whether it could not start because a port of its was taken meanwhile."""
@@ -147,38 +99,4 @@ class JavaProgram:
         # What is killed leaves the libraries that it unpacked, 12 MB: where they go with its other files.
         shutil.rmtree(unpacked, ignore_errors=True)
         unpacked.mkdir()
-        command = [*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments]
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(self._scratch or ""), *command]
-        self._launched_at = self.log_offset()
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                guarded, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-
-    def finish(self, seconds: float) -> int | None:
-        """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
-        if self._process is None:
-            return None
-        try:
-            return self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def halt(self) -> None:
-        """End it in good order, and by SIGKILL if that takes too long; do nothing when it does not run."""
-        if self._process is not None and self.is_running():
-            self._process.terminate()
-            self.finish(_HALT_SECONDS)
-        self.kill()
-
-    def kill(self) -> None:
-        """End it by SIGKILL; do nothing when it does not run."""
-        if self._process is None:
-            return
-        if self.is_running():
-            self._process.send_signal(signal.SIGUSR1)
-            if self.finish(_KILL_SECONDS) is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-                self._process.wait()
-        self._process = None
+        self.start([*java.command(main, heap, [f"-Djava.io.tmpdir={unpacked}", *options]), *arguments])

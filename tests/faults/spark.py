@@ -34,13 +34,14 @@ from spark_steps import (
     Run,
     fill,
     options_of,
+    print_table,
     wait,
 )
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.testing import PulsarProcess
 
-__all__ = ["Outcome", "run_archive", "run_read", "run_write"]
+__all__ = ["Outcome", "read_raw", "run_archive", "run_read", "run_write"]
 _FED: Final = 20_000
 
 
@@ -78,7 +79,7 @@ def run_read(broker: Any, admin: PulsarAdmin, directory: Path, faults: int) -> l
         "checkpoint": str(directory / "read-checkpoint"),
         "options": options_of(broker, topic, startingOffsets="earliest", maxEntriesPerTrigger="60"),
     }
-    run = Run(Outcome("read"), broker, directory, order)
+    run = Run(Outcome("read"), broker, Driver(directory / "driver.log"), order)
     count = 0
     for number in range(faults):
         before = run.planned()
@@ -180,25 +181,26 @@ def _write(broker: Any, topic: str, directory: Path, outcome: Outcome, faults: i
     path = str(directory / "feed")
     order = {
         "direction": "write",
+        "files": 1,
         "path": path,
         "checkpoint": str(directory / "checkpoint"),
         "options": options_of(broker, topic, guarantee="exactly-once"),
     }
-    run = Run(outcome, broker, directory, order)
+    run = Run(outcome, broker, Driver(directory / "driver.log"), order)
     count = 0
     for number in range(faults):
         before = run.planned()
-        run.driver.ask("feed", path=path, first=count, count=_FED)
+        run.driver.ask("feed", path=path, first=count, count=_FED, files=1)
         count += _FED
         run.in_a_batch(before)
         run.fault(("worker", "broker", "driver", "commit")[number % 4])
         run.keep_going()
-    run.settle(lambda: _raw(broker.service_url, topic, count), range(count))
+    run.settle(lambda: read_raw(broker.service_url, topic, count), range(count))
     run.driver.end()
     return outcome
 
 
-def _raw(service_url: str, topic: str, count: int) -> list[int]:
+def read_raw(service_url: str, topic: str, count: int) -> list[int]:
     """Read a topic with the official client."""
     client = official.Client(service_url, logger=QUIET)
     found = []
@@ -242,12 +244,7 @@ def main() -> int:
     if arguments.as_json:
         print(json.dumps([asdict(one) for one in outcomes], indent=1))
     else:
-        print("| run | faults | restarts of the query | messages | lost | duplicated | loss not reported |")
-        print("|---|---|---:|---:|---:|---:|---:|")
-        for one in outcomes:
-            faults = ", ".join(f"{times} {kind}" for kind, times in one.faults.items()) or "-"
-            cells = one.restarts, one.messages, one.lost, one.duplicated, one.unreported
-            print(f"| {one.run} | {faults} | {' | '.join(f'{cell:,}' for cell in cells)} |")
+        print_table(outcomes)
     return 0 if all(one.good for one in outcomes) else 1
 
 

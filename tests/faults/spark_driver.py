@@ -19,7 +19,7 @@ def start(spark: Any, order: dict[str, Any]) -> Any:
         sink = frame.writeStream.format("parquet").option("path", order["path"])
     else:
         Path(order["path"]).mkdir(parents=True, exist_ok=True)
-        files = spark.readStream.schema("value string, __key string").option("maxFilesPerTrigger", 1)
+        files = spark.readStream.schema("value string, __key string").option("maxFilesPerTrigger", order["files"])
         sink = files.parquet(order["path"]).writeStream.format("pulsar").options(**order["options"])
     if order.get("slow"):
         sink = frame.writeStream.foreachBatch(lambda _frame, _batch: time.sleep(60))
@@ -37,6 +37,10 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
         error = query.exception()
         rows = sum(report.numInputRows for report in query.recentProgress)
         answer = {"active": query.isActive, "error": None if error is None else str(error), "rows": rows}
+    elif order["do"] == "copies":
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+        answer = any(one.numActiveTasks + one.numCompletedTasks > one.numTasks for one in stages if one)
     elif order["do"] == "numbers":
         # Before the first batch is committed, Spark has nothing to read.
         archived = any((Path(order["path"]) / "_spark_metadata").glob("[0-9]*"))
@@ -44,7 +48,7 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
         answer = [int(row.n) for row in rows]
     elif order["do"] == "feed":
         first, count = order["first"], order["count"]
-        numbers = spark.range(first, first + count, 1, 1)
+        numbers = spark.range(first, first + count, 1, order["files"])
         numbers.selectExpr("string(id) value", "if(id % 3 = 0, concat('k', id % 31), null) __key").write.mode(
             "append"
         ).parquet(order["path"])
@@ -54,7 +58,8 @@ def obey(spark: Any, query: Any, order: dict[str, Any]) -> tuple[Any, Any]:
 def main() -> None:
     """Carry out orders until the input ends."""
     config = {"spark.log.level": "OFF", "spark.sql.streaming.noDataMicroBatches.enabled": "false"}
-    spark = spark_session("faults", master="local[2,8]", config=config)
+    session = {"master": "local[2,8]", "config": {}, **json.loads(sys.argv[1])}
+    spark = spark_session("faults", master=session["master"], config=config | session["config"])
     query = None
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

@@ -42,6 +42,7 @@ __all__ = [
     "drop_last_commit",
     "fill",
     "options_of",
+    "print_table",
     "wait",
 ]
 
@@ -90,11 +91,27 @@ class Outcome:
         self.log(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
 
 
-class Driver:
-    """The Spark program `spark_driver.py`, in a process of its own."""
+def print_table(outcomes: list[Outcome]) -> None:
+    """Print outcomes as the table of RESULTS-spark.md."""
+    print("| run | faults | restarts of the query | messages | lost | duplicated | loss not reported |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+    for one in outcomes:
+        faults = ", ".join(f"{times} {kind}" for kind, times in one.faults.items()) or "-"
+        cells = one.restarts, one.messages, one.lost, one.duplicated, one.unreported
+        print(f"| {one.run} | {faults} | {' | '.join(f'{cell:,}' for cell in cells)} |")
 
-    def __init__(self, log: Path) -> None:
+
+class Driver:
+    """The Spark program `spark_driver.py`, in a process of its own.
+
+    Args:
+        log: of what it says.
+        session: the master and the configuration of a session that is not local.
+    """
+
+    def __init__(self, log: Path, session: dict[str, Any] | None = None) -> None:
         self._log = log
+        self._session = session or {}
         self._process: Any = None
 
     def begin(self) -> None:
@@ -102,12 +119,13 @@ class Driver:
         program = Path(__file__).with_name("spark_driver.py")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(program)],
+                [sys.executable, str(program), json.dumps(self._session)],
+                cwd=self._log.parent,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
                 start_new_session=True,
             )
         self._answer()
@@ -197,11 +215,11 @@ def wait(until: Callable[[], Any], what: str, seconds: float = SETTLE_SECONDS) -
 class Run:
     """A stream under faults: causes faults, and restarts the query if it fails."""
 
-    def __init__(self, outcome: Outcome, broker: Any, directory: Path, order: dict[str, Any]) -> None:
+    def __init__(self, outcome: Outcome, broker: Any, driver: Driver, order: dict[str, Any]) -> None:
         self.outcome = outcome
         self._broker = broker
         self._order = order
-        self.driver = Driver(directory / "driver.log")
+        self.driver = driver
         self.driver.begin()
         self.driver.ask("start", **order)
 

@@ -110,6 +110,25 @@ def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
         drop_last_commit(checkpoint)
 
 
+def test_a_batch_repeated_with_other_cores(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
+    """A batch of files that runs again with fewer cores, as after a lost executor, has the same lanes."""
+    topic = pulsar_topic_factory(broker=dedup)
+    keep_everything(pulsar_client_factory(dedup).context.admin_api(), topic)
+    source, checkpoint = str(tmp_path / "in"), tmp_path / "checkpoint"
+    spark.range(0, 300, 1, 3).selectExpr("cast(id as string) value").write.parquet(source)
+    for cores in (8, 1):
+        spark.conf.set("spark.sql.leafNodeDefaultParallelism", cores)
+        try:
+            frame = spark.readStream.schema("value string").parquet(source)
+            query = frame.writeStream.format("pulsar").options(**options_of(dedup, topic, guarantee="exactly-once"))
+            started = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+            assert started.awaitTermination(300)
+        finally:
+            spark.conf.unset("spark.sql.leafNodeDefaultParallelism")
+        drop_last_commit(checkpoint)
+    assert numbers(read(spark, dedup, topic)) == list(range(300))
+
+
 def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
     """A send that fails fails the job; rows that cannot be messages, and guarantees that cannot hold, are refused."""
     rows = spark.range(3).selectExpr("cast(id as string) value")

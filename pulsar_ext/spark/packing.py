@@ -1,0 +1,123 @@
+"""Packs what executors need that have nothing but Spark and Python: this library, and what it depends on.
+
+Spark sends the code of a program to its executors, not what it imports. What is installed here is packed as it is, so
+that driver and executors have the same versions, and nothing has to be downloaded. Spark itself is left out, because
+each executor has it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pulsar_ext
+from pulsar_ext.errors import InvalidUse
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+__all__ = ["ROOTS", "pack"]
+
+ROOTS: Final = ("pulsar-client", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
+"""The distributions that the library needs in executors, besides Spark's own."""
+
+_ENVIRONMENT: Final = ".tar.gz"
+_LIBRARY: Final = ".zip"
+_PACKAGE: Final = "pulsar_ext"
+_COMPRESSION: Final = 1
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def pack(path: str | os.PathLike[str]) -> list[str]:
+    """Pack for executors what is installed here.
+
+    Args:
+        path: of the file to write. `.tar.gz`: a virtual environment, for `--archives`; the executors have to have the
+            same Python in the same place as this machine. `.zip`: the library alone, for `--py-files`, where the
+            executors' Python has its dependencies.
+
+    Returns:
+        The distributions that were packed, as `name version`.
+
+    Raises:
+        InvalidUse: the file's name ends in something else, or a dependency is missing; nothing is written.
+    """
+    target = Path(path)
+    if target.name.endswith(_LIBRARY):
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for file, name in _library_files():
+                archive.write(file, name)
+        return [_own_name()]
+    if not target.name.endswith(_ENVIRONMENT):
+        raise InvalidUse(
+            f"{target}: name it with {_ENVIRONMENT} for a whole environment, or with {_LIBRARY} for the library alone."
+        )
+    distributions = _distributions()
+    # Spark refuses an archive with an entry for the directory itself, and one without compression if it has links.
+    with tarfile.open(target, "w:gz", compresslevel=_COMPRESSION) as archive:
+        _add_python(archive)
+        packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+        for one in distributions:
+            for file, name in _distribution_files(one):
+                archive.add(file, f"{packages}/{name}", recursive=False)
+        for file, name in _library_files():
+            archive.add(file, f"{packages}/{name}", recursive=False)
+    return [_own_name(), *sorted(f"{one.name} {one.version}" for one in distributions)]
+
+
+def _own_name() -> str:
+    return f"{_PACKAGE} {pulsar_ext.__version__}"
+
+
+def _add_python(archive: tarfile.TarFile) -> None:
+    """Add what makes a directory a virtual environment of this machine's Python."""
+    python = Path(sys.executable).resolve()
+    for name, link in (("bin/python3", str(python)), ("bin/python", "python3")):
+        entry = tarfile.TarInfo(name)
+        entry.type, entry.linkname = tarfile.SYMTYPE, link
+        archive.addfile(entry)
+    text = f"home = {python.parent}\ninclude-system-site-packages = false\n".encode()
+    entry = tarfile.TarInfo("pyvenv.cfg")
+    entry.size = len(text)
+    archive.addfile(entry, io.BytesIO(text))
+
+
+def _distributions() -> list[metadata.Distribution]:
+    """Give the installed distributions of `ROOTS` and of all that they need."""
+    found: dict[str, metadata.Distribution] = {}
+    wanted = list(ROOTS)
+    while wanted:
+        name = wanted.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            found[key] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            if name in ROOTS:
+                raise InvalidUse(f"{name} is not installed here: pip install 'pulsar-ext[spark]'.") from None
+            continue  # for another Python, or another system
+        # The conditions of what is left are about systems and versions: whatever is installed may be needed.
+        wanted += [_NAME.match(one)[0] for one in found[key].requires or () if "extra ==" not in one]  # type: ignore[index]
+    return list(found.values())
+
+
+def _distribution_files(distribution: metadata.Distribution) -> Iterator[tuple[str, str]]:
+    for file in distribution.files or ():
+        is_inside = ".." not in file.parts and "__pycache__" not in file.parts
+        if is_inside and Path(found := file.locate()).is_file():
+            yield str(found), str(file)
+
+
+def _library_files() -> Iterator[tuple[str, str]]:
+    home = Path(pulsar_ext.__file__).parent
+    for file in sorted(home.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield str(file), f"{_PACKAGE}/{file.relative_to(home)}"
