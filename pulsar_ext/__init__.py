@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 import pulsar as _pulsar_official
 
+from . import schema
 from ._native import exports as _exports
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
@@ -51,6 +52,7 @@ from .errors import (
     ProducerBroken,
     ProducerForgotten,
     PulsarExtError,
+    SchemaMismatch,
     SequenceIdRejected,
     SkipInsideMessage,
     SkipUnconfirmed,
@@ -136,6 +138,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ProducerForgotten",
     "ProducerInterceptor",
     "PulsarExtError",
+    "SchemaMismatch",
     "SentMany",
     "SequenceIdRejected",
     "SkipInsideMessage",
@@ -156,6 +159,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "key_slots",
     "plan_key_hash_ranges",
     "position_after",
+    "schema",
 ]
 
 _exports.alias_submodules(__name__)

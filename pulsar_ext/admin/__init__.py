@@ -91,6 +91,9 @@ class _Operations:
     update_partitions = Operation(_topics.update_partitions)
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
     schema = Operation(_schemas.schema)
+    upload_schema = Operation(_schemas.upload_schema)
+    schema_compatibility_strategy = Operation(_schemas.schema_compatibility_strategy)
+    set_schema_compatibility_strategy = Operation(_schemas.set_schema_compatibility_strategy)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)
