@@ -16,6 +16,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.many import ReceivingMany
+from pulsar_ext.schema.typed import T
 
 from .letter_properties import (
     MAX_RECONSUME_TIMES,
@@ -104,7 +105,7 @@ class RetryLetters:
             self._producers.send(self._topics.retry, inner, letter, delay_ms=delay_ms)
 
 
-class Reconsuming(ReceivingMany):
+class Reconsuming(ReceivingMany[T]):
     """What a `Consumer` does with messages that are to be consumed later."""
 
     __slots__ = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import pulsar.schema
 
@@ -11,7 +11,7 @@ from pulsar_ext.errors import SchemaMismatch
 
 from .avro_model import AvroModel, AvroReader
 from .models import is_model
-from .typed import TypedSchema
+from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
 
 __all__ = ["AvroSchema"]
-
-T = TypeVar("T")
 
 
 class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc]  # the official client ships no types

@@ -18,6 +18,7 @@ from .json_unions import family_of, json_family, short_name
 from .json_unions import wraps as is_wrapping
 from .scalars import Unfit, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
+from .values import each_item, each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,22 +40,12 @@ def json_reader(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[
 
 def _array_reader(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert, make = json_reader(array.items, known), array.make
-    return lambda values: make(_each(_checked(values, (list,)), convert))
+    return lambda values: make(each_of(_checked(values, (list,)), convert))
 
 
 def _map_reader(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert = json_reader(mapped.values, known)
-    return lambda values: {key: convert(one) for key, one in _checked(values, (dict,)).items()}
-
-
-def _each(values: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    read = []
-    for value in values:
-        try:
-            read.append(convert(value))
-        except Unfit as error:
-            raise error.within(f"[{len(read)}]") from None
-    return read
+    return lambda values: each_item(_checked(values, (dict,)), convert)
 
 
 def _record_reader(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pulsar.schema
 
@@ -17,14 +17,13 @@ from .json_unions import check_json_unions
 from .json_writing import json_writer
 from .models import is_model, shape_of_model
 from .scalars import Unfit
-from .typed import TypedSchema
+from .typed import T, TypedSchema
 
 if TYPE_CHECKING:
     from .shapes import Record
 
 __all__ = ["JsonSchema"]
 
-T = TypeVar("T")
 
 _read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode

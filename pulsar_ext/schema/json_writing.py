@@ -10,11 +10,11 @@ import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from .json_unions import short_name
+from .json_unions import family_of, short_name
 from .json_unions import wraps as is_wrapping
 from .scalars import Unfit, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union
-from .values import branch_of, enumeration_writer
+from .values import branch_of, each_item, each_of, enumeration_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ def json_writer(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[
 
 def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert, types = json_writer(array.items, known), array.types
-    return lambda values: [convert(one) for one in _checked(values, types)]
+    return lambda values: each_of(_checked(values, types), convert)
 
 
 def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert = json_writer(mapped.values, known)
-    return lambda values: {str(key): convert(one) for key, one in _checked(values, (dict,)).items()}
+    return lambda values: each_item(_checked(values, (dict,)), convert)
 
 
 def _checked(values: Any, types: tuple[type[Any], ...]) -> Any:
@@ -69,6 +69,7 @@ def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any
 
 def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
     made = {id(branch): json_writer(branch, known) for branch in union.branches}
+    families = {family_of(branch) for branch in union.branches}
     wraps = is_wrapping(union)
 
     def write(value: Any) -> Any:
@@ -76,6 +77,8 @@ def _union_writer(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
             return None
         branch = branch_of(union, value)
         written = made[id(branch)](value)
+        if isinstance(value, float) and isinstance(written, str) and "text" in families:
+            raise Unfit(f"is {value!r}, which is text in JSON, and would be read as another branch of the union")
         return {short_name(branch): written} if wraps and isinstance(branch, Record | Mapped) else written
 
     return write

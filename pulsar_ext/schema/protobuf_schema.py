@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import pulsar.schema
 
-from .typed import TypedSchema
+from .typed import T, TypedSchema
 
 __all__ = ["ProtobufNativeSchema"]
-
-T = TypeVar("T")
 
 
 class ProtobufNativeSchema(TypedSchema[T], pulsar.schema.ProtobufNativeSchema):  # type: ignore[misc]  # untyped

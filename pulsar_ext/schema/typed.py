@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from typing_extensions import TypeVar
+
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["TypedSchema"]
+    T = TypeVar("T", default=Any)
+    """The type of values; who names none, as in `Consumer` without brackets, means any."""
+else:
+    from typing import TypeVar
 
-T = TypeVar("T")
+    T = TypeVar("T")
+
+__all__ = ["T", "TypedSchema"]
 
 
 class TypedSchema(Generic[T]):

@@ -9,9 +9,9 @@ from .scalars import Unfit, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["branch_of", "enumeration_writer", "types_of", "writer_of"]
+__all__ = ["branch_of", "each_item", "each_of", "enumeration_writer", "types_of", "writer_of"]
 
 
 def types_of(shape: Shape) -> tuple[type[Any], ...]:
@@ -99,19 +99,33 @@ def _array_writer(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
     def write(value: Any) -> Any:
         if not isinstance(value, types):
             raise Unfit(f"is {type(value).__name__} {value!r}, not a list")
-        return _each(value, convert)
+        return each_of(value, convert)
 
     return write
 
 
-def _each(values: Any, convert: Callable[[Any], Any]) -> list[Any]:
-    written = []
+def each_of(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    """Convert each of several values; `Unfit` says which one it is."""
+    done: list[Any] = []
     for value in values:
         try:
-            written.append(convert(value))
+            done.append(convert(value))
         except Unfit as error:
-            raise error.within(f"[{len(written)}]") from None
-    return written
+            raise error.within(f"[{len(done)}]") from None
+    return done
+
+
+def each_item(values: dict[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
+    """Convert each value of a mapping; `Unfit` says which one it is."""
+    done = {}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            raise Unfit(f"has the key {key!r}, which is no str")
+        try:
+            done[key] = convert(value)
+        except Unfit as error:
+            raise error.within(f"[{key!r}]") from None
+    return done
 
 
 def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
@@ -120,15 +134,7 @@ def _map_writer(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
     def write(value: Any) -> Any:
         if not isinstance(value, dict):
             raise Unfit(f"is {type(value).__name__} {value!r}, not a dict")
-        written = {}
-        for key, one in value.items():
-            if not isinstance(key, str):
-                raise Unfit(f"has the key {key!r}, which is no str")
-            try:
-                written[key] = convert(one)
-            except Unfit as error:
-                raise error.within(f"[{key!r}]") from None
-        return written
+        return each_item(value, convert)
 
     return write
 

@@ -77,7 +77,7 @@ SCALARS = {
 
 UNIONS = {
     Point | Circle: st.one_of(SCALARS[Point], st.builds(Circle, SCALARS[float])),
-    int | float | str: st.one_of(SCALARS[int], SCALARS[float], SCALARS[str]),
+    int | float | str: st.one_of(SCALARS[int], st.floats(allow_nan=False, allow_infinity=False), SCALARS[str]),
     Point | dict[str, int]: st.one_of(SCALARS[Point], st.dictionaries(st.text("ab"), st.integers(0, 9))),
     bool | list[int] | None: st.one_of(st.booleans(), st.lists(st.integers(0, 9)), st.none()),
 }
