@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 import pulsar as _pulsar_official
 
+from . import schema
 from ._native import exports as _exports
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
@@ -54,6 +55,7 @@ from .errors import (
     ProducerForgotten,
     PulsarExtError,
     RequestFailed,
+    SchemaMismatch,
     SequenceIdRejected,
     SkipInsideMessage,
     SkipUnconfirmed,
@@ -154,6 +156,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "Replier",
     "RequestFailed",
     "Requester",
+    "SchemaMismatch",
     "SentMany",
     "SequenceIdRejected",
     "SkipInsideMessage",
@@ -175,6 +178,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "key_slots",
     "plan_key_hash_ranges",
     "position_after",
+    "schema",
 ]
 
 _exports.alias_submodules(__name__)

@@ -32,6 +32,7 @@ from .receive.pause import Pause
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
 from .receive.unsubscription import Unsubscription, is_of_several
+from .schema.typed import T
 
 if TYPE_CHECKING:
     import re
@@ -73,7 +74,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(GatedConsumer, Processing, ConsumerDoor):
+class Consumer(GatedConsumer, Processing[T], ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (
@@ -151,7 +152,7 @@ class Consumer(GatedConsumer, Processing, ConsumerDoor):
         """What a signal's handler finds held where a close would meet something half done."""
         return (*super().locks, self._acks.lock)
 
-    def receive(self, timeout_millis: int | None = None) -> Message:
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -281,6 +282,6 @@ class Consumer(GatedConsumer, Processing, ConsumerDoor):
         super().after_fork(refusal)
         self._acks = self._redelivery = refusal
 
-    def _own(self, message: Any) -> Message:
+    def _own(self, message: Any) -> Message[T]:
         """Give a C++ message, or one of another consumer, as one of this consumer's."""
         return self.message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))

@@ -26,6 +26,7 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── SkipUnconfirmed                                a skip was asked for, and the cursor does not show it
         ├── NoSuchTopic                (also TopicNotFound) a reader of key ranges does not create a topic
         ├── SlotsNotCovered            (retriable)         a Key_Shared subscription has slots that no consumer covers
+        ├── SchemaMismatch        (also IncompatibleSchema) a schema or a value does not go with the topic's schema
         ├── MisroutedMessage                               a message came to a consumer whose ranges exclude its slot
         ├── NoReply                    (also Timeout)      a request was not answered in time, or not to the end
         ├── RequestFailed                                  the replier of a request says that it failed
@@ -44,7 +45,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pulsar import OperationNotSupported, PulsarException, Timeout, TopicNotFound
+from pulsar import IncompatibleSchema, OperationNotSupported, PulsarException, Timeout, TopicNotFound
 
 __all__ = [
     "AckNotConfirmed",
@@ -75,6 +76,7 @@ __all__ = [
     "ProducerForgotten",
     "PulsarExtError",
     "RequestFailed",
+    "SchemaMismatch",
     "SequenceIdRejected",
     "SkipInsideMessage",
     "SkipUnconfirmed",
@@ -284,3 +286,16 @@ class AdminNotAllowed(AdminError):
 
 class BrokerStartError(PulsarExtError):
     """The test harness could not bring up a broker; the message ends with the tail of its log."""
+
+
+class SchemaMismatch(PulsarExtError, IncompatibleSchema):  # type: ignore[misc]  # the official client ships no types
+    """A schema does not go with the topic's, or a value cannot be read with it; nothing was opened.
+
+    It is a `pulsar.IncompatibleSchema` too, as the official client raises.
+
+    Args:
+        message: what was found.
+        **details: `differences`, each as text, with the path of the field.
+    """
+
+    differences: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ message in the receive loop is one allocation and one store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import pulsar
 from pulsar.schema import BytesSchema
@@ -20,6 +20,7 @@ from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .errors import InvalidUse
 from .ids.message_id import MessageId, id_of
+from .schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ __all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_clas
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
 
-class Message(MessageDoor):
+class Message(MessageDoor, Generic[T]):
     """One received message; `data()`, `value()`, `properties()` and so on are the official ones."""
 
     number = 0
@@ -39,13 +40,13 @@ class Message(MessageDoor):
         """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
         return id_of(self.inner)
 
-    def value(self) -> Any:
+    def value(self) -> T:
         """Decode the message, with the schema that it was written with.
 
         Raises:
             pulsar.PulsarException: it is Avro, and the broker cannot be asked for that schema now; ask again later.
         """
-        return value_of(self._schema, self.inner)
+        return value_of(self._schema, self.inner)  # type: ignore[no-any-return]  # by the schema that the class was made for
 
     def replicated_from(self) -> str | None:
         """Give the name of the cluster that replicated the message to this one; None if it was sent to this one.
@@ -82,7 +83,7 @@ class Message(MessageDoor):
         return received(_message)
 
 
-class Received(Message):
+class Received(Message[T]):
     """A message that holds one; a `Message` of a user's own making refuses every use."""
 
     __init__ = object.__init__  # in C: the receive loop makes one for each message

@@ -7,13 +7,14 @@ of this library (`produce.batching`), to partitions (`produce.partitioned`), or 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
 from ._native.handles import ProducerDoor
 from ._native.signatures import shaped_like
 from .produce.options import columns_of
+from .schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 
-class Producer(ProducerDoor):
+class Producer(ProducerDoor, Generic[T]):
     """A `pulsar.Producer` whose sends give whole ids; made by `Client.create_producer()`."""
 
     sender: Sender
@@ -40,7 +41,7 @@ class Producer(ProducerDoor):
         return self
 
     @shaped_like(pulsar.Producer.send)
-    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
         A batched producer publishes it with what its batch holds by now.
@@ -55,7 +56,7 @@ class Producer(ProducerDoor):
         return self.sender.send(content, *args, **kwargs)
 
     @shaped_like(pulsar.Producer.send_async)
-    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+    def send_async(self, content: T, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
 
         The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
@@ -71,7 +72,7 @@ class Producer(ProducerDoor):
 
     def send_many(
         self,
-        contents: Iterable[Any],
+        contents: Iterable[T],
         *,
         partition_keys: Iterable[str | None] | None = None,
         ordering_keys: Iterable[str | None] | None = None,

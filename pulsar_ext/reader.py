@@ -11,6 +11,7 @@ from .message import Message
 from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
 from .receive.source import NativeSource
+from .schema.typed import T
 
 if TYPE_CHECKING:
     import pulsar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Reader"]
 
 
-class Reader(Receiving, ReaderDoor):
+class Reader(Receiving[T], ReaderDoor):
     """A `pulsar.Reader` that finds a chunked message by whatever id; made by `Client.create_reader()`."""
 
     __slots__ = (
@@ -73,7 +74,13 @@ class Reader(Receiving, ReaderDoor):
         refuse_after_fork(self)
         return self
 
-    read_next = Receiving.receive_next  # pyright: ignore[reportAssignmentType]  # untyped officially
+    if TYPE_CHECKING:
+
+        def read_next(self, timeout_millis: int | None = None) -> Message[T]:
+            """Read one message, as `receive_next()`."""
+            ...
+    else:
+        read_next = Receiving.receive_next
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import pulsar
 
@@ -19,6 +19,7 @@ from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
 from ._native.schemas import value_of
+from .schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ _AGAIN_SECONDS: Final = 1.0
 _SILENT_SECONDS: Final = 60.0
 
 
-class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client ships no types
+class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the official client ships no types
     """A `pulsar.TableView`; made by `Client.create_table_view()`.
 
     Behind a close, and behind its client's, it shows what it has, and follows the topic no longer.
@@ -73,17 +74,17 @@ class TableView(pulsar.TableView):  # type: ignore[misc]  # the official client 
         """The reader that it follows."""
         return self._reader
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> T | None:
         """Give the value of a key; None if there is none."""
         kept = self._table.values.get(key)
         return None if kept is None else value_of(self._schema, kept)
 
-    def for_each(self, callback: Callable[[str, Any], object]) -> None:
+    def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now."""
         for key, kept in list(self._table.values.items()):
             callback(key, value_of(self._schema, kept))
 
-    def for_each_and_listen(self, callback: Callable[[str, Any], object]) -> None:
+    def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now, and then for every change.
 
         Changes come on the view's own thread, and none is missed in between. The value of a key that was removed is

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,25 @@ class AskingClient:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         partitions: list[str] = _official.get_topic_partitions(self, topic)
         return partitions
+
+    def schema_of(self, topic: str) -> tuple[str, str] | None:
+        """Give the type and the definition of a topic's last schema; None if it has none, or that cannot be known now.
+
+        Who opens something on that topic hears why it cannot be reached.
+        """
+
+        def ask(answer: Answer) -> None:
+            try:
+                found = self._inner.get_schema_info(topic, -1)
+                answer(pulsar.Result.Ok, (found.schema_type().name, found.schema()))
+            except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+                answer(error)
+
+        # The binding has no asynchronous form of it: on a thread, a Ctrl-C ends the wait.
+        with contextlib.suppress(pulsar.PulsarException, UnicodeDecodeError):  # bytes that are no text
+            found: tuple[str, str] = self._ask(lambda answer: threading.Thread(target=ask, args=(answer,)).start())
+            return found
+        return None
 
     def create_producer(self, topic: str, configuration: Any) -> Any:
         """Create a C++ producer."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
+import pulsar.schema
+from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import AvroSchema
 
 from .results import UNREACHABLE
@@ -12,7 +15,10 @@ from .results import UNREACHABLE
 if TYPE_CHECKING:
     from pulsar.schema import Schema
 
-__all__ = ["Encoded", "passing_bytes", "value_of"]
+__all__ = ["Encoded", "SchemaInfo", "SchemaType", "begin_schema", "passing_bytes", "value_of", "writer_definition"]
+
+
+_log = logging.getLogger("pulsar_ext.schema")
 
 
 class Encoded(Protocol):
@@ -49,6 +55,28 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
             pass
     return schema.decode_message(message)
+
+
+def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: Any) -> None:
+    """Make an official schema object one of a definition, without what its own constructor makes of a `Record`."""
+    pulsar.schema.Schema.__init__(schema, record_class, kind, definition, kind.name)
+    schema._client = None
+    forget_writers(schema, definition)
+
+
+def forget_writers(schema: Any, definition: Any) -> None:
+    """Have an Avro schema know no definition that others wrote with."""
+    schema._schema, schema._writer_schemas, schema._logger = definition, {}, _log
+
+
+def writer_definition(schema: Any, message: Encoded) -> Any:
+    """Give the Avro definition that a message was written with, which an Avro schema object asks the broker for once.
+
+    Raises:
+        pulsar.PulsarException: the broker cannot be asked now, or knows no such version.
+        RuntimeError: it is no Avro.
+    """
+    return schema._get_writer_schema(message.topic_name(), message.int_schema_version())
 
 
 def passing_bytes(schema: Schema) -> Schema:

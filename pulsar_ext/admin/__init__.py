@@ -93,6 +93,9 @@ class _Operations:
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
     schema = Operation(_schemas.schema)
     schemas = Operation(_schemas.schemas)
+    upload_schema = Operation(_schemas.upload_schema)
+    schema_compatibility_strategy = Operation(_schemas.schema_compatibility_strategy)
+    set_schema_compatibility_strategy = Operation(_schemas.set_schema_compatibility_strategy)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)

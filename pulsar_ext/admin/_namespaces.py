@@ -26,7 +26,8 @@ T = TypeVar("T")
 _MAX_INT = 2**31 - 1
 
 
-def _namespace_path(namespace: str) -> str:
+def namespace_path(namespace: str) -> str:
+    """Give the path of a namespace; its name is validated."""
     # The name is validated as that of any topic in it.
     return TopicName.parse(f"persistent://{namespace}/-").rest_path.replace("persistent/", "namespaces/", 1)[:-2]
 
@@ -98,7 +99,7 @@ async def create_namespace(session: Session, namespace: str, *, bundles: int | N
         AdminConflict: it exists.
     """
     body = None if bundles is None else {"bundles": {"numBundles": whole_number("bundles", bundles, least=1)}}
-    await session.send(Request("PUT", _namespace_path(namespace), nothing, body=body))
+    await session.send(Request("PUT", namespace_path(namespace), nothing, body=body))
 
 
 async def delete_namespace(session: Session, namespace: str, *, force: bool = False) -> None:
@@ -107,56 +108,56 @@ async def delete_namespace(session: Session, namespace: str, *, force: bool = Fa
     Raises:
         AdminConflict: it has topics.
     """
-    await session.send(Request("DELETE", _namespace_path(namespace), nothing, params={"force": force}))
+    await session.send(Request("DELETE", namespace_path(namespace), nothing, params={"force": force}))
 
 
 async def policies(session: Session, namespace: str) -> NamespacePolicies:
     """Get all policies of a namespace: `GET N`."""
     return await session.send(
-        Request("GET", _namespace_path(namespace), lambda answer: NamespacePolicies.from_json(answer.json()))
+        Request("GET", namespace_path(namespace), lambda answer: NamespacePolicies.from_json(answer.json()))
     )
 
 
 async def retention(session: Session, namespace: str) -> Retention | None:
     """Get how long acknowledged messages are kept, None if not set: `GET N/retention`."""
-    return await session.send(Request("GET", f"{_namespace_path(namespace)}/retention", _optional(Retention.from_json)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/retention", _optional(Retention.from_json)))
 
 
 async def set_retention(session: Session, namespace: str, value: Retention | None) -> None:
     """Set how long acknowledged messages are kept; None removes the policy: `POST` or `DELETE N/retention`."""
-    await _set(session, f"{_namespace_path(namespace)}/retention", value and value.to_json())
+    await _set(session, f"{namespace_path(namespace)}/retention", value and value.to_json())
 
 
 async def deduplication(session: Session, namespace: str) -> bool | None:
     """Get whether the broker drops duplicates, None if not set: `GET N/deduplication`."""
-    return await session.send(Request("GET", f"{_namespace_path(namespace)}/deduplication", _optional(bool)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/deduplication", _optional(bool)))
 
 
 async def set_deduplication(session: Session, namespace: str, value: bool | None) -> None:
     """Set whether the broker drops duplicates; None removes the policy: `POST` or `DELETE N/deduplication`."""
-    await _set(session, f"{_namespace_path(namespace)}/deduplication", value)
+    await _set(session, f"{namespace_path(namespace)}/deduplication", value)
 
 
 async def persistence(session: Session, namespace: str) -> Persistence | None:
     """Get how entries are replicated, None if not set: `GET N/persistence`."""
-    path = f"{_namespace_path(namespace)}/persistence"
+    path = f"{namespace_path(namespace)}/persistence"
     return await session.send(Request("GET", path, _optional(Persistence.from_json)))
 
 
 async def set_persistence(session: Session, namespace: str, value: Persistence | None) -> None:
     """Set how entries are replicated; None removes the policy: `POST` or `DELETE N/persistence`."""
-    await _set(session, f"{_namespace_path(namespace)}/persistence", value and value.to_json())
+    await _set(session, f"{namespace_path(namespace)}/persistence", value and value.to_json())
 
 
 async def message_ttl(session: Session, namespace: str) -> int | None:
     """Get after how many seconds messages expire unacknowledged, None if not set: `GET N/messageTTL`."""
-    return await session.send(Request("GET", f"{_namespace_path(namespace)}/messageTTL", _optional(int)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/messageTTL", _optional(int)))
 
 
 async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
     """Set after how many seconds messages expire unacknowledged; None removes it: `POST` or `DELETE N/messageTTL`."""
     value = None if seconds is None else whole_number("seconds", seconds, most=_MAX_INT)
-    await _set(session, f"{_namespace_path(namespace)}/messageTTL", value)
+    await _set(session, f"{namespace_path(namespace)}/messageTTL", value)
 
 
 async def set_backlog_quota(
@@ -172,7 +173,7 @@ async def set_backlog_quota(
     await session.send(
         Request(
             "POST",
-            f"{_namespace_path(namespace)}/backlogQuota",
+            f"{namespace_path(namespace)}/backlogQuota",
             nothing,
             params={"backlogQuotaType": kind},
             body={"limitSize": limit_bytes, "limitTime": limit_seconds, "policy": policy},
@@ -188,7 +189,7 @@ async def remove_backlog_quota(
     kind: Literal["destination_storage", "message_age"] = "destination_storage",
 ) -> None:
     """Remove a backlog quota: `DELETE N/backlogQuota`."""
-    path = f"{_namespace_path(namespace)}/backlogQuota"
+    path = f"{namespace_path(namespace)}/backlogQuota"
     await session.send(Request("DELETE", path, nothing, params={"backlogQuotaType": kind}, idempotent=True))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
 from pulsar_ext.message import Message, Received
 from pulsar_ext.receive.loop import Receiving
 from pulsar_ext.receive.many import check_max_messages
+from pulsar_ext.schema.typed import T
 
 from ._blocking_receiver import BlockingReceiver
 from ._receive_queue import ReceiveQueue
@@ -31,12 +32,12 @@ __all__ = ["AsyncReceiving", "AsyncSeeking"]
 _log = logging.getLogger("pulsar_ext")
 
 
-class AsyncReceiving:
+class AsyncReceiving(Generic[T]):
     """What receives messages; stands before the official asyncio class in the order of base classes."""
 
     blocking: Any
     _executor: Executor
-    _message_class: type[Message]
+    _message_class: type[Message[T]]
     _queue: ReceiveQueue
 
     def _begin(
@@ -66,7 +67,7 @@ class AsyncReceiving:
         if isinstance(blocking, Receiving):
             blocking.take_part(self._queue)
 
-    async def _receive(self, timeout_millis: int | None) -> Message:
+    async def _receive(self, timeout_millis: int | None) -> Message[T]:
         queue = self._queue
         if timeout_millis is not None and not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__
@@ -83,13 +84,13 @@ class AsyncReceiving:
                     inner = await queue.get()
             except TimeoutError:
                 raise_for(pulsar.Result.Timeout)
-        message: Message = self._message_class()
+        message: Message[T] = self._message_class()
         message.inner = inner
         return message
 
     _receive_plain = _receive
 
-    async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message]:
+    async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message[T]]:
         """Wait for one message, and take with it those that need no waiting."""
         check_max_messages(max_messages)
         try:
@@ -123,7 +124,7 @@ class AsyncReceiving:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[T]:
         try:
             return await self._receive(None)
         except PulsarException as error:
@@ -139,7 +140,7 @@ class AsyncReceiving:
             await self.close()
 
 
-class AsyncSeeking(AsyncReceiving):
+class AsyncSeeking(AsyncReceiving[T]):
     """A consumer or a reader, which can be moved, and may have a listener."""
 
     _listener_runs: asyncio.Event | None = None
@@ -184,13 +185,13 @@ class AsyncSeeking(AsyncReceiving):
             raise_for(pulsar.Result.InvalidConfiguration)
         return self._listener_runs
 
-    def start_listener(self, listener: Callable[[Any, Message], object]) -> None:
+    def start_listener(self, listener: Callable[[Any, Message[T]], object]) -> None:
         """Begin to hand every message to a listener, until this is closed."""
         self._listener_runs = asyncio.Event()
         self._listener_runs.set()
         self._listener_task = asyncio.create_task(self._listen(listener, self._listener_runs))
 
-    async def _listen(self, listener: Callable[[Any, Message], object], runs: asyncio.Event) -> None:
+    async def _listen(self, listener: Callable[[Any, Message[T]], object], runs: asyncio.Event) -> None:
         while True:
             try:
                 message = await anext(self)

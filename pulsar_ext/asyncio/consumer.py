@@ -18,6 +18,7 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.scope import ScopeCore
 from pulsar_ext.process.actions import Redeliver
 from pulsar_ext.process.handling import Handling
+from pulsar_ext.schema.typed import T
 
 from ._blocking_receiver import BlockingReceiver
 from ._processing import Run
@@ -38,13 +39,13 @@ __all__ = ["AckScope", "Consumer"]
 _REDELIVER = Redeliver()
 
 
-class Consumer(AsyncSeeking, AsyncConsumerDoor):
+class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
     """A `pulsar.asyncio.Consumer` with everything of `pulsar_ext.Consumer`; made by `Client.subscribe()`.
 
     It is also an asynchronous iterator, which ends when the consumer is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingConsumer, executor: Executor) -> None:
+    def __init__(self, blocking: BlockingConsumer[T], executor: Executor) -> None:
         super().__init__(blocking)
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
         self._begin(blocking, executor, None if blocking.judges else attrgetter("receive_async"), blocking.receive)
@@ -53,7 +54,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         self._batches: set[Future[list[Message]]] = set()
         """Those that are awaited; a closed client does not answer."""
 
-    async def receive(self, timeout_millis: int | None = None) -> Message:
+    async def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message. Cancelling loses none: the message that comes later goes to the next caller.
 
         Args:
@@ -64,11 +65,11 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         """
         return await self._receive(timeout_millis)
 
-    async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
+    async def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
         """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 
-    async def batch_receive(self) -> list[Message]:
+    async def batch_receive(self) -> list[Message[T]]:
         """Receive several messages at once, as many as the `batch_receive_policy` says; see `receive_many` as well.
 
         Cancelling loses none: the messages that come later go to the next caller.
@@ -144,7 +145,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         """Note what is received from now on, as C++ messages in the list that is returned."""
         return self._queue.records.begin()
 
-    def end_record(self, noted: list[Any]) -> list[Message]:
+    def end_record(self, noted: list[Any]) -> list[Message[T]]:
         """Stop noting in a list that `record()` returned, and give its messages."""
         self._queue.records.end(noted)
         return [self.blocking.message_of(inner) for inner in noted]
@@ -192,7 +193,7 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
         count: int = self.blocking.misrouted
         return count
 
-    def _ready(self) -> list[Message]:
+    def _ready(self) -> list[Message[T]]:
         """Take the messages that have arrived and are not reserved for another caller."""
         messages = []
         while self._queue.has_ready and (inner := self._queue.get_ready()) is not None:
@@ -226,10 +227,10 @@ class Consumer(AsyncSeeking, AsyncConsumerDoor):
 
     async def process(
         self,
-        handler: Callable[[Message], object],
+        handler: Callable[[Message[T]], object],
         *,
         concurrency: int = 100,
-        on_error: Action | Callable[[Message, Exception], object] = _REDELIVER,
+        on_error: Action | Callable[[Message[T], Exception], object] = _REDELIVER,
     ) -> None:
         """Hand every message to `handler`, `concurrency` at a time, until something ends it.
 

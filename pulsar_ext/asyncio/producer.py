@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 import pulsar.asyncio
@@ -14,11 +14,14 @@ from pulsar_ext._native.handles import AsyncProducerDoor
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.produce.options import named_options
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, duplicate_message
+from pulsar_ext.schema.typed import T
 
 from ._loop_bridge import running_loop_bridge
 from .errors import error_of, raise_for, translating
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
     from pulsar_ext.producer import Producer as BlockingProducer
@@ -30,7 +33,7 @@ __all__ = ["Producer"]
 _OK = pulsar.Result.Ok
 
 
-class Producer(AsyncProducerDoor):
+class Producer(AsyncProducerDoor, Generic[T]):
     """A `pulsar.asyncio.Producer` with everything of `pulsar_ext.Producer`; made by `Client.create_producer()`.
 
     Args:
@@ -41,7 +44,7 @@ class Producer(AsyncProducerDoor):
     """
 
     def __init__(
-        self, blocking: BlockingProducer, executor: Executor, capacity: int | None, *, patience: float
+        self, blocking: BlockingProducer[T], executor: Executor, capacity: int | None, *, patience: float
     ) -> None:
         super().__init__(blocking)
         self.blocking = blocking
@@ -56,7 +59,7 @@ class Producer(AsyncProducerDoor):
         self._sending_thread: ThreadPoolExecutor | None = None
 
     @shaped_like(pulsar.asyncio.Producer.send)
-    async def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+    async def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
         """Publish a message and wait until it is persisted; the arguments are the official ones.
 
         If the queue is full and `block_if_queue_full` is set, it waits for room without holding up the loop. A
@@ -81,7 +84,7 @@ class Producer(AsyncProducerDoor):
                 await self._send_on_thread(begin)
         return await future
 
-    async def send_many(self, contents: Any, **columns: Any) -> SentMany:
+    async def send_many(self, contents: Iterable[T], **columns: Any) -> SentMany:
         """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
         return await self._executor.run(self.blocking.send_many, contents, **columns)
 

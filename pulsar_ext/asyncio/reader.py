@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext._native.handles import AsyncReaderDoor
 from pulsar_ext.reader import Reader as BlockingReader
+from pulsar_ext.schema.typed import T
 
 from ._receiving import AsyncSeeking
 
@@ -22,18 +23,18 @@ _ARRIVING_SECONDS = 0.05
 """How long a message may take from the C++ client's queue to ours: another thread has to run, and look at its key."""
 
 
-class Reader(AsyncSeeking, AsyncReaderDoor):
+class Reader(AsyncSeeking[T], AsyncReaderDoor):
     """A `pulsar.asyncio.Reader` with everything of `pulsar_ext.Reader`; made by `Client.create_reader()`.
 
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingReader, executor: Executor) -> None:
+    def __init__(self, blocking: BlockingReader[T], executor: Executor) -> None:
         super().__init__(blocking)
         plain = type(blocking) is BlockingReader and not blocking.judges
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
-    async def read_next(self, timeout_millis: int | None = None) -> Message:
+    async def read_next(self, timeout_millis: int | None = None) -> Message[T]:
         """Read one message. Cancelling loses none: the message that comes later goes to the next caller.
 
         Args:
@@ -44,7 +45,7 @@ class Reader(AsyncSeeking, AsyncReaderDoor):
         """
         return await self._receive(timeout_millis)
 
-    async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message]:
+    async def read_many(self, max_messages: int, timeout_millis: int | None = None) -> list[Message[T]]:
         """Wait for a message, then give up to `max_messages` that need no more waiting; empty after the timeout."""
         return await self._receive_many(max_messages, timeout_millis)
 

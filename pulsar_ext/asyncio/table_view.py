@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Generic, Self
+
+from pulsar_ext.schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,24 +16,24 @@ if TYPE_CHECKING:
 __all__ = ["TableView"]
 
 
-class TableView:
+class TableView(Generic[T]):
     """A `pulsar.TableView` for an event loop; made by `Client.create_table_view()`."""
 
-    def __init__(self, blocking: BlockingTableView, executor: Executor) -> None:
+    def __init__(self, blocking: BlockingTableView[T], executor: Executor) -> None:
         self.blocking, self._executor = blocking, executor
 
-    def get(self, key: str) -> Any:
+    def get(self, key: str) -> T | None:
         """Give the value of a key; None if there is none."""
         return self.blocking.get(key)
 
-    def for_each(self, callback: Callable[[str, Any], None]) -> None:
+    def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key there is now."""
         self.blocking.for_each(callback)
 
     def __len__(self) -> int:
         return len(self.blocking)
 
-    async def for_each_and_listen(self, callback: Callable[[str, Any], None]) -> None:
+    async def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key there is now and for every change, on a thread of the client's."""
         await self._executor.run(self.blocking.for_each_and_listen, callback)
 

@@ -17,7 +17,6 @@ from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
@@ -33,12 +32,9 @@ from pulsar_ext.redelivery.opening import RedeliveryOptions
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .admin_access import admin_at, derive_admin
-from .authentication import telling_why
 from .closing import ClientClose, stop_fetching
 from .consumer_settings import ActiveEvents, ConsumerSettings
-from .consumers import open_consumer
-from .producers import make_producer
-from .readers import open_reader, open_table_view
+from .opening import ClientOpening
 from .same_cluster import checked_admin
 from .shutdown import close_at_exit
 from .tools import ClientTools
@@ -60,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["Client"]
 
 
-class Client(ClientTools, ClientDoor):
+class Client(ClientTools, ClientOpening, ClientDoor):
     """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
 
     Args:
@@ -143,15 +139,8 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
-        with telling_why(self._authentication):
-            return make_producer(
-                self,
-                self.context,
-                named,
-                deduplication=deduplication,
-                interceptors=interceptors,
-                hashing_scheme=hashing_scheme,
-            )
+        options = {"deduplication": deduplication, "interceptors": interceptors, "hashing_scheme": hashing_scheme}
+        return self.open_producer(named, **options)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -213,15 +202,6 @@ class Client(ClientTools, ClientDoor):
         )
         return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
 
-    def open_consumer(
-        self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
-    ) -> Consumer:
-        """Subscribe with the official arguments by name; the options are those of `open_consumer()`."""
-        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
-        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, options, settings)
-        return consumer
-
     @shaped_like(pulsar.Client.create_reader)
     def create_reader(
         self,
@@ -264,11 +244,6 @@ class Client(ClientTools, ClientDoor):
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
         return self.open_reader(named, chain=chain)
 
-    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
-        """Create a reader with the official arguments by name; the options are those of `open_reader()`."""
-        reader: Reader = self._open(open_reader, "create_reader", named, options)
-        return reader
-
     @shaped_like(pulsar.Client.create_table_view)
     def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
         """Create a table view; the arguments are the official ones.
@@ -277,8 +252,7 @@ class Client(ClientTools, ClientDoor):
         """
         self.context.callbacks.refuse("create_table_view")
         named = named_arguments(pulsar.Client.create_table_view, args, kwargs)
-        view: TableView = self._open(open_table_view, "create_reader", named, {})
-        return view
+        return self.open_table_view(named)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
@@ -335,34 +309,6 @@ class Client(ClientTools, ClientDoor):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _open(
-        self,
-        open_one: Callable[..., None],
-        method: str,
-        named: dict[str, Any],
-        options: dict[str, Any],
-        configure: Callable[[Any], None] = lambda _: None,
-    ) -> Any:
-        """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
-        opened: list[Any] = []
-        try:
-            asking = AskingClient(self.inner, self.context.senders.ask, configure)
-            with telling_why(self._authentication):
-                open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
-            consumers_of(self).append(opened[1])
-            return opened[-1]
-        except BaseException:
-            self._close_again(opened)
-            raise
-
-    def _close_again(self, opened: list[Any]) -> None:
-        """Close what nobody gets, as after a Ctrl-C: it would keep others from subscribing, or their messages."""
-        for one in reversed(opened):
-            with contextlib.suppress(pulsar.PulsarException, ValueError):
-                one.close()
-        consumers = consumers_of(self)
-        consumers[:] = [one for one in consumers if one not in opened]
 
     @property
     def is_closed(self) -> bool:

@@ -12,6 +12,7 @@ from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.retry_letters import Reconsuming
+from pulsar_ext.schema.typed import T
 
 from .actions import Redeliver
 from .driving import drive
@@ -29,7 +30,7 @@ __all__ = ["Processing"]
 _REDELIVER = Redeliver()
 
 
-class Processing(Reconsuming):
+class Processing(Reconsuming[T]):
     """What a `Consumer` does with handlers."""
 
     __slots__ = ()
@@ -38,10 +39,10 @@ class Processing(Reconsuming):
 
     def process(
         self,
-        handler: Callable[[Message], object],
+        handler: Callable[[Message[T]], object],
         *,
         concurrency: int = 1,
-        on_error: Action | Callable[[Message, Exception], Action] = _REDELIVER,
+        on_error: Action | Callable[[Message[T], Exception], Action] = _REDELIVER,
     ) -> None:
         """Hand every message to `handler`, `concurrency` at a time on as many threads, until something ends it.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
@@ -18,6 +18,7 @@ from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
+from pulsar_ext.schema.typed import T
 
 from .moving import Moving
 from .order import Part, ReceiveOrder, Transition
@@ -43,7 +44,7 @@ _listening: set[Receiving] = set()
 """Those with a listener that are open: were one dropped, and with it its client, nobody would hear its messages."""
 
 
-class Receiving(Moving):
+class Receiving(Moving, Generic[T]):
     """What `Consumer` and `Reader` share; it stands before the official class."""
 
     inner: Any
@@ -51,7 +52,7 @@ class Receiving(Moving):
     _closed: bool
     _context: ClientContext
     _hear: Any
-    _message_class: type[Message]
+    _message_class: type[Message[T]]
     _order: ReceiveOrder
     _queued: bool
     _source: Source
@@ -63,7 +64,7 @@ class Receiving(Moving):
         return self._closed
 
     @property
-    def message_class(self) -> type[Message]:
+    def message_class(self) -> type[Message[T]]:
         """What the received messages are."""
         return self._message_class
 
@@ -85,7 +86,7 @@ class Receiving(Moving):
         """Whether Python looks at each message before the application does."""
         return not self._queued
 
-    def receive_next(self, timeout_millis: int | None = None) -> Message:
+    def receive_next(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -206,7 +207,7 @@ class Receiving(Moving):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _receive_soon(self, message: Message, timeout_millis: int) -> Message:
+    def _receive_soon(self, message: Message[T], timeout_millis: int) -> Message[T]:
         """Receive within less than one poll."""
         if not isinstance(timeout_millis, int):
             found = type(timeout_millis).__name__

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.schema.typed import T
 
 from .loop import Receiving
 from .order import Part, Transition
@@ -88,7 +89,7 @@ class Interrupted(Part):
         self.ahead = ahead
 
 
-class ReceivingMany(Receiving):
+class ReceivingMany(Receiving[T]):
     """What a `Consumer` does with many messages."""
 
     _interrupted: Interrupted
@@ -127,7 +128,7 @@ class ReceivingMany(Receiving):
         """Whether `pause()` was called, and `resume()` was not."""
         return self._order.is_paused
 
-    def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message]:
+    def receive_many(self, max_messages: int = 100, timeout_millis: int | None = None) -> list[Message[T]]:
         """Receive several messages at once: waits for the first, and takes with it what is there already.
 
         What is not in the list stays where seeks, redeliveries and other receives find it. After a Ctrl-C the next call
@@ -163,7 +164,7 @@ class ReceivingMany(Receiving):
             pass
         return kept
 
-    def batch_receive(self) -> list[Message]:
+    def batch_receive(self) -> list[Message[T]]:
         """Receive several messages at once, as many as the `batch_receive_policy` says.
 
         After a Ctrl-C the next call on the same thread returns what this one had.
@@ -257,7 +258,7 @@ class ReceivingMany(Receiving):
                     kept.append(message)
                     message = new()
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[T]]:
         """Receive for ever, one message after the other, until it is closed."""
         new, order = self._message_class, self._order
         tried = None
@@ -293,7 +294,7 @@ class ReceivingMany(Receiving):
             self._order.begin_epoch()
         return self._recorder.begin()
 
-    def end_record(self, noted: list[Any]) -> list[Message]:
+    def end_record(self, noted: list[Any]) -> list[Message[T]]:
         """Stop noting in a list that `record()` returned, and give its messages."""
         recorder = self._recorder
         if recorder is not None:
@@ -303,7 +304,7 @@ class ReceivingMany(Receiving):
                 self._order.begin_epoch()
         return [self.message_of(inner) for inner in noted]
 
-    def message_of(self, inner: Any) -> Message:
+    def message_of(self, inner: Any) -> Message[T]:
         """Give a C++ message as one of this consumer's."""
         message = self._message_class()
         message.inner = inner

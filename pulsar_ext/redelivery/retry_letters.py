@@ -17,6 +17,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.many import ReceivingMany
+from pulsar_ext.schema.typed import T
 
 from .letter_properties import (
     MAX_RECONSUME_TIMES,
@@ -112,7 +113,7 @@ class RetryLetters:
         return {**origin_properties(inner.properties(), topic, message_id, self._subscription), **(properties or {})}
 
 
-class Reconsuming(Acknowledging, ReceivingMany):
+class Reconsuming(Acknowledging, ReceivingMany[T]):
     """What a `Consumer` does with messages that are to be consumed later."""
 
     __slots__ = ()

@@ -221,7 +221,8 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
                     "listen",
                     "locks",
                 ),
-                *("message_class", "message_of", "open", "open_consumer", "open_reader", "over", "receive_next"),
+                *("message_class", "message_of", "open", "over", "receive_next"),
+                *("open_consumer", "open_producer", "open_reader", "open_table_view"),
                 *(
                     "record",
                     "release",

@@ -1,0 +1,110 @@
+"""Opening whatever a client opens, with the official arguments by name: all of it, or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+
+from pulsar_ext._native.asking import AskingClient
+from pulsar_ext._native.handles import consumers_of
+from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext.schema.choice import schema_of
+
+from .authentication import telling_why
+from .consumer_settings import ConsumerSettings
+from .consumers import open_consumer
+from .producers import make_producer
+from .readers import open_reader, open_table_view
+from .topic_schemas import check_readable, telling_differences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.consumer import Consumer
+    from pulsar_ext.producer import Producer
+    from pulsar_ext.reader import Reader
+    from pulsar_ext.table_view import TableView
+
+__all__ = ["ClientOpening"]
+
+
+class ClientOpening:
+    """How a `Client` opens things; stands before the official class."""
+
+    __slots__ = ()
+    _authentication: Any
+    context: ClientContext
+    inner: Any
+
+    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer:
+        """Create a producer; the options are those of `make_producer()`."""
+        client: Any = self
+        named = self._with_schema(named)
+        with self._explaining(named):
+            return make_producer(client, self.context, named, **options)
+
+    def open_consumer(
+        self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
+    ) -> Consumer:
+        """Subscribe; the options are those of `open_consumer()`."""
+        settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
+        options = {"gate": SeekGate(self.inner), "settings": settings, **options}
+        consumer: Consumer = self._open(open_consumer, "subscribe", named, options, settings)
+        return consumer
+
+    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
+        """Create a reader; the options are those of `open_reader()`."""
+        reader: Reader = self._open(open_reader, "create_reader", named, options)
+        return reader
+
+    def open_table_view(self, named: dict[str, Any]) -> TableView:
+        """Create a table view."""
+        view: TableView = self._open(open_table_view, "create_reader", named, {})
+        return view
+
+    def _open(
+        self,
+        open_one: Callable[..., None],
+        method: str,
+        named: dict[str, Any],
+        options: dict[str, Any],
+        configure: Callable[[Any], None] = lambda _: None,
+    ) -> Any:
+        """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
+        named = self._with_schema(named)
+        opened: list[Any] = []
+        try:
+            with self._explaining(named, configure) as asking:
+                check_readable(asking, named["topic"], named["schema"])
+                open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
+            consumers_of(self).append(opened[1])
+            return opened[-1]
+        except BaseException:
+            self._close_again(opened)
+            raise
+
+    def _with_schema(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Give the arguments with the schema object that is meant by them."""
+        return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
+
+    @contextlib.contextmanager
+    def _explaining(
+        self, named: dict[str, Any], configure: Callable[[Any], None] = lambda _: None
+    ) -> Iterator[AskingClient]:
+        """Have errors say more than the C++ client does."""
+        asking = AskingClient(self.inner, self.context.senders.ask, configure)
+        topics = named["topic"]  # an opening may change it
+        with telling_why(self._authentication), telling_differences(asking, topics, named["schema"]):
+            yield asking
+
+    def _close_again(self, opened: list[Any]) -> None:
+        """Close what nobody gets, as after a Ctrl-C: it would keep others from subscribing, or their messages."""
+        for one in reversed(opened):
+            with contextlib.suppress(pulsar.PulsarException, ValueError):
+                one.close()
+        consumers = consumers_of(self)
+        consumers[:] = [one for one in consumers if one not in opened]

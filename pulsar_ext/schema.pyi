@@ -1,2 +1,0 @@
-# Seen by type checkers only: at run time this is the official module itself.
-from pulsar.schema import *

@@ -1,0 +1,73 @@
+"""Schemas: everything of `pulsar.schema`, and dataclasses and pydantic models as they are.
+
+    client.subscribe(topic, "s", schema=Order)              # Avro
+    client.create_producer(topic, schema=JsonSchema(Order))
+
+Types become shapes (`shapes.py`), and what is written, read, defined and compared are walks over shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any as _Any
+
+import pulsar.schema as _official
+from pulsar.schema import (
+    Array,
+    Boolean,
+    Bytes,
+    BytesSchema,
+    CustomEnum,
+    Double,
+    Field,
+    Float,
+    Integer,
+    Long,
+    Map,
+    Null,
+    Record,
+    Schema,
+    String,
+    StringSchema,
+)
+
+from .annotations import AvroName, AvroType, Float32, Int32, LocalTimestamp, TimeMillis, TimestampMillis, decimal_type
+from .avro_schema import AvroSchema
+from .json_schema import JsonSchema
+from .protobuf_schema import ProtobufNativeSchema
+from .typed import TypedSchema
+
+__all__ = [
+    "Array",
+    "AvroName",
+    "AvroSchema",
+    "AvroType",
+    "Boolean",
+    "Bytes",
+    "BytesSchema",
+    "CustomEnum",
+    "Double",
+    "Field",
+    "Float",
+    "Float32",
+    "Int32",
+    "Integer",
+    "JsonSchema",
+    "LocalTimestamp",
+    "Long",
+    "Map",
+    "Null",
+    "ProtobufNativeSchema",
+    "Record",
+    "Schema",
+    "String",
+    "StringSchema",
+    "TimeMillis",
+    "TimestampMillis",
+    "TypedSchema",
+    "decimal_type",
+]
+
+
+def __getattr__(name: str) -> _Any:
+    """Resolve every other name of the official module."""
+    return getattr(_official, name)

@@ -1,0 +1,186 @@
+"""Avro definitions: the one that a shape has, and the shape that one describes (pure)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_ext.errors import InvalidUse
+
+from .scalars import PYTHON_TYPES
+from .shapes import Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
+from .values import writer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NotFirst", "definition_of", "plain_definition", "shape_of_definition", "written_default"]
+
+_JAVA_CLASSES: Final = ("java.math.BigDecimal",)
+
+
+def definition_of(shape: Shape) -> Any:
+    """Give the Avro definition of a shape, as parsed JSON."""
+    return _define(shape, set(), plain=False)
+
+
+def plain_definition(shape: Shape) -> Any:
+    """Give the definition without logical types and defaults: how the bytes of a value lie."""
+    return _define(shape, set(), plain=True)
+
+
+def _define(shape: Shape, named: set[str], *, plain: bool) -> Any:
+    match shape:
+        case Scalar():
+            return shape.type if plain else _scalar_definition(shape)
+        case Array():
+            return {"type": "array", "items": _define(shape.items, named, plain=plain)}
+        case Mapped():
+            return {"type": "map", "values": _define(shape.values, named, plain=plain)}
+        case Union():
+            return [_define(one, named, plain=plain) for one in shape.branches]
+    if shape.name in named:
+        return shape.name
+    named.add(shape.name)
+    return _define_named(shape, named, plain=plain)
+
+
+def _define_named(shape: Named, named: set[str], *, plain: bool) -> Any:
+    space, _, name = shape.name.rpartition(".")
+    begin = {"name": name} if not space else {"name": name, "namespace": space}
+    match shape:
+        case Fixed():
+            return {"type": "fixed", **begin, "size": shape.size}
+        case Enumeration():
+            default = {} if shape.default is None else {"default": shape.default}
+            return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
+    fields = []
+    for one in shape.fields:
+        defined = {"name": one.name, "type": _define(one.shape, named, plain=plain)}
+        fields.append(defined if plain else defined | _aliases(one) | _default_of(one))
+    return {"type": "record", **begin, **_aliases(shape), "fields": fields}
+
+
+def _aliases(one: Field | Record) -> dict[str, Any]:
+    return {"aliases": list(one.aliases)} if one.aliases else {}
+
+
+def _scalar_definition(scalar: Scalar) -> Any:
+    if scalar.logical is None:
+        return scalar.type
+    if scalar.logical in _JAVA_CLASSES:
+        return {"type": scalar.type, "java-class": scalar.logical}
+    digits = {"precision": scalar.precision, "scale": scalar.scale} if scalar.logical == "decimal" else {}
+    return {"type": scalar.type, "logicalType": scalar.logical, **digits}
+
+
+def _default_of(field: Field) -> dict[str, Any]:
+    return {} if field.default is None else {"default": written_default(field.shape, field.default())}
+
+
+def written_default(shape: Shape, value: Any) -> Any:
+    """Write a default as Avro does: bytes are text, and a union's is of its first branch.
+
+    Raises:
+        Unfit: the value is of another type.
+        NotFirst: there is a union in it whose value is of another branch: Avro has no way to write that.
+    """
+    return _default(shape, writer_of(shape)(value))
+
+
+class NotFirst(Exception):  # noqa: N818  # never leaves the package
+    """A default has a union in it whose value is not of the first branch."""
+
+
+def _default(shape: Shape, plain: Any) -> Any:
+    match shape:
+        case Union():
+            first = shape.branches[0]
+            if (plain[0] if isinstance(plain, tuple) else "null") != name_of(first):
+                raise NotFirst
+            return _default(first, plain[1] if isinstance(plain, tuple) else plain)
+        case Array():
+            return [_default(shape.items, one) for one in plain]
+        case Mapped():
+            return {key: _default(shape.values, one) for key, one in plain.items()}
+        case Record():
+            return {one.name: _default(one.shape, plain[one.name]) for one in shape.fields}
+    return plain.decode("latin-1") if isinstance(plain, bytes) else plain
+
+
+def shape_of_definition(definition: Any) -> Shape:
+    """Give the shape that an Avro definition describes; its values are dicts, lists and scalars.
+
+    Raises:
+        InvalidUse: it is not an Avro definition.
+    """
+    try:
+        return _shape(definition, "", {})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidUse(f"This is not an Avro schema: {type(error).__name__}: {error}.") from None
+
+
+def _shape(definition: Any, space: str, known: dict[str, Shape]) -> Shape:
+    if isinstance(definition, list):
+        return Union(tuple(_shape(one, space, known) for one in definition))
+    if isinstance(definition, str):
+        primitive = Scalar(definition) if definition in PYTHON_TYPES else None
+        return primitive or known.get(definition) or known[f"{space}.{definition}"]
+    kind = definition["type"]
+    if isinstance(kind, str) and kind in _COMPOSED:
+        return _COMPOSED[kind](definition, space, known)
+    if not isinstance(kind, str) or kind not in PYTHON_TYPES:
+        return _shape(kind, space, known)
+    java = definition.get("java-class")
+    logical = definition.get("logicalType") or (java if java in _JAVA_CLASSES else None)
+    return Scalar(kind, logical, definition.get("precision", 0), definition.get("scale", 0))
+
+
+def _full_name(definition: dict[str, Any], space: str) -> str:
+    name: str = definition["name"]
+    if "." in name:
+        return name
+    space = definition.get("namespace", space)
+    return f"{space}.{name}" if space else name
+
+
+def _array(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
+    return Array(_shape(definition["items"], space, known), list, (list,))
+
+
+def _map(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
+    return Mapped(_shape(definition["values"], space, known))
+
+
+def _fixed(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
+    name = _full_name(definition, space)
+    known[name] = Fixed(name, definition["size"])
+    return known[name]
+
+
+def _enumeration(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
+    name = _full_name(definition, space)
+    known[name] = Enumeration(name, {one: one for one in definition["symbols"]}, definition.get("default"), str)
+    return known[name]
+
+
+def _record(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
+    name = _full_name(definition, space)
+    record = known[name] = Record(name, dict, aliases=tuple(definition.get("aliases", ())))
+    for one in definition["fields"]:
+        default = _giving(one["default"]) if "default" in one else None
+        shape = _shape(one["type"], name.rpartition(".")[0], known)
+        record.fields.append(Field(one["name"], one["name"], shape, default, tuple(one.get("aliases", ()))))
+    return record
+
+
+def _giving(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+_COMPOSED: Final[dict[str, Callable[[dict[str, Any], str, dict[str, Shape]], Shape]]] = {
+    "array": _array,
+    "map": _map,
+    "fixed": _fixed,
+    "enum": _enumeration,
+    "record": _record,
+}

@@ -1,0 +1,52 @@
+"""The schema that an application means by what it gives as `schema=`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pulsar.schema
+
+from pulsar_ext.errors import InvalidUse
+
+from .avro_schema import AvroSchema
+from .models import is_model
+from .protobuf_schema import ProtobufNativeSchema
+from .typed import TypedSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.admin import PulsarAdmin
+
+__all__ = ["schema_of"]
+
+
+def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin]) -> Any:
+    """Give the schema object of one producer, consumer or reader.
+
+    Args:
+        given: a schema object; or a class: `bytes`, `str`, one that protobuf made, or a dataclass or a pydantic model,
+            which is Avro.
+        admin_api: gives the client's admin API.
+
+    Raises:
+        InvalidUse: it is a class that there is no schema of, or the model has a field that Avro has not.
+    """
+    if isinstance(given, type):
+        given = _schema_of_class(given)
+    return given.of_client(admin_api) if isinstance(given, TypedSchema) else given
+
+
+def _schema_of_class(kind: type[Any]) -> Any:
+    if kind is bytes:
+        return pulsar.schema.BytesSchema()
+    if kind is str:
+        return pulsar.schema.StringSchema()
+    if is_model(kind) or issubclass(kind, pulsar.schema.Record):
+        return AvroSchema(kind)
+    if hasattr(kind, "DESCRIPTOR") and hasattr(kind, "FromString"):
+        return ProtobufNativeSchema(kind)
+    raise InvalidUse(
+        f"There is no schema of {kind.__name__}: give a dataclass, a pydantic model, a protobuf message, str or bytes, "
+        "or a schema object. Nothing was opened."
+    )

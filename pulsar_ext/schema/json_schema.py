@@ -1,0 +1,85 @@
+"""JSON: of dataclasses and pydantic models, and as officially of `Record` classes."""
+
+from __future__ import annotations
+
+import decimal
+import json
+from typing import TYPE_CHECKING
+
+import pulsar.schema
+
+from pulsar_ext._native.schemas import SchemaType, begin_schema
+from pulsar_ext.errors import InvalidUse, SchemaMismatch
+
+from .avro_definition import definition_of
+from .json_reading import json_reader
+from .json_unions import check_json_unions
+from .json_writing import json_writer
+from .models import is_model, shape_of_model
+from .scalars import Unfit
+from .typed import T, TypedSchema
+
+if TYPE_CHECKING:
+    from .shapes import Record
+
+__all__ = ["JsonSchema"]
+
+
+_read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
+_write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class JsonSchema(TypedSchema[T], pulsar.schema.JsonSchema):  # type: ignore[misc]  # the official client ships no types
+    """JSON values; mirrors Java's `Schema.JSON`: the topic has an Avro definition of them.
+
+    Args:
+        record_cls: a dataclass or a pydantic model, or an official `Record` class.
+
+    Raises:
+        InvalidUse: a field has a type that Avro has not, or a union of what looks alike in JSON.
+    """
+
+    def __init__(self, record_cls: type[T]) -> None:
+        self._shape: Record | None = None
+        if not is_model(record_cls):
+            pulsar.schema.JsonSchema.__init__(self, record_cls)
+            return
+        self._shape = shape_of_model(record_cls)
+        check_json_unions(self._shape)
+        self._write, self._read = json_writer(self._shape), json_reader(self._shape)
+        begin_schema(self, record_cls, SchemaType.JSON, definition_of(self._shape))
+
+    def encode(self, obj: T) -> bytes:
+        """Write a value.
+
+        Raises:
+            InvalidUse: something in a model's value is of another type than its annotation.
+        """
+        if self._shape is None:
+            return super().encode(obj)
+        try:
+            written = self._write(obj)
+        except Unfit as error:
+            raise InvalidUse(f"{self._record_cls.__name__}{error.path} {error.why}. Nothing was sent.") from None
+        return _write_json(written).encode()
+
+    def decode(self, data: bytes) -> T:
+        """Read a value, with the defaults of fields that it has not; what the model does not know is left out.
+
+        Raises:
+            SchemaMismatch: it is not JSON, or something in it is of another type than its annotation.
+        """
+        if self._shape is None:
+            return super().decode(data)
+        name = self._record_cls.__name__
+        try:
+            return self._read(_read_json(data.decode()))  # type: ignore[no-any-return]
+        except Unfit as error:
+            raise SchemaMismatch(
+                f"It cannot be read: {name}{error.path} {error.why}.", differences=(f"{name}{error.path}: {error.why}",)
+            ) from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
+
+    def __str__(self) -> str:
+        return f"JsonSchema({self._record_cls.__name__})"

@@ -1,0 +1,252 @@
+"""What one version of a schema wrote, read as another one (pure): Avro's resolution, and what stands in its way.
+
+One walk gives both: what makes values, and the differences for which there are none. Mirrors Avro's
+`SchemaCompatibility` and `ResolvingDecoder`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .scalars import PYTHON_TYPES, Unfit, from_plain, is_readable
+from .shapes import Array, Enumeration, Field, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Difference", "Reading", "differences", "reading_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that was written and cannot be read.
+
+    Args:
+        path: where, from the record on, as `Order.items[].price`.
+        why: what is written there, and what was to be read.
+    """
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read what was written.
+
+    Args:
+        convert: makes the value of what plain Avro has read; raises `Unfit` where there is a difference.
+        differences: what cannot be read; none if everything can.
+    """
+
+    convert: Callable[[Any], Any]
+    differences: tuple[Difference, ...]
+
+
+def reading_of(written: Shape, read: Shape) -> Reading:
+    """Find out how to read what has one shape as another one.
+
+    Args:
+        written: the shape of the definition that it was written with.
+        read: the shape that it is read as.
+    """
+    walk = _Walk()
+    convert = walk.convert(written, read, name_of(read).rpartition(".")[2])
+    return Reading(convert or (lambda value: value), tuple(walk.differences))
+
+
+def differences(written: Shape, read: Shape) -> tuple[Difference, ...]:
+    """Give what cannot be read of one shape as another one."""
+    return reading_of(written, read).differences
+
+
+class _Walk:
+    """One walk over two shapes; what it makes is None where the value is what plain Avro has read."""
+
+    def __init__(self) -> None:
+        self.differences: list[Difference] = []
+        self._made: dict[tuple[int, int], list[Any]] = {}
+
+    def convert(self, written: Shape, read: Shape, path: str) -> Callable[[Any], Any] | None:
+        if isinstance(written, Union):
+            return self._of_union(written, read, path)
+        if isinstance(read, Union):
+            return self._as_branch(written, read, path)
+        if not _matches(written, read):
+            return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
+        same: dict[type[Any], Callable[[Any, Any, str], Callable[[Any], Any] | None]] = {
+            Scalar: lambda written, read, _: from_plain(read, written),
+            Fixed: lambda *_: None,
+            Array: self._array,
+            Mapped: self._map,
+            Enumeration: self._enumeration,
+            Record: self._record,
+        }
+        return same[type(read)](written, read, path)
+
+    def _differ(self, path: str, why: str) -> Callable[[Any], Any]:
+        found = Difference(path, why)
+        if found not in self.differences:
+            self.differences.append(found)
+
+        def refuse(_: Any) -> Any:
+            raise Unfit(why, path)
+
+        return refuse
+
+    def _of_union(self, written: Union, read: Shape, path: str) -> Callable[[Any], Any] | None:
+        """Read each branch as what it is read as; fastavro says by a name which record, enum or fixed it was."""
+        named: dict[str, Callable[[Any], Any] | None] = {}
+        by_type: dict[type[Any], Callable[[Any], Any] | None] = {}
+        for branch in written.branches:
+            convert = self.convert(branch, read, path)
+            match branch:
+                case Scalar():
+                    by_type.setdefault(PYTHON_TYPES[branch.type], convert)
+                case Array():
+                    by_type[list] = convert
+                case Mapped():
+                    by_type[dict] = convert
+                case _:
+                    named[name_of(branch)] = convert
+        if not named and not any(by_type.values()):
+            return None
+
+        def choose(value: Any) -> Any:
+            if type(value) is tuple:
+                name, value = value
+                convert = named[name]
+            else:
+                convert = by_type[type(value)]
+            return value if convert is None else convert(value)
+
+        return choose
+
+    def _as_branch(self, written: Shape, read: Union, path: str) -> Callable[[Any], Any] | None:
+        """Read it as the branch that is the same, or else the first that it can be read as."""
+        matching = [one for one in read.branches if _matches(written, one)]
+        same = [one for one in matching if _is_same(written, one)]
+        for branch in [*same, *matching][:1]:
+            return self.convert(written, branch, path)
+        return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
+
+    def _array(self, written: Array, read: Array, path: str) -> Callable[[Any], Any] | None:
+        convert, make = self.convert(written.items, read.items, f"{path}[]"), read.make
+        if convert is None:
+            return None if make is list else make
+        return lambda values: make([convert(one) for one in values])
+
+    def _map(self, written: Mapped, read: Mapped, path: str) -> Callable[[Any], Any] | None:
+        convert = self.convert(written.values, read.values, f"{path}{{}}")
+        if convert is None:
+            return None
+        return lambda values: {key: convert(one) for key, one in values.items()}
+
+    def _enumeration(self, written: Enumeration, read: Enumeration, path: str) -> Callable[[Any], Any]:
+        symbols = dict(read.symbols)
+        unknown = [one for one in written.symbols if one not in symbols]
+        if unknown and read.default is None:
+            self._differ(path, f"the symbols {', '.join(unknown)} are written, and unknown to {_shown(read)}")
+        elif unknown:
+            symbols |= dict.fromkeys(unknown, symbols[str(read.default)])
+
+        def member(symbol: str) -> Any:
+            try:
+                return symbols[symbol]
+            except KeyError:
+                raise Unfit(f"the symbol {symbol} is unknown to {_shown(read)}", path) from None
+
+        return member
+
+    def _record(self, written: Record, read: Record, path: str) -> Callable[[Any], Any]:
+        made = self._made.get((id(written), id(read)))
+        if made is None:
+            made = self._made[id(written), id(read)] = []
+            made.append(self._record_reader(written, read, path))
+        return lambda value: made[0](value)  # noqa: PLW0108  # made when it is called: a record may contain itself
+
+    def _record_reader(self, written: Record, read: Record, path: str) -> Callable[[Any], Any]:
+        by_name = {one.name: one for one in written.fields}
+        converted: list[tuple[str, str, Callable[[Any], Any]]] = []
+        taken: list[tuple[str, str]] = []
+        made: list[tuple[str, Callable[[], Any]]] = []
+        for field in read.fields:
+            place = f"{path}.{field.name}"
+            source = _source(field, by_name)
+            if source is not None:
+                convert = self.convert(source.shape, field.shape, place)
+                if convert is None:
+                    taken.append((field.parameter, source.name))
+                else:
+                    converted.append((field.parameter, source.name, convert))
+            elif field.default is not None:
+                made.append((field.parameter, field.default))
+            else:
+                refuse = self._differ(place, f"is not written, and has no default: {_shown(field.shape)} is read")
+                made.append((field.parameter, lambda refuse=refuse: refuse(None)))  # type: ignore[misc]
+        kind = read.type
+
+        def make(value: Any) -> Any:
+            arguments = {parameter: value[name] for parameter, name in taken}
+            for parameter, name, convert in converted:
+                arguments[parameter] = convert(value[name])
+            for parameter, default in made:
+                arguments[parameter] = default()
+            return kind(**arguments)
+
+        return make
+
+
+def _source(field: Field, by_name: dict[str, Field]) -> Field | None:
+    for name in (field.name, *field.aliases):
+        if name in by_name:
+            return by_name[name]
+    return None
+
+
+def _matches(written: Shape, read: Shape) -> bool:
+    """Whether a shape, no union, may be read as another one, whatever is inside."""
+    if isinstance(read, Union):
+        return any(_matches(written, one) for one in read.branches)
+    match written, read:
+        case Scalar(), Scalar():
+            return is_readable(read, written)
+        case (Record(), Record()) | (Enumeration(), Enumeration()):
+            return _is_called(written, read)
+        case Fixed(), Fixed():
+            return written.size == read.size and _is_called(written, read)
+    return type(written) is type(read)
+
+
+def _is_called(written: Any, read: Any) -> bool:
+    """Whether the names agree but for their namespaces, as Java's Avro has it, or the older name does."""
+    short = written.name.rpartition(".")[2]
+    aliases = getattr(read, "aliases", ())
+    return short == read.name.rpartition(".")[2] or written.name in aliases or short in aliases
+
+
+def _is_same(written: Shape, read: Shape) -> bool:
+    if isinstance(written, Scalar) and isinstance(read, Scalar):
+        return written.type == read.type
+    return getattr(written, "name", None) == getattr(read, "name", None)
+
+
+def _shown(shape: Shape) -> str:  # noqa: PLR0911  # a word for each
+    match shape:
+        case Scalar():
+            return shape.type if shape.logical is None else f"{shape.type} ({shape.logical})"
+        case Union():
+            return " or ".join(map(_shown, shape.branches))
+        case Array():
+            return f"an array of {_shown(shape.items)}"
+        case Mapped():
+            return f"a map of {_shown(shape.values)}"
+        case Fixed():
+            return f"{shape.name}, {shape.size} bytes"
+        case Enumeration():
+            return f"the enum {shape.name}"
+    return f"the record {shape.name}"

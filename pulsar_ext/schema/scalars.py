@@ -1,0 +1,259 @@
+"""Scalars: Python values to what plain Avro has, and back (pure).
+
+Logical types are converted here and not by fastavro: it takes a time without a zone for the machine's own, and leaves
+defaults as they are written.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .shapes import Scalar
+
+__all__ = ["PYTHON_TYPES", "Unfit", "from_plain", "python_type", "to_plain"]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LOCAL_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without a zone by design
+_DAY_ONE: Final = dt.date(1970, 1, 1).toordinal()
+_DAY_MICROS: Final = 86_400_000_000
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
+_NANOS: Final = 1_000
+_UNITS: Final = {"millis": 1_000, "micros": 1}
+"""How many microseconds a unit is."""
+
+PYTHON_TYPES: Final[dict[str, type[Any]]] = {
+    "null": type(None),
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "bytes": bytes,
+}
+_LOGICAL_TYPES: Final[dict[str, type[Any]]] = {
+    "date": dt.date,
+    "time": dt.time,
+    "timestamp": dt.datetime,
+    "local-timestamp": dt.datetime,
+    "decimal": decimal.Decimal,
+    "java.math.BigDecimal": decimal.Decimal,
+    "uuid": uuid.UUID,
+}
+_BOUNDS: Final = {"int": 1 << 31, "long": 1 << 63}
+
+_PROMOTIONS: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+"""What Avro reads a type as, besides itself."""
+
+
+class Unfit(Exception):  # noqa: N818  # never leaves the package
+    """A value does not fit its shape; `path` says where it is."""
+
+    def __init__(self, why: str, path: str = "") -> None:
+        super().__init__(f"{path} {why}".strip())
+        self.why, self.path = why, path
+
+    def within(self, place: str) -> Unfit:
+        """Give the same, seen from further outside."""
+        return Unfit(self.why, place + self.path)
+
+
+def _family(scalar: Scalar) -> str | None:
+    """Give what kind of logical type it is, whatever its unit; None if it is none that is known here."""
+    name = scalar.logical or ""
+    stem, _, unit = name.rpartition("-")
+    family = stem if unit in ("millis", "micros", "nanos") else name
+    return family if family in _LOGICAL_TYPES else None
+
+
+def _micros_per_unit(scalar: Scalar) -> int:
+    return _UNITS.get((scalar.logical or "").rpartition("-")[2], 0)  # 0: nanoseconds
+
+
+def python_type(scalar: Scalar) -> type[Any]:
+    """Give the Python type of a scalar."""
+    family = _family(scalar)
+    return PYTHON_TYPES[scalar.type] if family is None else _LOGICAL_TYPES[family]
+
+
+def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
+    """Make what checks a Python value and turns it into what plain Avro has for it; it raises `Unfit`."""
+    family, kind = _family(scalar), python_type(scalar)
+    if family is not None:
+        convert = _logical_to_plain(family, scalar)
+
+        def logical(value: Any) -> Any:
+            if not isinstance(value, kind) or (family == "date" and isinstance(value, dt.datetime)):
+                raise Unfit(f"is {_shown(value)}, not a {kind.__name__}")
+            return convert(value)
+
+        return logical
+    if scalar.type in _BOUNDS:
+        return _bounded(scalar.type)
+    if scalar.type in ("float", "double"):
+        return _as_float
+
+    def plain(value: Any) -> Any:
+        if type(value) is kind or isinstance(value, kind):
+            return value
+        raise Unfit(f"is {_shown(value)}, not a {kind.__name__}")
+
+    return plain
+
+
+def is_readable(scalar: Scalar, written: Scalar) -> bool:
+    """Whether what was written as one scalar can be read as another one, and means the same.
+
+    Avro itself does not look at logical types: it would read milliseconds as microseconds, and any number as a time.
+    """
+    if scalar.type != written.type and scalar.type not in _PROMOTIONS.get(written.type, ()):
+        return False
+    family, other = _family(scalar), _family(written)
+    if family is None or family == other or {family, other} <= _DECIMALS:
+        return True
+    return other is None and scalar.type == written.type == "string"
+
+
+def from_plain(scalar: Scalar, written: Scalar) -> Callable[[Any], Any] | None:
+    """Make what turns what plain Avro has read into a Python value; None if it is one already.
+
+    Args:
+        scalar: what is read.
+        written: what it was written as, readable as that.
+    """
+    family = _family(scalar)
+    if family is not None:
+        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family])
+    if scalar.type in ("float", "double") and written.type in ("int", "long"):
+        return float
+    if scalar.type == written.type:
+        return None
+    return {"bytes": str.encode, "string": bytes.decode}.get(scalar.type)  # type: ignore[return-value]
+
+
+_DECIMALS: Final = {"decimal", "java.math.BigDecimal"}
+
+
+def _logical_to_plain(family: str, scalar: Scalar) -> Callable[[Any], Any]:
+    unit = _micros_per_unit(scalar) or 1
+    match family:
+        case "timestamp":
+            return lambda value: (_zoned(value) - _EPOCH) // _MICROSECOND // unit
+        case "local-timestamp":
+            return lambda value: (_unzoned(value) - _LOCAL_EPOCH) // _MICROSECOND // unit
+        case "date":
+            return lambda value: value.toordinal() - _DAY_ONE
+        case "time":
+            return lambda value: _time_micros(value) // unit
+        case "decimal":
+            return lambda value: _unscaled_bytes(value, scalar)
+    return str  # a UUID, and a decimal as text
+
+
+def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  # noqa: PLR0911  # one for each
+    unit = _micros_per_unit(written)
+
+    def micros(number: int) -> int:
+        return number * unit if unit else number // _NANOS
+
+    match family:
+        case "timestamp":
+            return lambda number: _EPOCH + dt.timedelta(microseconds=micros(number))
+        case "local-timestamp":
+            return lambda number: _LOCAL_EPOCH + dt.timedelta(microseconds=micros(number))
+        case "date":
+            return lambda days: dt.date.fromordinal(days + _DAY_ONE)
+        case "time":
+            return lambda number: _time_of(micros(number))
+        case "uuid":
+            return uuid.UUID
+    if written.type == "string":
+        return decimal.Decimal
+    scale = written.scale
+    return lambda data: decimal.Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
+
+
+_EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+
+
+def _careful(convert: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Any]:
+    def careful(value: Any) -> Any:
+        try:
+            return convert(value)
+        except (ValueError, OverflowError, ArithmeticError):
+            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here") from None
+
+    return careful
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return f"{type(value).__name__} {shown if len(shown) <= 60 else shown[:60] + '…'}"  # noqa: PLR2004
+
+
+def _bounded(name: str) -> Callable[[Any], int]:
+    bound = _BOUNDS[name]
+
+    def bounded(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Unfit(f"is {_shown(value)}, not an int")
+        if not -bound <= value < bound:
+            raise Unfit(f"is {value}, beyond Avro's {name}")
+        return value
+
+    return bounded
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    raise Unfit(f"is {_shown(value)}, not a float")
+
+
+def _zoned(value: dt.datetime) -> dt.datetime:
+    if value.tzinfo is None:
+        raise Unfit(f"is {value.isoformat()}, without a time zone: give it one, or annotate the field LocalTimestamp")
+    return value
+
+
+def _unzoned(value: dt.datetime) -> dt.datetime:
+    if value.tzinfo is not None:
+        raise Unfit(f"is {value.isoformat()}, with a time zone, which a local timestamp has not")
+    return value
+
+
+def _time_micros(value: dt.time) -> int:
+    if value.tzinfo is not None:
+        raise Unfit(f"is {value.isoformat()}, with a time zone, which Avro's time of day has not")
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+
+
+def _time_of(micros: int) -> dt.time:
+    seconds, micros = divmod(micros % _DAY_MICROS, 1_000_000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return dt.time(hours, minutes, seconds, micros)
+
+
+def _unscaled_bytes(value: decimal.Decimal, scalar: Scalar) -> bytes:
+    if not value.is_finite():
+        raise Unfit(f"is {value}, which is no decimal number")
+    unscaled = value.scaleb(scalar.scale, _EXACT)
+    number = int(unscaled)
+    if number != unscaled or abs(number) >= 10**scalar.precision:
+        raise Unfit(f"is {value}, which does not fit into decimal({scalar.precision}, {scalar.scale})")
+    return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)

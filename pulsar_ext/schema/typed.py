@@ -1,0 +1,47 @@
+"""What every schema of this library is besides an official one: typed by its values, and one client's."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import TypeVar
+
+    from pulsar_ext.admin import PulsarAdmin
+
+    T = TypeVar("T", default=Any)
+    """The type of values; who names none, as in `Consumer` without brackets, means any."""
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+__all__ = ["T", "TypedSchema"]
+
+
+class TypedSchema(Generic[T]):
+    """A schema whose values are of one type; stands before the official class."""
+
+    def encode(self, obj: T) -> bytes:
+        """Write a value."""
+        return super().encode(obj)  # type: ignore[misc,no-any-return]  # the official class's
+
+    def decode(self, data: bytes) -> T:
+        """Read a value that this very schema wrote."""
+        return super().decode(data)  # type: ignore[misc,no-any-return]
+
+    def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
+        """Give a copy for one client: what it learns of topics is that client's.
+
+        Args:
+            admin_api: gives the admin API, for what only that knows.
+        """
+        mine: Any = copy.copy(self)
+        mine.begin(admin_api)
+        return mine  # type: ignore[no-any-return]
+
+    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
+        """Know nothing of any topic yet."""
