@@ -28,6 +28,7 @@ _FINISH_SECONDS: Final = 90.0
 _WORK_SECONDS: Final = 20.0
 _READ_MILLIS: Final = 15_000
 _READS: Final = 4
+_MOST_TOLD: Final = 10
 _spawn = multiprocessing.get_context("forkserver")
 
 
@@ -166,7 +167,11 @@ class Writer:
                 for topic in self.topics()
             )
         begun = " ".join(Path(self.task.begun).read_text(encoding="utf-8").split())
-        return f". {found}. Ledgers {ledgers}. Began at {begun}"
+        result = Path(self.task.result)
+        answers = json.loads(result.read_text())["answers"] if result.exists() else {}
+        told = Counter(answers.get(str(number), "nothing") for number in missing)
+        said = "; ".join(f"{answer} ({count})" for answer, count in list(told.items())[:_MOST_TOLD])
+        return f". {found}. Of the missing it was told {said}. Ledgers {ledgers}. Began at {begun}"
 
 
 class _Unreadable(Exception):  # noqa: N818  # never leaves this program

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,17 +66,18 @@ class _FailedError(Exception):
 def write(task: Task) -> None:
     """Write until the file `stop` exists and everything sent is persisted, as far as the client says."""
     lib = importlib.import_module(task.client)
+    answers: dict[int, str] = {}
     while True:
         client = None
         try:
             more = {"admin": task.admin_url} if lib is pulsar_ext else {}
             logger = official.ConsoleLogger(official.LoggerLevel.Error)
             client = lib.Client(task.url, logger=logger, operation_timeout_seconds=10, **more)
-            sent = _session(lib, client, task)
+            sent = _session(lib, client, task, answers)
         except (official.PulsarException, ValueError, _FailedError):
             time.sleep(0.1)
         else:
-            Path(task.result).write_text(json.dumps({"sent": sent}), encoding="utf-8")
+            Path(task.result).write_text(json.dumps({"sent": sent, "answers": answers}), encoding="utf-8")
             client.close()
             return
         finally:
@@ -95,8 +97,11 @@ def _close(client: Any) -> None:
     closer.join(5)
 
 
-def _session(lib: Any, client: Any, task: Task) -> int:
-    """Send from where the client says on; give how many numbers there are, once all are persisted."""
+def _session(lib: Any, client: Any, task: Task, answers: dict[int, str]) -> int:
+    """Send from where the client says on; give how many numbers there are, once all are persisted.
+
+    `answers` gets what the client was told of each: where it is, or that it was there already.
+    """
     kind = KINDS[task.kind]
     more: dict[str, Any] = {"deduplication": True} if lib is pulsar_ext else {}
     producer = client.create_producer(
@@ -115,8 +120,12 @@ def _session(lib: Any, client: Any, task: Task) -> int:
     highest = producer.last_sequence_id_pushed() + 1 if lib is pulsar_ext else 0
     failures: list[Any] = []
 
-    def on_outcome(result: Any, _message_id: Any) -> None:
-        if result != official.Result.Ok and result is not pulsar_ext.DUPLICATE_MESSAGE:
+    def on_outcome(of: int, result: Any, message_id: Any) -> None:
+        if result == official.Result.Ok:
+            answers[of] = f"{message_id.ledger_id()}:{message_id.entry_id()}"
+        elif result is pulsar_ext.DUPLICATE_MESSAGE:
+            answers[of] = "a duplicate"
+        else:
             failures.append(result)
 
     stop = Path(task.stop)
@@ -125,7 +134,8 @@ def _session(lib: Any, client: Any, task: Task) -> int:
     while not stop.exists() or number < highest:
         for _ in range(burst):
             options = {"partition_key": f"key-{number % kind.keys}"} if kind.keys else {}
-            producer.send_async(b"%d " % number + b"x" * kind.bytes, on_outcome, sequence_id=number, **options)
+            payload = b"%d " % number + b"x" * kind.bytes
+            producer.send_async(payload, partial(on_outcome, number), sequence_id=number, **options)
             number += 1
             if number == last + 1 + 2 * burst:
                 Path(task.working).touch()
