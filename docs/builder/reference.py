@@ -14,7 +14,7 @@ from pulsar_ext.cli import command_line
 from pulsar_ext.spark.options import option_table
 from pulsar_ext.testing import fixtures, fixtures_cluster, plugin
 
-from .names import PAGES, names_of_official, names_on
+from .names import PAGES, members_of, names_of_official, names_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,8 @@ def write_reference(target: Path) -> None:
     for page, (title, _) in PAGES.items():
         names = names_on(page)
         contents += [f"## [{title}]({page}.md)", "", ", ".join(f"[{_short(n)}]({page}.md#{n})" for n in names), ""]
-        parts = [f"# {title}", "", *_before(page), *(f"::: {name}\n" for name in names)]
+        names.sort(key=lambda name: not name.endswith(f".{title}"))  # what the page is called after
+        parts = [f"# {title}", "", *_before(page), *map(_entry, names)]
         (target / f"{page}.md").write_text("\n".join(parts), encoding="utf-8")
     contents += [
         "## More",
@@ -63,6 +64,13 @@ def write_reference(target: Path) -> None:
     (target / "commands.md").write_text(_commands(), encoding="utf-8")
     (target / "options.md").write_text(_options(), encoding="utf-8")
     (target / "official.md").write_text(_official(), encoding="utf-8")
+
+
+def _entry(name: str) -> str:
+    """Give the entry of a name, which mkdocstrings fills in."""
+    members = members_of(name)
+    options = "" if members is None else f"    options:\n      members: [{', '.join(members)}]\n"
+    return f"::: {name}\n{options}"
 
 
 def _short(name: str) -> str:

@@ -92,40 +92,23 @@ def _without_clashes(modules: list[str]) -> list[Piece]:
 
 
 def _closure(known: list[Piece], *roots: str) -> set[str]:
-    """Give the names that some names need, those of methods among them."""
-    by_name = {name: piece for piece in known for name in piece.name.split(",")}
-    wanted: set[str] = set()
-    used: set[str] = {"__init__", "__enter__", "__exit__", "__str__", "clean"}
-    ahead = list(roots)
-    while ahead:
-        name = ahead.pop()
-        used.add(name)
-        piece = by_name.get(name)
-        if piece is None or piece.name in wanted:
-            continue
-        wanted.add(piece.name)
-        ahead += piece.uses if "class " not in piece.text.splitlines()[0] else ()
-        ahead += _uses_of_class(piece, used)
-        # A method that is needed by now may have been left out before: look at every class again.
-        for other in [by_name[one] for one in list(wanted) if one in by_name]:
-            ahead += [one for one in _uses_of_class(other, used | set(ahead)) if one not in used]
-    return wanted | used
+    """Give the names that some names need: definitions, and the methods of classes."""
+    used = {"__init__", "__enter__", "__exit__", "__str__", "clean", *roots}
+    while True:
+        wanted = [piece for piece in known if used & set(piece.name.split(","))]
+        more = used.union(*(_uses(piece, used) for piece in wanted))
+        if more == used:
+            return used | {piece.name for piece in wanted}
+        used = more
 
 
-def _methods(piece: Piece) -> dict[str, ast.FunctionDef]:
+def _uses(piece: Piece, used: set[str]) -> set[str]:
+    """Give the names that a definition uses; of a class, those of the methods that are used."""
     tree = ast.parse(piece.text).body[0]
-    return {one.name: one for one in getattr(tree, "body", ()) if isinstance(one, ast.FunctionDef)}
-
-
-def _uses_of_class(piece: Piece, used: set[str]) -> set[str]:
-    """Give what the methods of a class need that are used."""
-    if not isinstance(ast.parse(piece.text).body[0], ast.ClassDef):
-        return set()
-    found: set[str] = set()
-    for name, method in _methods(piece).items():
-        if name in used:
-            found |= Piece(name, ast.unparse(method), piece.module).uses
-    return found
+    if not isinstance(tree, ast.ClassDef):
+        return piece.uses
+    methods = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name in used]
+    return set[str]().union(*(Piece(one.name, ast.unparse(one), piece.module).uses for one in methods))
 
 
 def _shaken(piece: Piece, wanted: set[str]) -> str:
