@@ -3,8 +3,8 @@
     python examples/async_worker.py pulsar://localhost:6650 orders invoices
 
 An order is acknowledged when its invoice is persisted. Whatever fails before that comes again, so an invoice may be
-written twice, and none is missing. Ctrl-C ends it: invoices that were begun are written, and the
-rest is left to the next worker.
+written twice, and none is missing. Ctrl-C ends it: invoices that were begun are written, and the rest is left to the
+next worker.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ class Subscription:
         redelivery: what it wants to be redelivered.
         message_class, topics: what its messages become, and what was subscribed to.
         splits: whether the broker redelivers single entries (Shared and Key_Shared subscriptions).
+        listens: whether the C++ consumer has a listener.
         queued: whether the receiver queue has room, so that a receive with a timeout is possible.
         fetches: whether messages may be fetched ahead, see `take_over_batches()`.
     """
@@ -70,6 +71,7 @@ class Subscription:
     message_class: type[Message]
     topics: str | list[str] | re.Pattern[str]
     splits: bool
+    listens: bool = False
     queued: bool = True
     fetches: bool = False
 
@@ -121,7 +123,7 @@ class Consumer(GatedConsumer, Processing[T], ConsumerDoor):
         self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
-        self._pause, self._runs = Pause(order, self._gate), set()
+        self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), set()
         order.take_part(self._interrupted)
         order.take_part(self._pause)
         native = self._source = NativeSource(self.inner, self._wait_of)

@@ -194,6 +194,7 @@ def _take_over(
         message_class=message_class(named["schema"], several_topics=not isinstance(topic, str)),
         topics=topic,
         splits=splits,
+        listens=bool(named["message_listener"]),
         queued=queued,
         fetches=take_over_batches(named, screens=judges or redelivery.screens),
     )

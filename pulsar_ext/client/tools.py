@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 import pulsar.schema
 
 from pulsar_ext.doctor.examination import examine
@@ -123,7 +125,13 @@ class ClientTools:
             _or_bytes(reply_schema),
             producer_options,
         )
-        return Requester(self.context, options)
+        requester = Requester(self.context, options)
+        try:
+            return requester.open()
+        except BaseException:  # such as a Ctrl-C: nobody has what was opened
+            with contextlib.suppress(pulsar.PulsarException):
+                requester.close()
+            raise
 
     def replier(
         self,
@@ -159,7 +167,7 @@ class ClientTools:
         self.context.callbacks.refuse("replier")
         replying = Replying(handler, subscription_name, on_error, may_reply_to)
         options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
-        return Replier(self.context, options, replying)
+        return Replier(self.context, options, replying).open()
 
     def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
         """Find out through the admin API whether an id is part of a chunked message.

@@ -6,10 +6,7 @@ sends no more than it has room for.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
-
-import pulsar
 
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext._runtime.condition import Condition
@@ -32,23 +29,26 @@ class Pause(Part):
     Args:
         order: of the consumer's messages, which knows whether it is paused.
         gate: what the C++ consumer is asked through.
+        listens: whether that has a listener; the gate must not be asked what is refused without one.
     """
 
-    def __init__(self, order: ReceiveOrder, gate: SeekGate) -> None:
-        self._order, self._gate = order, gate
+    def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
+        self._order, self._gate, self._listens = order, gate, listens
         self._changed = Condition()
 
     def begin(self, inner: Any) -> None:
         """Hand out nothing from now on, nor have a listener of the C++ consumer called."""
         self._order.pause()
-        self._tell(inner.pause_message_listener)
+        if self._listens:
+            self._gate.ask(inner.pause_message_listener)
 
     def end(self, inner: Any) -> None:
         """Hand out again."""
         with self._changed:
             self._order.resume()
             self._changed.notify_all()
-        self._tell(inner.resume_message_listener)
+        if self._listens:
+            self._gate.ask(inner.resume_message_listener)
 
     def wait(self, millis: int = POLL_MILLIS) -> None:
         """Wait until it is over, for so many milliseconds at most.
@@ -65,9 +65,5 @@ class Pause(Part):
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Pause the listener of another C++ consumer as well."""
         del ahead
-        if self._order.is_paused:
-            self._tell(inner.pause_message_listener)
-
-    def _tell(self, tell: Any) -> None:
-        with contextlib.suppress(pulsar.InvalidConfiguration):  # there is no listener
-            self._gate.ask(tell)
+        if self._order.is_paused and self._listens:
+            self._gate.ask(inner.pause_message_listener)

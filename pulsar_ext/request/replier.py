@@ -32,9 +32,14 @@ class Replier:
     def __init__(self, context: ClientContext, options: ReplierOptions, replying: Replying) -> None:
         if iscoroutinefunction(replying.handler):
             raise InvalidUse("The handler is an async function: replier() of pulsar_ext.asyncio awaits it.")
-        self._replying = replying
-        self.consumer: Consumer = context.opener.subscribe(**options.consuming())
+        self._opener, self._options, self._replying = context.opener, options, replying
+        self.consumer: Consumer
         self._producers = ReplyProducers(lambda topic: context.opener.create_producer(**options.producing(topic)))
+
+    def open(self) -> Self:
+        """Subscribe to the requests."""
+        self.consumer = self._opener.subscribe(**self._options.consuming())
+        return self
 
     def run(self, *, concurrency: int = 1) -> None:
         """Answer requests, so many at a time, until `stop()`, a close or a SIGTERM; see `Consumer.process()`.

@@ -74,14 +74,17 @@ class Requester:
     def __init__(self, context: ClientContext, options: RequesterOptions) -> None:
         self._context, self._options = context, options
         self._correlations = Correlations()
-        with contextlib.ExitStack() as opened:
-            self._consumer: Consumer = context.opener.subscribe(**options.consuming())
-            opened.callback(self._consumer.close)
-            self._producer: Any = context.opener.create_producer(**options.producing())
-            opened.pop_all()
-        threading.Thread(
-            target=_read, args=(self._consumer, self._correlations), name="pulsar-ext-replies", daemon=True
-        ).start()
+        self._consumer: Any = None
+        self._producer: Any = None
+
+    def open(self) -> Self:
+        """Subscribe to the replies, and begin to receive them; a Ctrl-C leaves what `close()` finds."""
+        opener = self._context.opener
+        self._consumer = opener.subscribe(**self._options.consuming())
+        self._producer = opener.create_producer(**self._options.producing())
+        reading = (self._consumer, self._correlations)
+        threading.Thread(target=_read, args=reading, name="pulsar-ext-replies", daemon=True).start()
+        return self
 
     @property
     def reply_topic(self) -> str:
@@ -157,13 +160,13 @@ class Requester:
         Raises:
             pulsar.PulsarException: the broker did not answer, or refused; it is closed all the same.
         """
-        if self._consumer.is_closed:
-            return
         with contextlib.ExitStack() as closing:
-            closing.callback(self._producer.close)
             closing.callback(self._correlations.close)
-            closing.callback(self._consumer.close)
-            self._consumer.unsubscribe()
+            if self._producer is not None:
+                closing.callback(self._producer.close)
+            if self._consumer is not None and not self._consumer.is_closed:
+                closing.callback(self._consumer.close)
+                self._consumer.unsubscribe()
 
     def __enter__(self) -> Self:
         return self

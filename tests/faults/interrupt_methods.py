@@ -74,6 +74,7 @@ def _receiving() -> Iterator[Case]:
         "consumer_name",
         "is_connected",
     )
+    yield from _named(receiving.Pausing, "Consumer", "pause", "resume")
     yield from _cases(receiving.Reading, "Reader.read_next", "", "queue of 0")
     yield from _named(receiving.AskingReader, "Reader", "has_message_available", "topic", "is_connected")
     yield from _named(receiving.ClosingReader, "Reader", "close", __exit__="with")
@@ -134,6 +135,8 @@ def _opening() -> Iterator[Case]:
         "create_reader ranges",
         "create_table_view",
         "create_reader_group",
+        "requester",
+        "replier",
         "new_consumer",
         "new_reader",
         "get_topic_partitions",
@@ -221,7 +224,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
                     "listen",
                     "locks",
                 ),
-                *("message_class", "message_of", "open", "over", "receive_next"),
+                *("has_letters", "message_class", "message_of", "open", "over", "receive_next"),
                 *("open_consumer", "open_producer", "open_reader", "open_table_view"),
                 *(
                     "record",
@@ -238,7 +241,8 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             ),
             _OWN,
         ),
-        **dict.fromkeys(("is_closed", "is_owed", "key_hash_ranges", "misrouted"), _HELD),
+        **dict.fromkeys(("is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted"), _HELD),
+        "stop_processing": "says so, and no more",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
     },
@@ -248,7 +252,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             *("__exit__", "__iter__", "ack_scope", "acknowledge", "acknowledge_cumulative", "acknowledge_many"),
             *("close", "consumer_name", "flush_acks", "get_last_message_id", "is_connected", "negative_acknowledge"),
             *("pending_acks", "reconsume_later", "reconsume_later_cumulative", "redeliver_unacknowledged_messages"),
-            *("seek", "subscription_name", "topic", "unsubscribe"),
+            *("pause", "process", "resume", "seek", "send_dead_letter", "subscription_name", "topic", "unsubscribe"),
         ),
         _INHERITED,
     ),
@@ -256,11 +260,17 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
     "asyncio.Client": {
         "get_service_info": _HELD,
+        **dict.fromkeys(("replier", "requester"), _THREAD),
         "shutdown": "calls the blocking one, which is covered",
     },
-    "Consumer": {"reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered"},
+    "Consumer": {
+        "process": "runs handlers on threads; how it ends is in tests/integration/process/test_termination.py",
+        "reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered",
+        "send_dead_letter": "is reconsume_later() with another topic",
+    },
     "asyncio.Consumer": dict.fromkeys(("consumer_name", "is_connected", "subscription_name", "topic"), _HELD)
-    | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative"), _THREAD),
+    | dict.fromkeys(("pause", "resume"), "calls the blocking one, which is covered")
+    | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative", "send_dead_letter"), _THREAD),
     "asyncio.Producer": dict.fromkeys(
         ("is_connected", "last_sequence_id", "last_sequence_id_pushed", "producer_name", "topic"), _HELD
     )

@@ -21,6 +21,7 @@ __all__ = [
     "Looping",
     "LoopingOn",
     "ManyReceiving",
+    "Pausing",
     "Reading",
     "ReadingInGroup",
     "ReadingOnRanges",
@@ -252,6 +253,18 @@ class Asking(Receiving):
 
     def call(self) -> Any:
         getattr(self.handle, self.variant)()
+
+
+class Pausing(Receiving):
+    """`pause()` or `resume()`: behind the end of the pause the next message comes."""
+
+    def call(self) -> Any:
+        getattr(self.handle, self.variant)()
+
+    def ended(self, came: Any, error: BaseException | None) -> Iterator[str]:
+        if not self.is_closed:
+            self.handle.resume()
+        yield from super().ended(came, error)
 
 
 class AskingReader(Reading):
