@@ -11,6 +11,7 @@ from typing import Any as _Any
 import pulsar as _pulsar_official
 
 from ._native import exports as _exports
+from ._runtime.statistics import ClientStats, ConsumerStats, ProducerStats
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
 from .client.authentication import (
@@ -107,8 +108,10 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "ClientStats",
     "ConsumerEventListener",
     "ConsumerInterceptor",
+    "ConsumerStats",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
     "DeduplicationDisabled",
@@ -140,6 +143,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ProducerBroken",
     "ProducerForgotten",
     "ProducerInterceptor",
+    "ProducerStats",
     "PulsarExtError",
     "SentMany",
     "SequenceIdRejected",

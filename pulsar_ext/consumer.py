@@ -27,6 +27,7 @@ from .ids.origin import Origin
 from .message import Message
 from .receive.filter import ScreenedSource
 from .receive.many import Interrupted
+from .receive.measured import Measured
 from .receive.order import ReceiveOrder, Transition
 from .receive.prefetch import Prefetch
 from .receive.source import NativeSource
@@ -73,7 +74,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(GatedConsumer, Reconsuming, ConsumerDoor):
+class Consumer(GatedConsumer, Measured, Reconsuming, ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (

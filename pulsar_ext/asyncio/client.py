@@ -30,6 +30,7 @@ from .table_view import TableView
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumer_settings import ConsumerEventListener
     from pulsar_ext.doctor.facts import DiagnosisLimits
@@ -216,6 +217,10 @@ class Client(AsyncClientDoor):
         schema = pulsar.schema.BytesSchema() if schema is None else schema
         opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
         return TableView(await self._executor.open(opening), self._executor)
+
+    async def stats(self) -> ClientStats:
+        """Give statistics of everything that is open; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.stats)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
