@@ -12,6 +12,7 @@ import pulsar as _pulsar_official
 
 from . import schema
 from ._native import exports as _exports
+from ._runtime.statistics import ClientStats, ConsumerStats, ProducerStats
 from .admin import AsyncPulsarAdmin, PulsarAdmin
 from .chunks.resolver import UnresolvedMessageIdWarning
 from .client.authentication import (
@@ -115,8 +116,10 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "AsyncPulsarAdmin",
     "BrokerStartError",
     "ChunkMessageId",
+    "ClientStats",
     "ConsumerEventListener",
     "ConsumerInterceptor",
+    "ConsumerStats",
     "CursorMoved",
     "DUPLICATE_MESSAGE",
     "DeadLetter",
@@ -150,6 +153,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "ProducerBroken",
     "ProducerForgotten",
     "ProducerInterceptor",
+    "ProducerStats",
     "PulsarExtError",
     "ReconsumeLater",
     "Redeliver",

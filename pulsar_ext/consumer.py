@@ -27,6 +27,7 @@ from .message import Message
 from .process.processing import Processing
 from .receive.filter import ScreenedSource
 from .receive.many import Interrupted
+from .receive.measured import Measured
 from .receive.order import ReceiveOrder, Transition
 from .receive.pause import Pause
 from .receive.prefetch import Prefetch
@@ -76,7 +77,7 @@ class Subscription:
     fetches: bool = False
 
 
-class Consumer(GatedConsumer, Processing[T], ConsumerDoor):
+class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
     """A `pulsar.Consumer` that treats a chunked message as one, by whatever id; made by `Client.subscribe()`."""
 
     __slots__ = (

@@ -13,6 +13,7 @@ import pulsar
 
 from ._native.handles import ProducerDoor
 from ._native.signatures import shaped_like
+from ._runtime.statistics import producer_stats
 from .produce.options import columns_of
 from .schema.typed import T
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ._runtime.callbacks import SendCallback
+    from ._runtime.statistics import ProducerStats
     from .ids.message_id import MessageId
     from .produce.outcome import SentMany
     from .produce.sender import Sender
@@ -119,6 +121,23 @@ class Producer(ProducerDoor, Generic[T]):
             InvalidUse: without `deduplication=True` the C++ client gives the ids, and says nothing about them.
         """
         return self.sender.last_sequence_id_pushed()
+
+    def stats(self) -> ProducerStats:
+        """Give statistics of this producer, which the admin API is asked for; mirrors Java's `Producer.getStats`.
+
+        Raises:
+            AdminError: the admin API refused, or did not answer.
+        """
+        context, topic = self.sender.context, self.topic()
+        context.callbacks.refuse("stats")
+        admin = context.admin_api()
+        return producer_stats(
+            [admin.stats(one) for one in context.opener.get_topic_partitions(topic)],
+            self.producer_name(),
+            topic=topic,
+            is_connected=self.is_connected(),
+            last_sequence_id_published=self.last_sequence_id_published(),
+        )
 
     def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pulsar
 
     from ._runtime.context import ClientContext
+    from .admin import InternalStats
 
 __all__ = ["Reader"]
 
@@ -86,6 +87,9 @@ class Reader(Receiving[T], ReaderDoor):
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
         return inner.read_next, inner.read_next_async
+
+    def _has_had_all(self, _: list[InternalStats]) -> bool:
+        return not self.has_message_available()
 
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.

@@ -22,7 +22,7 @@ from ._native.schemas import value_of
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .message import Message
     from .reader import Reader
@@ -79,10 +79,30 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         kept = self._table.values.get(key)
         return None if kept is None else value_of(self._schema, kept)
 
+    def keys(self) -> list[str]:
+        """Give the keys that there are now, in the order in which they came."""
+        return list(self._table.values)
+
+    def values(self) -> list[T]:
+        """Give the values that there are now, in the order of `keys()`."""
+        return [value for _, value in self.items()]
+
+    def items(self) -> list[tuple[str, T]]:
+        """Give the keys that there are now, each with its value."""
+        return [(key, value_of(self._schema, kept)) for key, kept in list(self._table.values.items())]
+
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now."""
-        for key, kept in list(self._table.values.items()):
-            callback(key, value_of(self._schema, kept))
+        for key, value in self.items():
+            callback(key, value)
+
+    def listen(self, callback: Callable[[str, T], object]) -> None:
+        """Call `callback(key, value)` for every change from now on, as `for_each_and_listen()` without the first part.
+
+        Mirrors Java's `TableView.listen`.
+        """
+        with self._table.lock:
+            self._table.listeners.append(lambda key, kept: callback(key, self._changed(kept)))
 
     def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now, and then for every change.
@@ -92,7 +112,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         """
         with self._table.lock:
             self.for_each(callback)
-            self._table.listeners.append(lambda key, kept: callback(key, self._changed(kept)))
+            self.listen(callback)
 
     def _changed(self, kept: _Kept) -> Any:
         try:
@@ -113,6 +133,12 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
 
     def __len__(self) -> int:
         return len(self._table.values)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._table.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
 
 
 class _Kept:

@@ -101,6 +101,8 @@ class ClientContext:
         """What makes those of every producer, consumer or reader, with the kind that it makes."""
         self.chains: WeakSet[Any] = WeakSet()
         """The interceptors of producers, consumers and readers, which are closed with the client."""
+        self.producers: WeakSet[Any] = WeakSet()
+        """The application's producers."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin

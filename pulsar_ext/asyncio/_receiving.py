@@ -162,6 +162,10 @@ class AsyncSeeking(AsyncReceiving[T]):
         """Give the id of the last message of each topic and partition; see `pulsar_ext.Consumer`."""
         return await self._executor.run(self.blocking.get_last_message_ids)
 
+    async def has_reached_end_of_topic(self) -> bool:
+        """Tell whether the topic was terminated and everything was consumed; see `pulsar_ext.Consumer`."""
+        return await self._executor.run(self.blocking.has_reached_end_of_topic)
+
     @property
     def key_hash_ranges(self) -> KeyHashRanges:
         """The ranges of a consumer or a reader of key ranges; an AttributeError for others, as in the blocking ones."""

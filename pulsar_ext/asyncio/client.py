@@ -35,6 +35,7 @@ from .table_view import TableView
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumer_settings import ConsumerEventListener
     from pulsar_ext.doctor.facts import DiagnosisLimits
@@ -251,6 +252,10 @@ class Client(AsyncClientDoor):
         opener = self.blocking
         producers = ReplyProducers(lambda reply_topic: opener.create_producer(**options.producing(reply_topic)))
         return Replier(consumer, self._executor, producers, replying)
+
+    async def stats(self) -> ClientStats:
+        """Give statistics of everything that is open; see `pulsar_ext.Client`."""
+        return await self._executor.run(self.blocking.stats)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""

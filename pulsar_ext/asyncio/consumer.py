@@ -28,6 +28,7 @@ from .errors import error_of, raise_for, translating
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pulsar_ext._runtime.statistics import ConsumerStats
     from pulsar_ext.consumer import Consumer as BlockingConsumer
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
@@ -135,6 +136,10 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
             AdminError: the admin API refused.
         """
         await self._executor.run(self.blocking.flush_acks, confirm, timeout_ms)
+
+    async def stats(self) -> ConsumerStats:
+        """Give statistics of this consumer; see `pulsar_ext.Consumer`."""
+        return await self._executor.run(self.blocking.stats)
 
     def pending_acks(self) -> int:
         """Count the acknowledgements that have not been sent: of entries, and of parts of batches."""

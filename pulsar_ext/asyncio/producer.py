@@ -22,6 +22,7 @@ from .errors import error_of, raise_for, translating
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pulsar_ext._runtime.statistics import ProducerStats
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.outcome import SentMany
     from pulsar_ext.producer import Producer as BlockingProducer
@@ -87,6 +88,10 @@ class Producer(AsyncProducerDoor, Generic[T]):
     async def send_many(self, contents: Iterable[T], **columns: Any) -> SentMany:
         """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
         return await self._executor.run(self.blocking.send_many, contents, **columns)
+
+    async def stats(self) -> ProducerStats:
+        """Give statistics of this producer; see `pulsar_ext.Producer`."""
+        return await self._executor.run(self.blocking.stats)
 
     async def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted."""

@@ -267,14 +267,14 @@ class Client(ClientTools, ClientOpening, ClientDoor):
                 return
             for sender in self.context.senders:  # before any is closed
                 sender.refuse_interrupting()
-            for one in self._received_by():
+            for one in self.received_by():
                 refuse_interrupting("A close", *one.locks)
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
                 with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
                     finish_together(self.context.senders.end(), deadline)
                 self.context.close_schedulers()
-                stop_fetching(self._received_by())
+                stop_fetching(self.received_by())
                 # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
                 # loses its connection just now.
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
@@ -294,7 +294,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         senders = self.context.senders.end()
         for sender in senders:
             sender.forget()
-        stop_fetching(self._received_by())
+        stop_fetching(self.received_by())
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
@@ -317,21 +317,21 @@ class Client(ClientTools, ClientOpening, ClientDoor):
 
     def handles(self) -> list[Ending | Consumer | Reader]:
         """Give the senders of producers, the consumers and the readers that are open."""
-        return [*self.context.senders, *self._received_by()]
+        return [*self.context.senders, *self.received_by()]
 
-    def _received_by(self) -> list[Consumer | Reader]:
+    def received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds
-        ClientClose(self.inner, self.context.senders, self._received_by(), seconds).close(close)
+        ClientClose(self.inner, self.context.senders, self.received_by(), seconds).close(close)
 
     def _end(self) -> None:
         self._closed = True
         self._release()
 
     def _release(self) -> None:
-        for one in self._received_by():
+        for one in self.received_by():
             one.release()
         self.context.release()

@@ -88,6 +88,7 @@ def make_producer(
         raise
     finally:
         factory.opened = None
+    context.producers.add(producer)
     return producer
 
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pulsar.schema
 
+from pulsar_ext._runtime.statistics import ClientStats
+from pulsar_ext.consumer import Consumer
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.reader import Reader
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.opening import ReplierOptions, RequesterOptions
 from pulsar_ext.request.replier import Replier
@@ -45,6 +48,26 @@ class ClientTools:
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
         """Begin a reader, as Java's `newReader()`: `client.new_reader().topic(t).start_message_id(id).create()`."""
         return ReaderBuilder(self.context, schema)
+
+    def stats(self) -> ClientStats:
+        """Give statistics of everything that is open, which the admin API is asked for.
+
+        Raises:
+            AdminError: the admin API refused, or did not answer.
+            pulsar.AlreadyClosed: the client is closed.
+        """
+        self.context.callbacks.refuse("stats")
+        self.context.senders.refuse_ended()
+        received_by = self.received_by()
+        return ClientStats(
+            consumers=tuple(one.stats() for one in received_by if isinstance(one, Consumer)),
+            producers=tuple(one.stats() for one in list(self.context.producers) if not one.sender.closed),
+            readers=sum(isinstance(one, Reader) for one in received_by),
+        )
+
+    def received_by(self) -> list[Consumer | Reader]:
+        """Give the consumers and readers that are open."""
+        raise NotImplementedError
 
     def create_reader_group(
         self,

@@ -74,6 +74,10 @@ class ReaderBuilder(_Builder):
         """Set the topic, with or without partitions; it must exist if the reader has key ranges."""
         return self.load_conf(topic=topic)
 
+    def topics(self, topics: Any) -> Self:
+        """Set several topics, or a pattern; `create()` gives a `TopicsReader` then."""
+        return self.load_conf(topic=topics)
+
     def start_message_id(self, start_message_id: Any) -> Self:
         """Set where to start: any message id, `MessageId.earliest` or `MessageId.latest`."""
         return self.load_conf(start_message_id=start_message_id)

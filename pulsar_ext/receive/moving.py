@@ -14,6 +14,7 @@ from .several import partitions_of_each, targets_by_topic
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import InternalStats
     from pulsar_ext.ids.message_id import MessageId
 
 __all__ = ["Moving"]
@@ -81,6 +82,30 @@ class Moving:
         self._refuse_closed()
         admin = self._context.admin_api()
         return [admin.last_message_id(topic) for topic in self._topics_read()]
+
+    def has_reached_end_of_topic(self) -> bool:
+        """Tell whether there is nothing more to come, as the topic was terminated, and it has had everything.
+
+        A consumer has had what its subscription has acknowledged: send acknowledgements first, with `flush_acks()`. Of
+        several topics and partitions it holds for all. Mirrors Java's `Consumer.hasReachedEndOfTopic`; the broker tells
+        the C++ client, which tells nobody, so the admin API is asked.
+
+        Raises:
+            AdminError: the admin API refused, or did not answer; a topic that is not persistent cannot be terminated.
+        """
+        self._context.callbacks.refuse("has_reached_end_of_topic")
+        self._refuse_closed()
+        admin = self._context.admin_api()
+        stats = [admin.internal_stats(topic) for topic in self._topics_read()]
+        return bool(stats) and all(one.state == "Terminated" for one in stats) and self._has_had_all(stats)
+
+    def _has_had_all(self, stats: list[InternalStats]) -> bool:
+        """Whether everything on topics was consumed."""
+        subscription = self.inner.subscription_name()
+        cursors = [(one, one.cursors.get(subscription)) for one in stats]
+        return all(
+            cursor is not None and cursor.mark_delete_position >= one.last_confirmed_entry for one, cursor in cursors
+        )
 
     def _topics_read(self) -> list[str]:
         """Give the full names of all topics and partitions."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
-from pulsar_ext._native.fork import never_opened, refuse_after_fork
+from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_fork
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.chunks.resolver import seek_target
@@ -106,6 +106,11 @@ class TopicsReader(Reader):
     def is_closed(self) -> bool:
         """Whether it was closed, or its client was."""
         return self._closed or any(part.is_closed for part in list(self._parts.values()))
+
+    def _refuse_closed(self) -> None:
+        self._context.senders.refuse_ended()
+        if self.is_closed:
+            raise closed_error("Reader")
 
     @property
     def locks(self) -> tuple[OwnedLock, ...]:

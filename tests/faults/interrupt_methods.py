@@ -80,6 +80,7 @@ def _receiving() -> Iterator[Case]:
     yield from _named(receiving.ClosingReader, "Reader", "close", __exit__="with")
     yield from _cases(receiving.ReadingOnRanges, "RangeReader.read_next", "", "timeout")
     yield from _named(receiving.ReadingOnRanges, "RangeReader", "has_message_available", __iter__="loop")
+    yield from _cases(receiving.ReadingOfTopics, "TopicsReader.read_next")
     yield from _cases(one, "RangeConsumer.receive", "ranges")
     yield from _cases(many, "RangeConsumer.receive_many", "ranges")
     yield from _cases(receiving.BatchReceiving, "RangeConsumer.batch_receive", "ranges")
@@ -199,6 +200,7 @@ _LISTENS: Final = "belongs to listeners, which run on the C++ client's threads, 
 _INHERITED: Final = "is the base class's own, which is covered"
 _THREAD: Final = "runs the blocking one, which is covered, on a thread, where no signal arrives"
 _ENTERS: Final = "gives the object itself"
+_ASKS: Final = "only asks the admin API, of what may change in between as well"
 
 _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "": {
@@ -236,6 +238,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
                     "start_listener",
                     "stop_fetching",
                     "end_batches",
+                    "received_by",
                     "take_part",
                 ),
             ),
@@ -244,7 +247,20 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted"), _HELD),
         "stop_processing": "says so, and no more",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
+        **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
+    },
+    "TopicsReader": {
+        **dict.fromkeys(("add", "drop", "keep"), _OWN),
+        **dict.fromkeys(("topic", "topics"), _HELD),
+        **dict.fromkeys(
+            ("__exit__", "close", "has_message_available", "is_connected", "seek"),
+            "calls that of each topic's reader, which is covered",
+        ),
+    },
+    "TableView": {
+        **dict.fromkeys(("__iter__", "items", "keys", "values"), _HELD),
+        "listen": "is the second half of for_each_and_listen(), which is covered",
     },
     "RangeReader": dict.fromkeys(("__exit__", "close", "is_connected", "seek", "topic"), _INHERITED),
     "RangeConsumer": dict.fromkeys(
@@ -275,8 +291,9 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         ("is_connected", "last_sequence_id", "last_sequence_id_pushed", "producer_name", "topic"), _HELD
     )
     | {"refuse_queued": "called by the client's close() and shutdown(), which are covered"},
-    "asyncio.Reader": dict.fromkeys(("is_connected", "topic"), _HELD),
-    "asyncio.TableView": dict.fromkeys(("__aexit__", "close", "for_each", "for_each_and_listen", "get"), _THREAD),
+    "asyncio.Reader": dict.fromkeys(("is_connected", "topic", "topics"), _HELD),
+    "asyncio.TableView": dict.fromkeys(("__aexit__", "close", "for_each_and_listen", "listen"), _THREAD)
+    | dict.fromkeys(("__iter__", "for_each", "get", "items", "keys", "values"), _HELD),
     "asyncio.GroupReader": dict.fromkeys(("__aexit__", "__anext__", "close", "read_next", "topic"), _THREAD),
     "asyncio.RangeReaderGroup": dict.fromkeys(("__aexit__", "__iter__", "close"), _THREAD),
 }
@@ -287,6 +304,7 @@ _CLASSES: Final[dict[str, type[Any]]] = {
     "Consumer": pulsar_ext.Consumer,
     "Producer": pulsar_ext.Producer,
     "Reader": pulsar_ext.Reader,
+    "TopicsReader": pulsar_ext.TopicsReader,
     "TableView": pulsar_ext.TableView,
     "RangeReader": pulsar_ext.RangeReader,
     "RangeConsumer": pulsar_ext.RangeConsumer,

@@ -248,6 +248,13 @@ class Reading(Receiving):
         yield from [problem] if problem else self.took([message], " to another thread")
 
 
+class ReadingOfTopics(Reading):
+    """`TopicsReader.read_next()`."""
+
+    def open_handle(self) -> None:
+        self.handle = self.client.create_reader([self.topic], pulsar_ext.MessageId.earliest)
+
+
 class Asking(Receiving):
     """A consumer's method that takes nothing; the variant is its name."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
@@ -21,6 +22,12 @@ KEYS = 100
 def client(pulsar_client_factory, pulsar_broker):
     """A client of the broker."""
     return pulsar_client_factory(pulsar_broker)
+
+
+@pytest.fixture
+def broker(pulsar_broker):
+    """The same for awaited clients."""
+    return pulsar_broker
 
 
 def send(client, topic, count):
@@ -88,6 +95,34 @@ def test_a_view_follows_the_topic(client, pulsar_topic):
     assert eventually(lambda: heard[2:] == raised[2:] == [("a", "2"), ("b", ""), ("c", "1")])
     assert shown(view) == {"a": "2", "c": "1"}
     assert "mine" in str(view)
+
+
+def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
+    """Keys, values and items are what there is, also in a loop; a listener hears changes only. Awaited as well."""
+    producer = client.create_producer(pulsar_topic)
+    for key in ("a", "b"):
+        producer.send(b"1", partition_key=key)
+    view = client.create_table_view(pulsar_topic)
+    assert (view.keys(), view.values(), view.items()) == (["a", "b"], [b"1", b"1"], [("a", b"1"), ("b", b"1")])
+    assert ("a" in view, "c" in view, list(view)) == (True, False, ["a", "b"])
+    heard = []
+    view.listen(lambda key, value: heard.append((key, value)))
+    producer.send(b"2", partition_key="a")
+    producer.send(b"", partition_key="b")
+    assert eventually(lambda: heard == [("a", b"2"), ("b", b"")])
+    assert dict(view.items()) == {"a": b"2"}
+
+    async def awaited(client):
+        async with await client.create_table_view(pulsar_topic) as view:
+            changes = []
+            await view.listen(lambda key, value: changes.append((key, value)))
+            assert (view.keys(), view.values(), view.items()) == (["a"], [b"2"], [("a", b"2")])
+            assert ("a" in view, "b" in view, list(view)) == (True, False, ["a"])
+            producer.send(b"3", partition_key="c")
+            await asyncio.to_thread(eventually, lambda: changes == [("c", b"3")])
+            assert changes == [("c", b"3")]
+
+    run(awaited)
 
 
 def test_no_change_is_missed_between_the_keys_and_the_changes(client, pulsar_topic):

@@ -70,6 +70,12 @@ def test_each_message_comes_once_and_in_order(client, topics):
     assert reader.is_connected()
 
 
+def test_a_builder_takes_topics(client, topics):
+    """As Java's: several topics, with everything else that a builder takes."""
+    reader = client.new_reader().topics(topics).start_message_id(EARLIEST).receiver_queue_size(3).create()
+    assert read_all(reader) == expected_of(topics)
+
+
 def test_it_begins_at_the_end_or_where_each_topic_is_to(client, topics):
     """From the latest message only new ones come; with an id by topic each begins behind its own, or with it."""
     chunked, batched, parted = topics
@@ -268,8 +274,8 @@ def test_interceptors_see_each_message_once(client, topics):
 
 
 @pytest.mark.parametrize("of_topics", [True, False])
-@pytest.mark.parametrize("from_client", [True, False])
-def test_a_close_ends_whoever_waits(client, topics, of_topics, from_client):
+@pytest.mark.parametrize("ending", ["close of the reader", "close of the client", "shutdown"])
+def test_a_close_ends_whoever_waits(client, topics, of_topics, ending):
     """A read that waits on another thread, and later ones, raise AlreadyClosed; closing again does nothing."""
     what = topics if of_topics else re.compile("persistent://public/default/nothing-at-all-.*")
     reader = client.create_reader(what, LATEST)
@@ -283,7 +289,7 @@ def test_a_close_ends_whoever_waits(client, topics, of_topics, from_client):
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.2)
-    (client if from_client else reader).close()
+    {"close of the reader": reader.close, "close of the client": client.close, "shutdown": client.shutdown}[ending]()
     reader.close()
     thread.join(20)
     assert len(raised) == 1

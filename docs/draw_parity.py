@@ -1,0 +1,169 @@
+"""Write what Java's client has beside both Python clients: `python docs/draw_parity.py` writes docs/parity.md.
+
+A row that says yes names the tests that prove it. A name that no test has ends the program, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+PAGE = ROOT / "docs" / "parity.md"
+HEAD = """# What the Java client has
+
+Java's client beside `pulsar-client` 3.13 and this library. Each yes of this library links to the tests that prove it;
+`python docs/draw_parity.py` writes this page, and fails if one of them does not exist. Change the rows there.
+"""
+TABLE = "| what | Java | Python official | pulsar_ext |\n|---|---|---|---|\n"
+MANY, SOME = "topics_reader/test_topics_reader", "receive/test_seek_of_some"
+SETTINGS, COUNTED = "client/test_consumer_settings", "client/test_statistics"
+LETTERS, SEEN = "redelivery/test_retry_letters", "intercept/test_intercepted"
+
+
+class Row(NamedTuple):
+    """One thing that a client can do, or cannot; without tests this library cannot."""
+
+    what: str
+    java: str
+    official: str
+    ours: str
+    tests: tuple[str, ...] = ()
+
+
+def row(what: str, java: str, official: str, ours: str, *tests: str) -> Row:
+    """Make a row."""
+    return Row(what, java, official, ours, tests)
+
+
+CHAPTERS = {
+    "Reading and receiving": [
+        row("readers of several topics", "`topics(…)`", "no", "`create_reader([…], …)`",
+            f"{MANY}::test_each_message_comes_once_and_in_order",
+            "topics_reader/test_faults::test_a_broker_that_is_killed",
+            "topics_reader/test_faults::test_unloads_and_cuts"),
+        row("readers of a pattern", "no", "no", "`create_reader(re.compile(…), …)`",
+            f"{MANY}::test_a_pattern_reads_topics_that_come_later"),
+        row("a start for each topic", "no", "no", "`create_reader([…], {topic: id})`",
+            f"{MANY}::test_it_begins_at_the_end_or_where_each_topic_is_to"),
+        row("partitions that are added are read", "yes", "yes", "yes",
+            f"{MANY}::test_partitions_that_are_added_are_read"),
+        row("readers of key ranges", "`keyHashRange`, by whole batches", "no",
+            "`key_hash_ranges`, by each message's key",
+            "key_shared/test_reader::test_readers_that_tile_the_slots_share_the_topic",
+            f"{MANY}::test_readers_of_key_ranges_share_several_topics"),
+        row("seek on some of several topics", "`seek(Function)`, `seek(TopicMessageId)`", "no",
+            "`seek({topic: id or time})`", f"{SOME}::test_some_topics_move_and_others_stay",
+            f"{SOME}::test_to_times_and_to_the_end", f"{MANY}::test_a_seek_of_one_topic_leaves_the_others",
+            "topics_reader/test_faults::test_seeks_of_one_topic_amid_cuts"),
+        row("ids of the last messages", "`getLastMessageIds`", "of one topic", "`get_last_message_ids()`",
+            f"{SOME}::test_the_last_ids"),
+        row("the end of a terminated topic", "`hasReachedEndOfTopic`, `reachedEndOfTopic`", "no",
+            "`has_reached_end_of_topic()`, over the admin API; no event", f"{COUNTED}::test_the_end_of_a_topic"),
+        row("how often a pattern looks for topics", "`patternAutoDiscoveryPeriod`", "taken, and ignored",
+            "`pattern_auto_discovery_period`", f"{SETTINGS}::test_a_pattern_finds_new_topics_within_its_period"),
+        row("table views", "`TableView`", "crashes on many messages", "`get`, `keys`, `values`, `items`, `listen`",
+            "client/test_table_view::test_a_view_is_asked_as_a_dict",
+            "client/test_table_view::test_a_view_of_many_messages_shows_every_key"),
+    ],
+    "Consumers": [
+        row("retry letters", "`reconsumeLater`", "no", "`reconsume_later()`",
+            f"{LETTERS}::test_each_message_comes_so_often_and_is_then_a_dead_letter",
+            "redelivery/test_retry_java::test_letters_go_back_and_forth"),
+        row("backoff of redelivery", "`RedeliveryBackoff`", "no", "`MultiplierRedeliveryBackoff`, or a function",
+            "redelivery/test_backoff::test_a_refused_message_comes_as_often_as_the_backoff_lets_it"),
+        row("interceptors", "yes", "no", "yes, of producers, consumers and readers",
+            f"{SEEN}::test_what_is_received_is_theirs", f"{SEEN}::test_what_is_sent_is_theirs",
+            f"{SEEN}::test_a_reader_reads_what_they_give"),
+        row("acknowledgements in groups", "`acknowledgmentGroupTime`", "fixed at 100 ms", "`ack_group_time_ms`",
+            "ack/test_grouping::test_a_group_waits_for_its_time_and_leaves_by_its_size"),
+        row("receipts of acknowledgements", "`isAckReceiptEnabled`", "no", "`flush_acks(confirm=True)`",
+            "ack/test_confirm::test_a_confirmed_flush_is_on_the_cursor"),
+        row("priority levels", "`priorityLevel`", "no", "`priority_level`",
+            f"{SETTINGS}::test_messages_go_to_the_consumer_of_the_lowest_number"),
+        row("subscription properties", "`subscriptionProperties`", "no", "`subscription_properties`; tried on Linux",
+            f"{SETTINGS}::test_a_subscription_carries_properties"),
+        row("who of a Failover subscription is active", "`ConsumerEventListener`", "no",
+            "`consumer_event_listener`; tried on Linux",
+            f"{SETTINGS}::test_who_is_active_is_heard",
+            f"{SETTINGS}::test_a_seek_and_a_cut_are_no_change_by_themselves"),
+        row("statistics", "`getStats`, counted by the client", "no", "`stats()`, counted by the broker",
+            f"{COUNTED}::test_a_consumer_counts_what_it_has", f"{COUNTED}::test_a_client_shows_what_is_open"),
+        row("a memory limit for consumers", "`memoryLimit` with `autoScaledReceiverQueueSizeEnabled`", "no",
+            "no: the C++ client counts what producers have pending, and no queue of a consumer. "
+            "`receiver_queue_size` bounds messages, not bytes"),
+        row("an earlier end of incomplete chunked messages", "`expireTimeOfIncompleteChunkedMessage`", "no",
+            "no: what is left of one is acknowledged when it is clear that nobody can receive it"),
+    ],
+    "Producers": [
+        row("hashing schemes of keys", "`hashingScheme`", "Boost's only", "`hashing_scheme`",
+            "produce/test_hashing_scheme::test_keys_go_where_java_sends_them"),
+        row("deduplicated batches", "yes, but for a resumed producer's", "loses messages", "`deduplication=True`",
+            "dedup/test_dedup::test_a_resumed_producer_repeats_and_loses_nothing"),
+        row("statistics", "`getStats`, counted by the client", "no", "`stats()`: rates, counted by the broker",
+            f"{COUNTED}::test_a_producer_says_what_it_sent"),
+        row("transactions", "yes", "no", "no: the C++ client has none"),
+        row("a chunk's size", "`chunkMaxMessageSize`", "no", "no: the C++ client goes by the broker's largest message"),
+    ],
+    "Messages and schemas": [
+        row("ids of chunked messages", "`ChunkMessageId`", "lost when stored", "`ChunkMessageId`",
+            "chunks/test_ids::test_every_way_out_of_the_client_gives_the_whole_id",
+            "ids/test_java_interop::test_reads_java_ids"),
+        row("the cluster a message was replicated from", "`getReplicatedFrom`", "no", "`replicated_from()`",
+            "testing/test_replication::test_a_message_says_which_cluster_it_came_from"),
+        row("the schema a message was written with", "yes", "a wrong one if the broker is away", "yes, or an error",
+            "client/test_schema_versions::test_a_message_is_decoded_with_the_schema_it_was_written_with_or_not_at_all"),
+    ],
+}  # fmt: skip
+
+
+@cache
+def names_in(file: Path) -> frozenset[str]:
+    """Give the names of the tests in a file; none if there is no such file."""
+    if not file.is_file():
+        return frozenset()
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def missing() -> list[str]:
+    """Give the tests that are named and do not exist."""
+    named = [test for rows in CHAPTERS.values() for one in rows for test in one.tests]
+    return [test for test in named if test.partition("::")[2] not in names_in(_file_of(test))]
+
+
+def page() -> str:
+    """Give the page."""
+    text = HEAD
+    for chapter, rows in CHAPTERS.items():
+        text += f"\n## {chapter}\n\n{TABLE}"
+        for one in rows:
+            proofs = ", ".join(_link(test, number) for number, test in enumerate(one.tests, 1))
+            text += f"| {one.what} | {one.java} | {one.official} | {one.ours}{proofs and f' ({proofs})'} |\n"
+    return text
+
+
+def _file_of(test: str) -> Path:
+    return TESTS / "integration" / f"{test.partition('::')[0]}.py"
+
+
+def _link(test: str, number: int) -> str:
+    path = _file_of(test).relative_to(ROOT).as_posix()
+    return f'[{number}](../{path} "{test.partition("::")[2]}")'
+
+
+def main() -> int:
+    """Write it."""
+    if unknown := missing():
+        sys.stderr.write("".join(f"there is no test {test}\n" for test in unknown))
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
