@@ -16,6 +16,7 @@ from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext.client.client import Client as BlockingClient
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain, ReaderChain
 from pulsar_ext.receive.prefetch import OFFICIAL_POLICY
+from pulsar_ext.schema.choice import with_schema
 
 from ._executor import Executor
 from ._intercepted import intercept
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.backoff import Backoff
+    from pulsar_ext.schema.typed import T, TypedSchema
     from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
@@ -67,13 +69,14 @@ class Client(AsyncClientDoor):
     async def create_producer(
         self,
         *args: Any,
+        schema: type[T] | TypedSchema[T] | None = None,
         deduplication: bool = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         **kwargs: Any,
-    ) -> Producer:
+    ) -> Producer[T]:
         """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
         chain: Any = ProducerChain.of(self.blocking.context, interceptors)
-        named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.create_producer, args, with_schema(schema, kwargs))
         _default_schema(named)
 
         capacity: int | None = None
@@ -93,7 +96,8 @@ class Client(AsyncClientDoor):
     async def subscribe(
         self,
         *args: Any,
-        message_listener: Callable[[Consumer, Message], object] | None = None,
+        schema: type[T] | TypedSchema[T] | None = None,
+        message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
         enable_retry: bool = False,
@@ -102,11 +106,12 @@ class Client(AsyncClientDoor):
         ack_timeout_redelivery_backoff: Backoff | None = None,
         interceptors: Sequence[ConsumerInterceptor] | None = None,
         **kwargs: Any,
-    ) -> Consumer:
+    ) -> Consumer[T]:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
 
         Args:
             *args: the official arguments.
+            schema: as in the blocking client.
             message_listener: is called in the loop, and awaited if it is async, for one message after the other.
             ack_group_time_ms: as in the blocking client.
             max_ack_group_size: as in the blocking client.
@@ -117,7 +122,7 @@ class Client(AsyncClientDoor):
             interceptors: as in the blocking client; they look at messages in the loop, and are not awaited.
             **kwargs: the official arguments.
         """
-        named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
         _default_schema(named)
         topic = named["topic"]
         if named.pop("is_pattern_topic"):
@@ -150,17 +155,18 @@ class Client(AsyncClientDoor):
     async def create_reader(
         self,
         *args: Any,
-        reader_listener: Callable[[Reader, Message], object] | None = None,
+        schema: type[T] | TypedSchema[T] | None = None,
+        reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
         key_hash_ranges: Any = None,
         key_forms: Any = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
         **kwargs: Any,
-    ) -> Reader:
+    ) -> Reader[T]:
         """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
 
         A `reader_listener` is called in the loop, and awaited if it is async, for one message after the other.
         """
-        named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.create_reader, args, with_schema(schema, kwargs))
         _default_schema(named)
         chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
         ours = {"key_hash_ranges": key_hash_ranges, "key_forms": key_forms, "interceptors": chain}
@@ -184,11 +190,10 @@ class Client(AsyncClientDoor):
         )
 
     async def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Any = None
-    ) -> TableView:
+        self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
+    ) -> TableView[T]:
         """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
-        schema = pulsar.schema.BytesSchema() if schema is None else schema
-        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
+        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema=schema)
         return TableView(await self._executor.open(opening), self._executor)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:

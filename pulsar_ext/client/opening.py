@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.asking import AskingClient
-from pulsar_ext._native.handles import consumers_of
+from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.schema.choice import schema_of
 
@@ -39,26 +39,26 @@ class ClientOpening:
     context: ClientContext
     inner: Any
 
-    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer:
+    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
         """Create a producer; the options are those of `make_producer()`."""
-        client: Any = self
         named = self._with_schema(named)
         with self._explaining(named):
-            return make_producer(client, self.context, named, **options)
+            return make_producer(self._client_door, self.context, named, **options)
 
-    def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer:
+    def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer[Any]:
         """Subscribe; the options are those of `open_consumer()`."""
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, {"gate": SeekGate(self.inner), **options})
+        options["gate"] = SeekGate(self.inner)
+        consumer: Consumer[Any] = self._open(open_consumer, "subscribe", named, options)
         return consumer
 
-    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
+    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
-        reader: Reader = self._open(open_reader, "create_reader", named, options)
+        reader: Reader[Any] = self._open(open_reader, "create_reader", named, options)
         return reader
 
-    def open_table_view(self, named: dict[str, Any]) -> TableView:
+    def open_table_view(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""
-        view: TableView = self._open(open_table_view, "create_reader", named, {})
+        view: TableView[Any] = self._open(open_table_view, "create_reader", named, {})
         return view
 
     def _open(self, open_one: Callable[..., None], method: str, named: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -69,11 +69,16 @@ class ClientOpening:
             with self._explaining(named) as asking:
                 check_readable(asking, named["topic"], named["schema"])
                 open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
-            consumers_of(self).append(opened[1])
+            consumers_of(self._client_door).append(opened[1])
             return opened[-1]
         except BaseException:
             self._close_again(opened)
             raise
+
+    @property
+    def _client_door(self) -> ClientDoor:
+        client: Any = self
+        return client  # type: ignore[no-any-return]  # stands before it
 
     def _with_schema(self, named: dict[str, Any]) -> dict[str, Any]:
         """Give the arguments with the schema object that is meant by them."""
@@ -92,5 +97,5 @@ class ClientOpening:
         for one in reversed(opened):
             with contextlib.suppress(pulsar.PulsarException, ValueError):
                 one.close()
-        consumers = consumers_of(self)
+        consumers = consumers_of(self._client_door)
         consumers[:] = [one for one in consumers if one not in opened]

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["AvroSchema"]
 
 
-class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc]  # the official client ships no types
+if TYPE_CHECKING:
+    _Official = object  # the official class has no types, and would go for any
+else:
+    _Official = pulsar.schema.AvroSchema
+
+
+class AvroSchema(TypedSchema[T], _Official):
     """Avro values; mirrors Java's `Schema.AVRO`.
 
     Args:
@@ -41,7 +47,8 @@ class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc
         self._model: AvroModel[T] | None = None
         self._readers: dict[tuple[str, int], AvroReader] = {}
         if not is_model(record_cls):
-            pulsar.schema.AvroSchema.__init__(self, record_cls, schema_definition)
+            official: Any = pulsar.schema.AvroSchema
+            official.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
             return
         self._model = AvroModel(record_cls)
@@ -75,7 +82,7 @@ class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc
         """
         model, version = self._model, msg.int_schema_version()
         if model is None:
-            return super().decode_message(msg)  # type: ignore[no-any-return]
+            return super().decode_message(msg)
         if version < 0:  # it says nothing of its schema
             return model.decode(msg.data())
         key = msg.topic_name(), version

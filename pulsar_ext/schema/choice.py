@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["schema_of"]
+__all__ = ["schema_of", "with_schema"]
 
 
 def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin]) -> Any:
@@ -35,6 +35,11 @@ def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin]) -> Any:
     if isinstance(given, type):
         given = _schema_of_class(given)
     return given.of_client(admin_api) if isinstance(given, TypedSchema) else given
+
+
+def with_schema(given: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """Give arguments by name with the schema among them, if there is one: it may be given by its place as well."""
+    return named if given is None else {**named, "schema": given}
 
 
 def _schema_of_class(kind: type[Any]) -> Any:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
@@ -25,13 +26,28 @@ __all__ = ["T", "TypedSchema"]
 class TypedSchema(Generic[T]):
     """A schema whose values are of one type; stands before the official class."""
 
-    def encode(self, obj: T) -> bytes:
-        """Write a value."""
-        return super().encode(obj)  # type: ignore[misc,no-any-return]  # the official class's
+    if TYPE_CHECKING:  # what the official classes have
+        _record_cls: Any
 
-    def decode(self, data: bytes) -> T:
-        """Read a value that this very schema wrote."""
-        return super().decode(data)  # type: ignore[misc,no-any-return]
+        def encode(self, obj: T) -> bytes:
+            """Write a value."""
+            ...
+
+        def decode(self, data: bytes) -> T:
+            """Read a value that this very schema wrote."""
+            ...
+
+        def decode_message(self, msg: Encoded) -> T:
+            """Read a message."""
+            ...
+
+        def schema_info(self) -> Any:
+            """Give what the broker is told."""
+            ...
+
+        def attach_client(self, client: Any) -> None:
+            """Take the C++ client that is asked for versions."""
+            ...
 
     def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
         """Give a copy for one client: what it learns of topics is that client's.
