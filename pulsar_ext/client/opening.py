@@ -12,6 +12,7 @@ from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.schema.choice import schema_of
+from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why
 from .consumers import open_consumer
@@ -41,8 +42,10 @@ class ClientOpening:
 
     def open_producer(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
         """Create a producer; the options are those of `make_producer()`."""
-        named = self._with_schema(named)
+        named = self._with_schema(named, reads=False)
         with self._explaining(named):
+            if isinstance(named["schema"], TypedSchema):
+                named["schema"].register(named["topic"])
             return make_producer(self._client_door, self.context, named, **options)
 
     def open_consumer(self, named: dict[str, Any], **options: Any) -> Consumer[Any]:
@@ -63,7 +66,7 @@ class ClientOpening:
 
     def _open(self, open_one: Callable[..., None], method: str, named: dict[str, Any], options: dict[str, Any]) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
-        named = self._with_schema(named)
+        named = self._with_schema(named, reads=True)
         opened: list[Any] = []
         try:
             with self._explaining(named) as asking:
@@ -80,9 +83,9 @@ class ClientOpening:
         client: Any = self
         return client  # type: ignore[no-any-return]  # stands before it
 
-    def _with_schema(self, named: dict[str, Any]) -> dict[str, Any]:
+    def _with_schema(self, named: dict[str, Any], *, reads: bool) -> dict[str, Any]:
         """Give the arguments with the schema object that is meant by them."""
-        return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
+        return {**named, "schema": schema_of(named["schema"], self.context.admin_api, reads=reads)}
 
     @contextlib.contextmanager
     def _explaining(self, named: dict[str, Any]) -> Iterator[AskingClient]:

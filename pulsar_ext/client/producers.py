@@ -29,6 +29,7 @@ from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.config import BatchingConfig
 from pulsar_ext.produce.direct import DirectSender
 from pulsar_ext.produce.dispatch import BatchDispatcher
+from pulsar_ext.produce.key_values import KeyValueSender, batching_for_keys
 from pulsar_ext.produce.mixed_keys import mixed_key_check
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
@@ -37,6 +38,7 @@ from pulsar_ext.produce.router import Routing
 from pulsar_ext.produce.sender import close_quietly
 from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
+from pulsar_ext.schema.key_value import KeyValueSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +59,7 @@ def make_producer(
     *,
     deduplication: bool | Recall,
     interceptors: Any = None,
-) -> Producer:
+) -> Producer[Any]:
     """Create a producer.
 
     Args:
@@ -71,12 +73,17 @@ def make_producer(
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
     chain = ProducerChain.of(context, interceptors)
+    schema = named["schema"]
+    if isinstance(schema, KeyValueSchema):
+        named = batching_for_keys(named)
     factory = _SenderFactory(client, context, named, deduplication=deduplication)
     try:
         sender: Any = factory.open()
+        if isinstance(schema, KeyValueSchema):
+            sender = KeyValueSender(sender, schema)
         if chain is not None:
             sender = InterceptedSender(sender, chain)
-        producer = Producer.over(sender, named["schema"], client)
+        producer: Producer[Any] = Producer.over(sender, schema, client)
         if chain is not None:
             chain.show(producer)
             look_after(context, chain, named["topic"])

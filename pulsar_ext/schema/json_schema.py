@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar.schema
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from .comparison import SchemaText, cannot_read
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,15 +51,32 @@ class TypedSchema(Generic[T]):
             """Take the C++ client that is asked for versions."""
             ...
 
-    def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
+    def of_client(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Self:
         """Give a copy for one client: what it learns of topics is that client's.
 
         Args:
             admin_api: gives the admin API, for what only that knows.
+            reads: whether it is a consumer's or a reader's.
         """
         mine: Any = copy.copy(self)
-        mine.begin(admin_api)
+        mine.begin(admin_api, reads=reads)
         return mine  # type: ignore[no-any-return]
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know nothing of any topic yet."""
+
+    def register(self, topic: str) -> None:
+        """Give a topic the schema, where the C++ client cannot."""
+
+    def cannot_read(self, topic: str, theirs: Callable[[], tuple[str, str] | None]) -> tuple[str, ...]:
+        """Give what keeps this from reading what a topic's last schema writes.
+
+        Args:
+            topic: its name.
+            theirs: asks the broker for the type and the definition of that schema.
+        """
+        del topic
+        found, info = theirs(), self.schema_info()
+        return (
+            () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
+        )
