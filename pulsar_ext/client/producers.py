@@ -29,16 +29,16 @@ from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.config import BatchingConfig
 from pulsar_ext.produce.direct import DirectSender
 from pulsar_ext.produce.dispatch import BatchDispatcher
-from pulsar_ext.produce.key_values import KeyValueSender, batching_for_keys
 from pulsar_ext.produce.mixed_keys import mixed_key_check
 from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
 from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.router import Routing
 from pulsar_ext.produce.sender import close_quietly
+from pulsar_ext.produce.separated import SeparatedSender, batching_for_keys
 from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
-from pulsar_ext.schema.key_value import KeyValueSchema
+from pulsar_ext.schema.key_value import KeyValueEncoding, KeyValueSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,13 +74,14 @@ def make_producer(
     """
     chain = ProducerChain.of(context, interceptors)
     schema = named["schema"]
-    if isinstance(schema, KeyValueSchema):
+    separates = isinstance(schema, KeyValueSchema) and schema.encoding is KeyValueEncoding.SEPARATED
+    if separates:
         named = batching_for_keys(named)
     factory = _SenderFactory(client, context, named, deduplication=deduplication)
     try:
         sender: Any = factory.open()
-        if isinstance(schema, KeyValueSchema):
-            sender = KeyValueSender(sender, schema)
+        if separates:
+            sender = SeparatedSender(sender, schema)
         if chain is not None:
             sender = InterceptedSender(sender, chain)
         producer: Producer[Any] = Producer.over(sender, schema, client)

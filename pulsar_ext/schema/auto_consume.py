@@ -16,7 +16,7 @@ from .avro_definition import shape_of_definition
 from .avro_model import AvroReader
 from .comparison import SchemaText
 from .generic_record import GenericRecord
-from .key_value import KeyValue, key_bytes, split_inline, version_of
+from .key_value import KeyValue, key_bytes, split_inline
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             pulsar.PulsarException: the broker cannot be asked for that schema now.
             AdminRequired, AdminError: nor the admin API, which knows those of keys and values.
         """
-        key = msg.topic_name(), version_of(msg)
+        key = msg.topic_name(), msg.int_schema_version()
         read = self._versions.get(key)
         if read is None:
             read = self._versions[key] = self._reader_of(*key)

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pulsar.schema
 
@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 else:
     _Official = pulsar.schema.Schema
 
-__all__ = ["VERSION", "KeyValue", "KeyValueEncoding", "KeyValueSchema", "key_bytes", "split_inline", "version_of"]
+__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "key_bytes", "split_inline"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _LENGTH_BYTES = 4
-
-VERSION: Final = "pulsar-ext.schema-version"
-"""The property of a message by which this library notes the version: the C++ client cannot."""
 
 
 class KeyValue(NamedTuple, Generic[K, V]):
@@ -57,7 +54,8 @@ class KeyValueEncoding(Enum):
 class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     """Keys and values; mirrors Java's `Schema.KeyValue`.
 
-    A producer gives the topic the schema over the admin API, because the C++ client cannot say what it is made of.
+    A producer gives the topic the schema over the admin API, because the C++ client cannot say what it is made of. Its
+    messages do not say which version wrote them: no part may be Avro, but for consumers and readers.
 
     Args:
         key: the schema of keys, as `schema=` takes it.
@@ -75,13 +73,11 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         self._record_cls = KeyValue
         self._admin_api: Callable[[], PulsarAdmin] | None = None
         self._versions: dict[tuple[str, int], tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
-        self.version: int | None = None
-        """Of the schema on the topic of a producer, where readers have to know it."""
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know no version yet."""
         del reads
-        self._admin_api, self.version, self._versions = admin_api, None, {}
+        self._admin_api, self._versions = admin_api, {}
 
     def schema_info(self) -> Any:
         """Give what the C++ client is told: nothing, for it would want keys and values of its own making."""
@@ -91,13 +87,19 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         """Give a topic this schema, with what it is made of.
 
         Raises:
+            InvalidUse: a part is Avro.
             SchemaMismatch: the broker does not take it.
             AdminRequired, AdminError: it could not be asked.
         """
+        if any(isinstance(one, pulsar.schema.AvroSchema) for one in (self.key, self.value)):
+            raise InvalidUse(
+                f"{self} has a part in Avro, which is read by the version that wrote it, and the C++ client cannot say "
+                "which one that is of keys and values: use JsonSchema(…) for both to send. Nothing was opened."
+            )
         assert self._admin_api is not None  # noqa: S101  # it is a client's
         data = {"key": _definition(self.key), "value": _definition(self.value)}
         try:
-            version = self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
+            self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
         except AdminConflict as error:
             found = self.cannot_read(topic)
             raise SchemaMismatch(
@@ -105,7 +107,6 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
                 "was opened.",
                 differences=found,
             ) from None
-        self.version = version if self._evolves() else None
 
     def properties(self) -> dict[str, str]:
         """Give what the schema is made of, as Java's client writes it."""
@@ -168,7 +169,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return any(isinstance(one, AvroSchema) and one.model is not None for one in (self.key, self.value))
 
     def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
-        version = version_of(msg)
+        version = msg.int_schema_version()
         if version < 0 or not self._evolves() or self._admin_api is None:
             return self.key.decode, self.value.decode
         topic = msg.topic_name().partition("-partition-")[0]
@@ -181,12 +182,6 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 
     def __str__(self) -> str:
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
-
-
-def version_of(message: Any) -> int:
-    """Give the version of the schema of a message of keys and values: the broker's, or that which a producer noted."""
-    version: int = message.int_schema_version()
-    return version if version >= 0 else int(message.properties().get(VERSION, -1))
 
 
 def key_bytes(text: str) -> bytes:

@@ -1,7 +1,7 @@
-"""The sender of a producer of keys and values: it makes message keys of separated ones, and notes the schema's version.
+"""The sender of a producer of keys and values whose keys are not in the payload: it makes the message's key of them.
 
 Java's client writes such a key as base64, and says so. The C++ client cannot say so, but for messages of batches that
-are written here. Nor does it know the version of a schema of keys and values: that is a property of the message.
+are written here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pulsar
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._wire.batch_payload import Base64Key
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.schema.key_value import VERSION, KeyValueEncoding
 
 from .options import named_options, rows_of, stands_alone
 
@@ -27,17 +26,15 @@ if TYPE_CHECKING:
     from .outcome import SentMany
     from .sender import Sender
 
-__all__ = ["KeyValueSender", "batching_for_keys"]
+__all__ = ["SeparatedSender", "batching_for_keys"]
 
 
 def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
-    """Give the arguments of a producer of keys and values: one with separated keys has batches, of one key each.
+    """Give the arguments of a producer with separated keys: it has batches, if need be of one key each.
 
     Raises:
         InvalidUse: it is to send in chunks.
     """
-    if named["schema"].encoding is KeyValueEncoding.INLINE:
-        return named
     if named["chunking_enabled"]:
         raise InvalidUse("Separated keys cannot be sent in chunks: use KeyValueEncoding.INLINE. Nothing was opened.")
     if named["batching_enabled"]:
@@ -46,7 +43,7 @@ def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
     return {**named, "batching_enabled": True, "lazy_start_partitioned_producers": False, **by_key}
 
 
-class KeyValueSender:
+class SeparatedSender:
     """Gives messages their keys.
 
     Args:
@@ -81,18 +78,12 @@ class KeyValueSender:
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, and with `flush` wait until all of them are persisted."""
         rows = [(content, self._with_key(content, options)) for content, options in rows_of(contents, columns)]
-        names = {name for _, options in rows for name in options}
-        whole: dict[str, Iterable[Any]] = {name: [options.get(name) for _, options in rows] for name in names}
-        return self._sender.send_many([content for content, _ in rows], whole, flush=flush)
+        keyed: dict[str, Iterable[Any]] = {**columns, "partition_key": [one["partition_key"] for _, one in rows]}
+        return self._sender.send_many([content for content, _ in rows], keyed, flush=flush)
 
     def _with_key(self, content: Any, options: dict[str, Any]) -> dict[str, Any]:
-        schema = self._schema
-        if schema.version is not None:
-            options = {**options, "properties": {**(options.get("properties") or {}), VERSION: str(schema.version)}}
-        if schema.encoding is KeyValueEncoding.INLINE:
-            return options
         if options.get("partition_key") is not None or stands_alone(options):
             raise InvalidUse(
                 "A message with a separated key has no other partition_key, and is not delayed or replicated by itself."
             )
-        return {**options, "partition_key": Base64Key.of(schema.key.encode(content[0]))}
+        return {**options, "partition_key": Base64Key.of(self._schema.key.encode(content[0]))}
