@@ -19,7 +19,11 @@ def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
 
     def shape(method: _F) -> _F:
         signature = inspect.signature(official)
-        own = [p for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        own = [
+            one
+            for one in inspect.signature(method).parameters.values()
+            if one.kind is one.KEYWORD_ONLY and one.name not in signature.parameters
+        ]
         parameters = [*signature.parameters.values(), *own]
         method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return method

@@ -5,9 +5,10 @@ Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that le
 
 from __future__ import annotations
 
+import base64
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
@@ -23,6 +24,7 @@ __all__ = [
     "ORDERING_KEY",
     "PARTITION_KEY",
     "SEQUENCE_ID",
+    "Base64Key",
     "batch_metadata",
     "batch_parts",
     "key_fields",
@@ -45,6 +47,17 @@ _EMPTY = b"\x00\x00\x00\x02\x18\x00"
 """A message of no bytes, as it stands in a batch."""
 
 
+class Base64Key(str):
+    """A key of bytes, as it is stored: in base64, with a flag that says so."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """Make the key of bytes."""
+        return cls(base64.b64encode(data).decode())
+
+
 @lru_cache(4096)
 def _size_field(size: int) -> bytes:
     """Give the field of the payload's size, and the tag of the sequence id behind it."""
@@ -57,6 +70,8 @@ def key_fields(options: Mapping[str, Any]) -> bytes:
     key, ordering = options.get("partition_key"), options.get("ordering_key")
     if key is not None:
         written = bytes_field(PARTITION_KEY, key.encode())
+        if type(key) is Base64Key:
+            written += number_field(IS_BASE64, 1)
     if ordering is not None:
         written += bytes_field(ORDERING_KEY, ordering.encode())
     return written

@@ -21,6 +21,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.opening import ReplierOptions
 from pulsar_ext.request.reply_producers import ReplyProducers
 from pulsar_ext.request.replying import Replying
+from pulsar_ext.schema.choice import with_schema
 
 from ._consumer_events import LoopEvents
 from ._executor import Executor
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.backoff import Backoff
+    from pulsar_ext.schema.typed import T, TypedSchema
     from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
@@ -77,14 +79,15 @@ class Client(AsyncClientDoor):
     async def create_producer(
         self,
         *args: Any,
+        schema: type[T] | TypedSchema[T] | None = None,
         deduplication: bool = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
-    ) -> Producer:
+    ) -> Producer[T]:
         """Create a producer; the arguments are the official ones, and those of `pulsar_ext.Client.create_producer`."""
         chain: Any = ProducerChain.of(self.blocking.context, interceptors)
-        named = named_arguments(pulsar.asyncio.Client.create_producer, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.create_producer, args, with_schema(schema, kwargs))
         _default_schema(named)
 
         capacity: int | None = None
@@ -105,7 +108,8 @@ class Client(AsyncClientDoor):
     async def subscribe(
         self,
         *args: Any,
-        message_listener: Callable[[Consumer, Message], object] | None = None,
+        schema: type[T] | TypedSchema[T] | None = None,
+        message_listener: Callable[[Consumer[T], Message[T]], object] | None = None,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
         enable_retry: bool = False,
@@ -118,11 +122,12 @@ class Client(AsyncClientDoor):
         consumer_event_listener: ConsumerEventListener | None = None,
         pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
-    ) -> Consumer:
+    ) -> Consumer[T]:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
 
         Args:
             *args: the official arguments.
+            schema: as in the blocking client.
             message_listener: is called in the loop, and awaited if it is async, for one message after the other.
             ack_group_time_ms: as in the blocking client.
             max_ack_group_size: as in the blocking client.
@@ -137,7 +142,7 @@ class Client(AsyncClientDoor):
             pattern_auto_discovery_period: as in the blocking client; officially only that has it.
             **kwargs: the official arguments.
         """
-        named = named_arguments(pulsar.asyncio.Client.subscribe, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
         _default_schema(named)
         topic = named["topic"]
         if named.pop("is_pattern_topic"):
@@ -177,18 +182,19 @@ class Client(AsyncClientDoor):
     async def create_reader(
         self,
         *args: Any,
-        reader_listener: Callable[[Reader, Message], object] | None = None,
+        schema: type[T] | TypedSchema[T] | None = None,
+        reader_listener: Callable[[Reader[T], Message[T]], object] | None = None,
         key_hash_ranges: Any = None,
         key_forms: Any = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
         pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
-    ) -> Reader:
+    ) -> Reader[T]:
         """Create a reader; the arguments are the official ones, and those of `pulsar_ext.Client.create_reader`.
 
         A `reader_listener` is called in the loop, and awaited if it is async, for one message after the other.
         """
-        named = named_arguments(pulsar.asyncio.Client.create_reader, args, kwargs)
+        named = named_arguments(pulsar.asyncio.Client.create_reader, args, with_schema(schema, kwargs))
         _default_schema(named)
         chain = ReaderChain.of(self.blocking.context, interceptors, awaited=True)
         ours: dict[str, Any] = {
@@ -217,11 +223,10 @@ class Client(AsyncClientDoor):
         )
 
     async def create_table_view(
-        self, topic: str, subscription_name: str | None = None, schema: Any = None
-    ) -> TableView:
+        self, topic: str, subscription_name: str | None = None, schema: type[T] | TypedSchema[T] | None = None
+    ) -> TableView[T]:
         """Create a table view; the arguments are those of `pulsar.Client.create_table_view`."""
-        schema = pulsar.schema.BytesSchema() if schema is None else schema
-        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema)
+        opening = partial(self.blocking.create_table_view, topic, subscription_name, schema=schema)
         return TableView(await self._executor.open(opening), self._executor)
 
     async def requester(self, topic: str, **options: Any) -> Requester:

@@ -29,6 +29,7 @@ from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.opening import RedeliveryOptions
+from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .admin_access import admin_at, derive_admin
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
     from pulsar_ext.redelivery.backoff import Backoff
+    from pulsar_ext.schema.typed import T, TypedSchema
     from pulsar_ext.table_view import TableView
 
     from .consumer_settings import ConsumerEventListener
@@ -105,11 +107,12 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         self,
         topic: str,
         *args: Any,
+        schema: type[T] | TypedSchema[T] | None = None,
         deduplication: bool | Recall = False,
         interceptors: Sequence[ProducerInterceptor] | None = None,
         hashing_scheme: HashingScheme = HashingScheme.BoostHash,
         **kwargs: Any,
-    ) -> Producer:
+    ) -> Producer[T]:
         """Create a producer; the arguments are the official ones, and three more.
 
         With `batching_enabled` the producer cuts its batches itself, at the same limits, and one native callback gives
@@ -119,6 +122,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         Args:
             topic: as officially.
             *args: the official arguments.
+            schema: as officially, or a class of values: a dataclass or a pydantic model, which is Avro.
             deduplication: whether every message shall be persisted exactly once, whatever dies: needs a `producer_name`
                 and a topic that the broker deduplicates, which is proved here. Ids are the application's
                 (`sequence_id`, going up, 0 included) or automatic. A message that the topic holds already gets
@@ -138,7 +142,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             AdminError: with `deduplication`, the admin API refused or did not answer. All of these: nothing was sent.
         """
         self.context.callbacks.refuse("create_producer")
-        named = named_arguments(pulsar.Client.create_producer, (topic, *args), kwargs)
+        named = named_arguments(pulsar.Client.create_producer, (topic, *args), with_schema(schema, kwargs))
         options = {"deduplication": deduplication, "interceptors": interceptors, "hashing_scheme": hashing_scheme}
         return self.open_producer(named, **options)
 
@@ -148,6 +152,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         topic: Any,
         subscription_name: str,
         *args: Any,
+        schema: type[T] | TypedSchema[T] | None = None,
         ack_group_time_ms: int | None = None,
         max_ack_group_size: int | None = None,
         enable_retry: bool = False,
@@ -159,13 +164,14 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         subscription_properties: Mapping[str, str] | None = None,
         consumer_event_listener: ConsumerEventListener | None = None,
         **kwargs: Any,
-    ) -> Consumer:
+    ) -> Consumer[T]:
         """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and ten more.
 
         Args:
             topic: as officially.
             subscription_name: as officially.
             *args: the official arguments.
+            schema: as officially, or a class of values, as in `create_producer()`.
             ack_group_time_ms: how long an acknowledgement may wait for others, in milliseconds, Java's
                 `acknowledgmentGroupTime`; by default 100. With 0 each is sent at once, which costs some milliseconds
                 as up to 100 does, because the C++ client's own group of 100 ms has to be flushed.
@@ -191,7 +197,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
                 opened.
         """
         self.context.callbacks.refuse("subscribe")
-        named = named_arguments(pulsar.Client.subscribe, (topic, subscription_name, *args), kwargs)
+        arguments = topic, subscription_name, *args
+        named = named_arguments(pulsar.Client.subscribe, arguments, with_schema(schema, kwargs))
         backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
         redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
@@ -208,12 +215,13 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         topic: Any,
         start_message_id: Any,
         *args: Any,
+        schema: type[T] | TypedSchema[T] | None = None,
         key_hash_ranges: RangesLike | None = None,
         key_forms: KeyFormsMode = "auto",
         interceptors: Sequence[ReaderInterceptor] | None = None,
         pattern_auto_discovery_period: int = 60,
         **kwargs: Any,
-    ) -> Reader:
+    ) -> Reader[T]:
         """Create a reader of a topic, a list of topics or a pattern; the arguments are the official ones, and more.
 
         `start_message_id` may be any id of a chunked message; with `start_message_id_inclusive=True` that message is
@@ -223,6 +231,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             topic: as officially; with `key_hash_ranges` it must exist. A list or a pattern gives a `TopicsReader`.
             start_message_id: as officially; for several topics the earliest, the latest, or a dict of ids by topic.
             *args: the official arguments.
+            schema: as officially, or a class of values, as in `create_producer()`.
             key_hash_ranges: whose messages to read, such as `[KeyHashRange(0, 10000)]`; gives a `RangeReader`.
             key_forms: how to tell a key sent as bytes from base64 text, and an empty key from none; see `KeyForms`.
             interceptors: see each message before it is handed out; in this order.
@@ -235,7 +244,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             InvalidKeyHashRange, NoSuchTopic: as their names say; nothing was opened.
         """
         self.context.callbacks.refuse("create_reader")
-        named = named_arguments(pulsar.Client.create_reader, (topic, start_message_id, *args), kwargs)
+        arguments = topic, start_message_id, *args
+        named = named_arguments(pulsar.Client.create_reader, arguments, with_schema(schema, kwargs))
         chain = ReaderChain.of(self.context, interceptors)
         if reads_several(named["topic"]):
             period = pattern_auto_discovery_period
@@ -245,13 +255,15 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         return self.open_reader(named, chain=chain)
 
     @shaped_like(pulsar.Client.create_table_view)
-    def create_table_view(self, *args: Any, **kwargs: Any) -> TableView:
+    def create_table_view(
+        self, *args: Any, schema: type[T] | TypedSchema[T] | None = None, **kwargs: Any
+    ) -> TableView[T]:
         """Create a table view; the arguments are the official ones.
 
         The subscription on the broker has a name of its own, which `subscription_name` is the beginning of.
         """
         self.context.callbacks.refuse("create_table_view")
-        named = named_arguments(pulsar.Client.create_table_view, args, kwargs)
+        named = named_arguments(pulsar.Client.create_table_view, args, with_schema(schema, kwargs))
         return self.open_table_view(named)
 
     def get_topic_partitions(self, topic: str) -> list[str]:

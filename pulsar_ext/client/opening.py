@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.asking import AskingClient
-from pulsar_ext._native.handles import consumers_of
+from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.schema.choice import schema_of
+from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why
 from .consumer_settings import ConsumerSettings
@@ -40,30 +41,31 @@ class ClientOpening:
     context: ClientContext
     inner: Any
 
-    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer:
+    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
         """Create a producer; the options are those of `make_producer()`."""
-        client: Any = self
-        named = self._with_schema(named)
+        named = self._with_schema(named, reads=False)
         with self._explaining(named):
-            return make_producer(client, self.context, named, **options)
+            if isinstance(named["schema"], TypedSchema):
+                named["schema"].register(named["topic"])
+            return make_producer(self._client_door, self.context, named, **options)
 
     def open_consumer(
         self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
-    ) -> Consumer:
+    ) -> Consumer[Any]:
         """Subscribe; the options are those of `open_consumer()`."""
         settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
         options = {"gate": SeekGate(self.inner), "settings": settings, **options}
-        consumer: Consumer = self._open(open_consumer, "subscribe", named, options, settings)
+        consumer: Consumer[Any] = self._open(open_consumer, "subscribe", named, options, settings)
         return consumer
 
-    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader:
+    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
-        reader: Reader = self._open(open_reader, "create_reader", named, options)
+        reader: Reader[Any] = self._open(open_reader, "create_reader", named, options)
         return reader
 
-    def open_table_view(self, named: dict[str, Any]) -> TableView:
+    def open_table_view(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""
-        view: TableView = self._open(open_table_view, "create_reader", named, {})
+        view: TableView[Any] = self._open(open_table_view, "create_reader", named, {})
         return view
 
     def _open(
@@ -75,21 +77,26 @@ class ClientOpening:
         configure: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """Open a consumer or a reader; nothing of it stays open if that fails, or a Ctrl-C ends it."""
-        named = self._with_schema(named)
+        named = self._with_schema(named, reads=True)
         opened: list[Any] = []
         try:
             with self._explaining(named, configure) as asking:
                 check_readable(asking, named["topic"], named["schema"])
                 open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
-            consumers_of(self).append(opened[1])
+            consumers_of(self._client_door).append(opened[1])
             return opened[-1]
         except BaseException:
             self._close_again(opened)
             raise
 
-    def _with_schema(self, named: dict[str, Any]) -> dict[str, Any]:
+    @property
+    def _client_door(self) -> ClientDoor:
+        client: Any = self
+        return client  # type: ignore[no-any-return]  # stands before it
+
+    def _with_schema(self, named: dict[str, Any], *, reads: bool) -> dict[str, Any]:
         """Give the arguments with the schema object that is meant by them."""
-        return {**named, "schema": schema_of(named["schema"], self.context.admin_api)}
+        return {**named, "schema": schema_of(named["schema"], self.context.admin_api, reads=reads)}
 
     @contextlib.contextmanager
     def _explaining(
@@ -106,5 +113,5 @@ class ClientOpening:
         for one in reversed(opened):
             with contextlib.suppress(pulsar.PulsarException, ValueError):
                 one.close()
-        consumers = consumers_of(self)
+        consumers = consumers_of(self._client_door)
         consumers[:] = [one for one in consumers if one not in opened]

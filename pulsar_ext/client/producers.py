@@ -36,8 +36,10 @@ from pulsar_ext.produce.pending_limit import PendingLimit
 from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.router import Routing
 from pulsar_ext.produce.sender import close_quietly
+from pulsar_ext.produce.separated import SeparatedSender, batching_for_keys
 from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
+from pulsar_ext.schema.key_value import KeyValueEncoding, KeyValueSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +61,7 @@ def make_producer(
     deduplication: bool | Recall,
     interceptors: Any = None,
     hashing_scheme: HashingScheme = HashingScheme.BoostHash,
-) -> Producer:
+) -> Producer[Any]:
     """Create a producer.
 
     Args:
@@ -74,12 +76,18 @@ def make_producer(
         InvalidUse, DeduplicationDisabled, ProducerForgotten, AdminError: with deduplication; nothing was sent.
     """
     chain = ProducerChain.of(context, interceptors)
+    schema = named["schema"]
+    separates = isinstance(schema, KeyValueSchema) and schema.encoding is KeyValueEncoding.SEPARATED
+    if separates:
+        named = batching_for_keys(named)
     factory = _SenderFactory(client, context, named, deduplication=deduplication, hashing_scheme=hashing_scheme)
     try:
         sender: Any = factory.open()
+        if separates:
+            sender = SeparatedSender(sender, schema)
         if chain is not None:
             sender = InterceptedSender(sender, chain)
-        producer = Producer.over(sender, named["schema"], client)
+        producer: Producer[Any] = Producer.over(sender, schema, client)
         if chain is not None:
             chain.show(producer)
             look_after(context, chain, named["topic"])

@@ -12,12 +12,15 @@ import pulsar
 from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.foundation import ReaderFoundation
+from pulsar_ext.schema.auto_consume import AutoConsumeSchema
+from pulsar_ext.schema.key_value import KeyValueSchema
 from pulsar_ext.table_view import TableView
 
 if TYPE_CHECKING:
@@ -89,6 +92,8 @@ def open_table_view(
         opened: where the official reader goes, then ours, and then the view.
     """
     topic, name, schema = named["topic"], named["subscription_name"], named["schema"]
+    if isinstance(schema, KeyValueSchema | AutoConsumeSchema):
+        raise InvalidUse(f"A table view has keys of its own, and no {type(schema).__name__}. Nothing was opened.")
     reading = {"schema": schema, "subscription_role_prefix": name, "is_read_compacted": True}
     open_reader(
         context,

@@ -7,12 +7,13 @@ difference is. What a reader cannot read is found out here, whatever the strateg
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext.errors import SchemaMismatch
-from pulsar_ext.schema.comparison import SchemaText, cannot_read, explain
+from pulsar_ext.schema.comparison import SchemaText, explain
 from pulsar_ext.schema.typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def check_readable(asking: AskingClient, topics: Any, schema: Any) -> None:
     if not isinstance(schema, TypedSchema):
         return
     for topic in _names(topics):
-        theirs = asking.schema_of(topic)
-        if theirs is not None and (found := cannot_read(_text_of(schema), SchemaText(*theirs))):
+        if found := schema.cannot_read(topic, partial(asking.schema_of, topic)):
             raise SchemaMismatch(
                 f"{schema} cannot read what is on {topic}: {'; '.join(found)}. Nothing was opened.", differences=found
             )

@@ -31,13 +31,17 @@ from pulsar.schema import (
 )
 
 from .annotations import AvroName, AvroType, Float32, Int32, LocalTimestamp, TimeMillis, TimestampMillis, decimal_type
+from .auto_consume import AutoConsumeSchema
 from .avro_schema import AvroSchema
+from .generic_record import GenericRecord
 from .json_schema import JsonSchema
+from .key_value import KeyValue, KeyValueEncoding, KeyValueSchema
 from .protobuf_schema import ProtobufNativeSchema
 from .typed import TypedSchema
 
 __all__ = [
     "Array",
+    "AutoConsumeSchema",
     "AvroName",
     "AvroSchema",
     "AvroType",
@@ -49,9 +53,13 @@ __all__ = [
     "Field",
     "Float",
     "Float32",
+    "GenericRecord",
     "Int32",
     "Integer",
     "JsonSchema",
+    "KeyValue",
+    "KeyValueEncoding",
+    "KeyValueSchema",
     "LocalTimestamp",
     "Long",
     "Map",

@@ -169,7 +169,9 @@ def _record(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> 
     for one in definition["fields"]:
         default = _giving(one["default"]) if "default" in one else None
         shape = _shape(one["type"], name.rpartition(".")[0], known)
-        record.fields.append(Field(one["name"], one["name"], shape, default, tuple(one.get("aliases", ()))))
+        record.fields.append(
+            Field(one["name"], one["name"], shape, default, tuple(one.get("aliases", ())), one["name"])
+        )
     return record
 
 

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["AvroSchema"]
 
 
-class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc]  # the official client ships no types
+if TYPE_CHECKING:
+    _Official = object  # the official class has no types, and would go for any
+else:
+    _Official = pulsar.schema.AvroSchema
+
+
+class AvroSchema(TypedSchema[T], _Official):
     """Avro values; mirrors Java's `Schema.AVRO`.
 
     Args:
@@ -38,21 +44,22 @@ class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc
     @overload
     def __init__(self: AvroSchema[dict[str, Any]], record_cls: None, schema_definition: dict[str, Any]) -> None: ...
     def __init__(self, record_cls: Any, schema_definition: Any = None) -> None:
-        self._model: AvroModel[T] | None = None
+        self.model: AvroModel[T] | None = None
         self._readers: dict[tuple[str, int], AvroReader] = {}
         if not is_model(record_cls):
-            pulsar.schema.AvroSchema.__init__(self, record_cls, schema_definition)
+            official: Any = pulsar.schema.AvroSchema
+            official.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
             return
-        self._model = AvroModel(record_cls)
-        begin_schema(self, record_cls, SchemaType.AVRO, self._model.definition)
+        self.model = AvroModel(record_cls)
+        begin_schema(self, record_cls, SchemaType.AVRO, self.model.definition)
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know no definition that others wrote with."""
-        del admin_api
+        del admin_api, reads
         self._readers = {}
-        if self._model is not None:
-            forget_writers(self, self._model.definition)
+        if self.model is not None:
+            forget_writers(self, self.model.definition)
 
     def encode(self, obj: T) -> bytes:
         """Write a value.
@@ -60,11 +67,11 @@ class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc
         Raises:
             InvalidUse: something in a model's value is of another type than its annotation.
         """
-        return super().encode(obj) if self._model is None else self._model.encode(obj)
+        return super().encode(obj) if self.model is None else self.model.encode(obj)
 
     def decode(self, data: bytes) -> T:
         """Read a value that this very schema wrote."""
-        return super().decode(data) if self._model is None else self._model.decode(data)
+        return super().decode(data) if self.model is None else self.model.decode(data)
 
     def decode_message(self, msg: Encoded) -> T:
         """Read a message with the version of the schema that it was written with.
@@ -73,9 +80,9 @@ class AvroSchema(TypedSchema[T], pulsar.schema.AvroSchema):  # type: ignore[misc
             pulsar.PulsarException: the broker cannot be asked for that version now.
             SchemaMismatch: the model cannot read what that version wrote.
         """
-        model, version = self._model, msg.int_schema_version()
+        model, version = self.model, msg.int_schema_version()
         if model is None:
-            return super().decode_message(msg)  # type: ignore[no-any-return]
+            return super().decode_message(msg)
         if version < 0:  # it says nothing of its schema
             return model.decode(msg.data())
         key = msg.topic_name(), version

@@ -18,26 +18,37 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["schema_of"]
+__all__ = ["schema_of", "schema_of_class", "with_schema"]
 
 
-def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin]) -> Any:
+def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
     """Give the schema object of one producer, consumer or reader.
 
     Args:
         given: a schema object; or a class: `bytes`, `str`, one that protobuf made, or a dataclass or a pydantic model,
             which is Avro.
         admin_api: gives the client's admin API.
+        reads: whether it is a consumer or a reader.
 
     Raises:
         InvalidUse: it is a class that there is no schema of, or the model has a field that Avro has not.
     """
     if isinstance(given, type):
-        given = _schema_of_class(given)
-    return given.of_client(admin_api) if isinstance(given, TypedSchema) else given
+        given = schema_of_class(given)
+    return given.of_client(admin_api, reads=reads) if isinstance(given, TypedSchema) else given
 
 
-def _schema_of_class(kind: type[Any]) -> Any:
+def with_schema(given: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """Give arguments by name with the schema among them, if there is one: it may be given by its place as well."""
+    return named if given is None else {**named, "schema": given}
+
+
+def schema_of_class(kind: type[Any]) -> Any:
+    """Give the schema object of a class of values.
+
+    Raises:
+        InvalidUse: there is none, or the model has a field that Avro has not.
+    """
     if kind is bytes:
         return pulsar.schema.BytesSchema()
     if kind is str:

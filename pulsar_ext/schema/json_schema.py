@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pulsar.schema
 
@@ -29,7 +29,13 @@ _read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-class JsonSchema(TypedSchema[T], pulsar.schema.JsonSchema):  # type: ignore[misc]  # the official client ships no types
+if TYPE_CHECKING:
+    _Official = object  # the official class has no types, and would go for any
+else:
+    _Official = pulsar.schema.JsonSchema
+
+
+class JsonSchema(TypedSchema[T], _Official):
     """JSON values; mirrors Java's `Schema.JSON`: the topic has an Avro definition of them.
 
     Args:
@@ -42,7 +48,8 @@ class JsonSchema(TypedSchema[T], pulsar.schema.JsonSchema):  # type: ignore[misc
     def __init__(self, record_cls: type[T]) -> None:
         self._shape: Record | None = None
         if not is_model(record_cls):
-            pulsar.schema.JsonSchema.__init__(self, record_cls)
+            official: Any = pulsar.schema.JsonSchema
+            official.__init__(self, record_cls)
             return
         self._shape = shape_of_model(record_cls)
         check_json_unions(self._shape)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pulsar.schema
 
 from .typed import T, TypedSchema
@@ -9,7 +11,13 @@ from .typed import T, TypedSchema
 __all__ = ["ProtobufNativeSchema"]
 
 
-class ProtobufNativeSchema(TypedSchema[T], pulsar.schema.ProtobufNativeSchema):  # type: ignore[misc]  # untyped
+if TYPE_CHECKING:
+    _Official = object  # the official class has no types, and would go for any
+else:
+    _Official = pulsar.schema.ProtobufNativeSchema
+
+
+class ProtobufNativeSchema(TypedSchema[T], _Official):
     """Values of a class that protobuf made; mirrors Java's `Schema.PROTOBUF_NATIVE`.
 
     Args:
@@ -20,4 +28,5 @@ class ProtobufNativeSchema(TypedSchema[T], pulsar.schema.ProtobufNativeSchema): 
     """
 
     def __init__(self, record_cls: type[T]) -> None:
-        super().__init__(record_cls)
+        official: Any = pulsar.schema.ProtobufNativeSchema
+        official.__init__(self, record_cls)

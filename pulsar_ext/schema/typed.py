@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from .comparison import SchemaText, cannot_read
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import TypeVar
 
+    from pulsar_ext._native.schemas import Encoded
     from pulsar_ext.admin import PulsarAdmin
 
     T = TypeVar("T", default=Any)
@@ -25,23 +28,55 @@ __all__ = ["T", "TypedSchema"]
 class TypedSchema(Generic[T]):
     """A schema whose values are of one type; stands before the official class."""
 
-    def encode(self, obj: T) -> bytes:
-        """Write a value."""
-        return super().encode(obj)  # type: ignore[misc,no-any-return]  # the official class's
+    if TYPE_CHECKING:  # what the official classes have
+        _record_cls: Any
 
-    def decode(self, data: bytes) -> T:
-        """Read a value that this very schema wrote."""
-        return super().decode(data)  # type: ignore[misc,no-any-return]
+        def encode(self, obj: T) -> bytes:
+            """Write a value."""
+            ...
 
-    def of_client(self, admin_api: Callable[[], PulsarAdmin]) -> Self:
+        def decode(self, data: bytes) -> T:
+            """Read a value that this very schema wrote."""
+            ...
+
+        def decode_message(self, msg: Encoded) -> T:
+            """Read a message."""
+            ...
+
+        def schema_info(self) -> Any:
+            """Give what the broker is told."""
+            ...
+
+        def attach_client(self, client: Any) -> None:
+            """Take the C++ client that is asked for versions."""
+            ...
+
+    def of_client(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Self:
         """Give a copy for one client: what it learns of topics is that client's.
 
         Args:
             admin_api: gives the admin API, for what only that knows.
+            reads: whether it is a consumer's or a reader's.
         """
         mine: Any = copy.copy(self)
-        mine.begin(admin_api)
+        mine.begin(admin_api, reads=reads)
         return mine  # type: ignore[no-any-return]
 
-    def begin(self, admin_api: Callable[[], PulsarAdmin]) -> None:
+    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know nothing of any topic yet."""
+
+    def register(self, topic: str) -> None:
+        """Give a topic the schema, where the C++ client cannot."""
+
+    def cannot_read(self, topic: str, theirs: Callable[[], tuple[str, str] | None]) -> tuple[str, ...]:
+        """Give what keeps this from reading what a topic's last schema writes.
+
+        Args:
+            topic: its name.
+            theirs: asks the broker for the type and the definition of that schema.
+        """
+        del topic
+        found, info = theirs(), self.schema_info()
+        return (
+            () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
+        )

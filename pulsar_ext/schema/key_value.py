@@ -1,0 +1,235 @@
+"""Messages that are a key and a value, each with a schema of its own; mirrors Java's `KeyValueSchema`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import pulsar.schema
+
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType
+from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
+
+from .avro_schema import AvroSchema
+from .choice import schema_of_class
+from .comparison import SchemaText, cannot_read
+from .typed import TypedSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pulsar_ext.admin import PulsarAdmin
+
+    _Official = object  # the official class has no types, and would go for any
+else:
+    _Official = pulsar.schema.Schema
+
+__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "key_bytes", "split_inline"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_LENGTH_BYTES = 4
+
+
+class KeyValue(NamedTuple, Generic[K, V]):
+    """A key and a value; mirrors Java's `KeyValue`."""
+
+    key: K
+    value: V
+
+
+class KeyValueEncoding(Enum):
+    """Where the key is; mirrors Java's `KeyValueEncodingType`."""
+
+    INLINE = "INLINE"
+    """In the payload, before the value."""
+    SEPARATED = "SEPARATED"
+    """The message's key, by which it is routed and compacted; the payload is the value alone."""
+
+
+class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
+    """Keys and values; mirrors Java's `Schema.KeyValue`.
+
+    A producer gives the topic the schema over the admin API, because the C++ client cannot say what it is made of. Its
+    messages do not say which version wrote them: no part may be Avro, but for consumers and readers.
+
+    Args:
+        key: the schema of keys, as `schema=` takes it.
+        value: the schema of values.
+        encoding: where the key is.
+    """
+
+    def __init__(
+        self,
+        key: type[K] | TypedSchema[K],
+        value: type[V] | TypedSchema[V],
+        encoding: KeyValueEncoding = KeyValueEncoding.INLINE,
+    ) -> None:
+        self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
+        self._record_cls = KeyValue
+        self._admin_api: Callable[[], PulsarAdmin] | None = None
+        self._versions: dict[tuple[str, int], tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
+
+    def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
+        """Know no version yet."""
+        del reads
+        self._admin_api, self._versions = admin_api, {}
+
+    def schema_info(self) -> Any:
+        """Give what the C++ client is told: nothing, for it would want keys and values of its own making."""
+        return SchemaInfo(SchemaType.BYTES, "BYTES", "")
+
+    def register(self, topic: str) -> None:
+        """Give a topic this schema, with what it is made of.
+
+        Raises:
+            InvalidUse: a part is Avro.
+            SchemaMismatch: the broker does not take it.
+            AdminRequired, AdminError: it could not be asked.
+        """
+        if any(isinstance(one, pulsar.schema.AvroSchema) for one in (self.key, self.value)):
+            raise InvalidUse(
+                f"{self} has a part in Avro, which is read by the version that wrote it, and the C++ client cannot say "
+                "which one that is of keys and values: use JsonSchema(…) for both to send. Nothing was opened."
+            )
+        assert self._admin_api is not None  # noqa: S101  # it is a client's
+        data = {"key": _definition(self.key), "value": _definition(self.value)}
+        try:
+            self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
+        except AdminConflict as error:
+            found = self.cannot_read(topic)
+            raise SchemaMismatch(
+                f"The broker does not take {self} for {topic}: {error}. The differences: {'; '.join(found)}. Nothing "
+                "was opened.",
+                differences=found,
+            ) from None
+
+    def properties(self) -> dict[str, str]:
+        """Give what the schema is made of, as Java's client writes it."""
+        found = {"kv.encoding.type": self.encoding.value}
+        for name, part in (("key", self.key), ("value", self.value)):
+            info = part.schema_info()
+            found |= {f"{name}.schema.name": "", f"{name}.schema.type": info.schema_type().name}
+            found[f"{name}.schema.properties"] = "{}"
+        return found
+
+    def cannot_read(self, topic: str, _: Any = None) -> tuple[str, ...]:
+        """Give what keeps this from reading a topic's last schema."""
+        assert self._admin_api is not None  # noqa: S101  # it is a client's
+        try:
+            found = self._admin_api().schema(topic)
+        except AdminNotFound:
+            return ()
+        if found.type != "KEY_VALUE":
+            return (f"the topic has a schema of type {found.type}, this one is KEY_VALUE",)
+        encoding = found.properties.get("kv.encoding.type", "INLINE")
+        if encoding != self.encoding.value:
+            return (f"the topic's keys are {encoding}, this schema's are {self.encoding.value}",)
+        differ: list[str] = []
+        for name, part in (("key", self.key), ("value", self.value)):
+            theirs = SchemaText(found.properties.get(f"{name}.schema.type", "BYTES"), _part_text(found.data, name))
+            info = part.schema_info()
+            ours = SchemaText(info.schema_type().name, info.schema())
+            differ += [f"{name}: {one}" for one in cannot_read(ours, theirs)]
+        return tuple(differ)
+
+    def encode(self, obj: KeyValue[K, V]) -> bytes:
+        """Write the payload."""
+        key, value = obj
+        written: bytes = self.value.encode(value)
+        if self.encoding is KeyValueEncoding.SEPARATED:
+            return written
+        return _with_length(self.key.encode(key)) + _with_length(written)
+
+    def decode(self, data: bytes) -> KeyValue[K, V]:
+        """Read a payload that has its key in it."""
+        key, value = split_inline(data)
+        return KeyValue(self.key.decode(key), self.value.decode(value))
+
+    def decode_message(self, msg: Any) -> KeyValue[K, V]:
+        """Read a message, each part with the version of the schema that it was written with.
+
+        Raises:
+            SchemaMismatch: a part cannot be read.
+            AdminRequired, AdminError: the version could not be asked for.
+        """
+        read_key, read_value = self._readers(msg)
+        if self.encoding is KeyValueEncoding.INLINE:
+            key, value = split_inline(msg.data())
+        else:
+            key, value = key_bytes(msg.partition_key()), msg.data()
+        return KeyValue(read_key(key), read_value(value))
+
+    def _evolves(self) -> bool:
+        """Whether it has to be known which version wrote a message."""
+        return any(isinstance(one, AvroSchema) and one.model is not None for one in (self.key, self.value))
+
+    def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+        version = msg.int_schema_version()
+        if version < 0 or not self._evolves() or self._admin_api is None:
+            return self.key.decode, self.value.decode
+        topic = msg.topic_name().partition("-partition-")[0]
+        known = self._versions.get((topic, version))
+        if known is None:
+            data = self._admin_api().schema(topic, version).data
+            read = [_reader(part, _part_text(data, name)) for name, part in (("key", self.key), ("value", self.value))]
+            known = self._versions[topic, version] = (read[0], read[1])
+        return known
+
+    def __str__(self) -> str:
+        return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
+
+
+def key_bytes(text: str) -> bytes:
+    """Give the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return text.encode()
+
+
+def split_inline(data: bytes) -> tuple[bytes, bytes]:
+    """Take a payload apart that is a length and a key, and a length and a value.
+
+    Raises:
+        SchemaMismatch: it is not.
+    """
+    end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)
+    start = max(end, _LENGTH_BYTES) + _LENGTH_BYTES
+    size = int.from_bytes(data[start - _LENGTH_BYTES : start], "big", signed=True)
+    if len(data) < start or start + max(size, 0) != len(data):
+        raise SchemaMismatch(f"{len(data)} bytes are not a key and a value.", differences=())
+    return data[_LENGTH_BYTES:end], data[start:]
+
+
+def _with_length(data: bytes) -> bytes:
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+def _part(given: Any) -> Any:
+    if isinstance(given, type):
+        return schema_of_class(given)
+    if isinstance(given, pulsar.schema.Schema):
+        return given
+    raise InvalidUse(f"{given!r} is no schema, and no class of values. Nothing was opened.")
+
+
+def _definition(part: Any) -> Any:
+    """Give the definition of a part as the admin API takes it: none for text and bytes."""
+    info = part.schema_info()
+    return json.loads(info.schema()) if info.schema_type().name in ("AVRO", "JSON", "PROTOBUF_NATIVE") else ""
+
+
+def _part_text(data: str, name: str) -> str:
+    return json.dumps(json.loads(data)[name])
+
+
+def _reader(part: Any, definition: str) -> Callable[[bytes], Any]:
+    if isinstance(part, AvroSchema) and part.model is not None:
+        return part.model.reader(json.loads(definition)).read
+    decode: Callable[[bytes], Any] = part.decode
+    return decode

@@ -1,0 +1,143 @@
+"""Java's client and this library read each other's values of every kind of schema, also without knowing it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import subprocess
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+from reach import Reach
+
+import pulsar_ext as pulsar
+from pulsar_ext.schema import (
+    AutoConsumeSchema,
+    AvroSchema,
+    Int32,
+    JsonSchema,
+    KeyValue,
+    KeyValueEncoding,
+    KeyValueSchema,
+    ProtobufNativeSchema,
+)
+from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.jars import ensure_jars, find_java
+
+BOTH_CLIENTS = True
+
+PROBLEM = process_problem()
+pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
+
+PROGRAM = Path(__file__).parents[1] / "java" / "Schemas.java"
+JAVA_SECONDS = 300
+
+
+class Status(enum.Enum):
+    """As Java's."""
+
+    OPEN = 1
+    PAID = 2
+
+
+@dataclass
+class Item:
+    """As Java's, whose references may be null and whose int is one."""
+
+    sku: str | None = None
+    count: Int32 = 0
+
+
+@dataclass
+class Order:
+    """As Java's."""
+
+    id: int
+    name: str | None = None
+    placed: dt.datetime | None = None
+    total: decimal.Decimal | None = None
+    uid: uuid.UUID | None = None
+    status: Status | None = None
+    items: list[Item] | None = None
+    weights: dict[str, float] | None = field(default=None)
+    picture: bytes | None = None
+    due: dt.date | None = None
+
+
+ORDER = Order(
+    7,
+    "Ünï",
+    dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC),
+    decimal.Decimal("12.500"),
+    uuid.UUID(int=(1 << 64) + 2),
+    Status.PAID,
+    [Item("a", 3)],
+    {"w": 0.5},
+    bytes([0, 1, 200]),
+    dt.date(2030, 1, 2),
+)
+SCHEMAS = {
+    "avro": (AvroSchema(Order), ORDER),
+    "json": (JsonSchema(Order), ORDER),
+    "inline": (KeyValueSchema(str, JsonSchema(Order)), KeyValue("abcd", ORDER)),
+    "separated": (
+        KeyValueSchema(JsonSchema(Item), JsonSchema(Order), KeyValueEncoding.SEPARATED),
+        KeyValue(Item("a", 3), ORDER),
+    ),
+    "protobuf": (ProtobufNativeSchema(Timestamp), Timestamp(seconds=5, nanos=6)),
+}
+
+
+@pytest.fixture
+def java(broker):
+    """Run the program, and give what it prints."""
+
+    def run(mode, topic):
+        command = [find_java(), "-Xmx256m", "-cp", f"{ensure_jars()}/*", PROGRAM, Reach.of(broker).java_settings()]
+        done = subprocess.run(
+            [*command, mode, topic],
+            capture_output=True,
+            encoding="utf-8",
+            timeout=JAVA_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return [line.split("\t") for line in done.stdout.splitlines() if line.startswith(("READ\t", "AUTO\t"))]
+
+    return run
+
+
+def _plain(value):
+    """Give the names and the plain values of what is read without its schema."""
+    if isinstance(value, KeyValue):
+        return KeyValue(_plain(value.key), _plain(value.value))
+    return dict(value) if hasattr(value, "schema_type") else value
+
+
+def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, broker, java):
+    """Java reads the same from this library as from itself; this library reads the same from Java as it sends."""
+    ours, theirs = topic, pulsar_topic_factory(broker=broker)
+    java("send", f"{theirs}-")
+    for kind, (schema, value) in SCHEMAS.items():
+        client.create_producer(f"{ours}-{kind}", schema=schema).send(value)
+    automatic = {}
+    for kind, (schema, value) in SCHEMAS.items():
+        for where in (ours, theirs):
+            reader = client.create_reader(f"{where}-{kind}", pulsar.MessageId.earliest, schema=schema)
+            assert reader.read_next(10_000).value() == value, kind
+            reader = client.create_reader(f"{where}-{kind}", pulsar.MessageId.earliest, schema=AutoConsumeSchema())
+            automatic[where, kind] = _plain(reader.read_next(10_000).value())
+    for kind in ("avro", "protobuf"):
+        assert automatic[ours, kind] == automatic[theirs, kind]
+    assert automatic[theirs, "avro"]["placed"] == ORDER.placed
+    assert automatic[theirs, "json"].keys() == automatic[ours, "json"].keys()
+    assert automatic[theirs, "inline"].key == "abcd"
+    reader = client.create_reader(f"{theirs}-keyed-avro", pulsar.MessageId.earliest, schema=KeyValueSchema(Item, Order))
+    assert reader.read_next(10_000).value() == KeyValue(Item("a", 3), ORDER)
+    read = java("read", f"{ours}-")
+    assert read == java("read", f"{theirs}-")
+    assert {kind for _, kind, _ in read} == SCHEMAS.keys()

@@ -1,0 +1,100 @@
+"""Keys and values, and messages of schemas that the reader does not know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import pulsar_ext as pulsar
+from pulsar_ext.schema import (
+    AutoConsumeSchema,
+    AvroSchema,
+    GenericRecord,
+    JsonSchema,
+    KeyValue,
+    KeyValueEncoding,
+    KeyValueSchema,
+)
+
+BOTH_CLIENTS = True
+
+
+@dataclass(frozen=True)
+class City:
+    """A key, or a value."""
+
+    name: str
+    people: int | None = None
+
+
+BERLIN = City("Berlin", 3_700_000)
+INLINE, SEPARATED = KeyValueEncoding
+
+
+@pytest.mark.parametrize("encoding", KeyValueEncoding)
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(("key", "given"), [(str, "abcd"), (bytes, b"\xff\x00"), (JsonSchema(City), BERLIN)])
+def test_keys_and_values_come_back(client, topic, key, given, encoding, batched):
+    """Whatever a key is, and also where it looks like base64, it comes back, one by one and many at once."""
+    schema = KeyValueSchema(key, JsonSchema(City), encoding)
+    by_key = {"batching_type": pulsar.BatchingType.KeyBased} if batched else {}
+    producer = client.create_producer(topic, schema=schema, batching_enabled=batched, **by_key)
+    producer.send(KeyValue(given, BERLIN), properties={"a": "b"})
+    producer.send_many([KeyValue(given, City("x")), KeyValue(given, City("y"))])
+    consumer = client.subscribe(topic, "s", schema=schema, initial_position=pulsar.InitialPosition.Earliest)
+    messages = [consumer.receive(10_000) for _ in range(3)]
+    assert [one.value() for one in messages] == [KeyValue(given, BERLIN), (given, City("x")), (given, City("y"))]
+    assert messages[0].properties() == {"a": "b"}
+    assert bool(messages[0].partition_key()) == (encoding is SEPARATED)
+
+
+def test_a_topic_of_keys_and_values_is_compared_with_the_reader(client, topic):
+    """Another encoding, a part that cannot be read and a schema of another type are refused, and a writer's as well."""
+    client.create_producer(topic, schema=KeyValueSchema(str, JsonSchema(City)))
+    for schema, why in [
+        (KeyValueSchema(str, JsonSchema(City), SEPARATED), "keys are INLINE"),
+        (KeyValueSchema(str, City), "value: the topic has a schema of type JSON"),
+        (City, "the topic has a schema of type KEY_VALUE"),
+    ]:
+        with pytest.raises(pulsar.SchemaMismatch, match=why):
+            client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+    with pytest.raises(pulsar.SchemaMismatch, match="The broker does not take"):
+        client.create_producer(topic, schema=KeyValueSchema(bytes, JsonSchema(City)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        (KeyValueSchema(str, City), {}),
+        (KeyValueSchema(str, str, SEPARATED), {"chunking_enabled": True}),
+    ],
+)
+def test_what_cannot_be_sent_exactly_is_refused(client, topic, schema, options):
+    """Avro parts have no version, and chunks no separated keys: the producer is not opened."""
+    with pytest.raises(pulsar.InvalidUse, match="Nothing was opened"):
+        client.create_producer(topic, schema=schema, **options)
+
+
+def test_a_separated_key_is_the_only_one(client, topic):
+    """A send that brings another key, or leaves alone without the flag of its key, is refused."""
+    producer = client.create_producer(topic, schema=KeyValueSchema(str, str, SEPARATED))
+    for options in ({"partition_key": "x"}, {"deliver_at": 1}):
+        with pytest.raises(pulsar.InvalidUse, match="separated key"):
+            producer.send(KeyValue("a", "b"), **options)
+
+
+def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory, broker):
+    """Records, text and bytes come as what they are, and records know their schema."""
+    for schema, value in [(AvroSchema(City), BERLIN), (JsonSchema(City), BERLIN), (str, "ü"), (bytes, b"\xff")]:
+        topic = pulsar_topic_factory(broker=broker)
+        client.create_producer(topic, schema=schema).send(value)
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema())
+        found = reader.read_next(10_000).value()
+        if value is BERLIN:
+            assert isinstance(found, GenericRecord)
+            assert found == {"name": "Berlin", "people": 3_700_000}
+            assert (found.schema_type, found.schema_version) == (schema.schema_info().schema_type().name, 0)
+            assert "people" in found.definition
+        else:
+            assert found == value
