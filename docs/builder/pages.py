@@ -61,6 +61,8 @@ def _place(file: Path) -> PurePosixPath:
         return PurePosixPath("contents.md")
     if path.parts[0] == "docs":
         path = path.relative_to("docs")
+    if path.name == "README.md":
+        path = path.with_name("index.md")
     if path.suffix not in (".md", ".png", ".svg"):
         path = path.with_name(f"{path.name}.md")
     return path

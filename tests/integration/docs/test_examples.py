@@ -66,16 +66,13 @@ class Program:
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._environment
         )
 
-    def end(self, process, number, seconds=_SECONDS):
+    def end(self, process, number):
         """Send it a signal, if any, wait for its end, and keep what it printed."""
         if number is not None:
             process.send_signal(number)
-        try:
-            output, _ = process.communicate(timeout=seconds)
-        finally:
-            process.kill()
-        self.lines += filter(is_said, output.splitlines())
-        return process.returncode
+        with killed_if_silent(process), process.stdout:
+            self.lines += filter(is_said, process.stdout.read().splitlines())
+        return process.wait()
 
     def be_killed(self, dice, times=KILLS):
         """Kill it a few times at random, once it has begun to print or a few seconds later."""
