@@ -99,11 +99,11 @@ def test_events_wait_for_the_consumer_and_tell_changes_only():
     """What comes before the consumer is there is told then; what is so already is not told again."""
     listener = Listener()
     events = ActiveEvents(listener)
-    events.hear(-1, True)
+    events.hear(-1, active=True)
     assert listener.heard == []
     events.attach(listener)
     for partition, active in ((-1, True), (-1, False), (3, False), (-1, False), (-1, True)):
-        events.hear(partition, active)
+        events.hear(partition, active=active)
     assert listener.heard == [(-1, True), (-1, False), (3, False), (-1, True)]
 
 
