@@ -191,9 +191,8 @@ class TopicsReader(Reader):
         """
         self._context.callbacks.refuse("has_message_available")
         self._refuse_closed()
-        parts = list(dict.fromkeys([*self._promising, *self._parts.values()]))  # the cheapest to ask first
-        if any(part.arrivals.holds for part in parts) and any(part.has_message_available() for part in parts):
-            return True
+        parts = list(dict.fromkeys([*self._promising, *self._parts.values()]))
+        parts.sort(key=lambda part: not part.arrivals.holds)  # the cheapest to ask first
         if any(part.has_message_available() for part in parts):
             return True
         if any(part.waits for part in parts):

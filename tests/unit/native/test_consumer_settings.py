@@ -103,7 +103,7 @@ def test_events_wait_for_the_consumer_and_tell_changes_only():
     assert listener.heard == []
     events.attach(listener)
     for partition, active in ((-1, True), (-1, False), (3, False), (-1, False), (-1, True)):
-        events.hear(partition, active)
+        events.hear(partition, active=active)
     assert listener.heard == [(-1, True), (-1, False), (3, False), (-1, True)]
 
 
