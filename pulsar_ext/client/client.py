@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -20,6 +21,7 @@ from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.signatures import named_arguments, shaped_like
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext._runtime.cpp_log import log_through
 from pulsar_ext._runtime.ending import fail_together, finish_together
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.consumer import Consumer
@@ -88,6 +90,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
             raise InvalidUse(f"admin is expected to be a PulsarAdmin, URLs or None, not {type(admin).__name__}")
         arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
+        if isinstance(arguments["logger"], logging.Logger):
+            arguments["logger"] = log_through(arguments["logger"])
         super().__init__(**arguments)
         self.context = ClientContext(
             self,

@@ -47,8 +47,9 @@ def _received(instruments: Instruments, operation: str, message: Message, more: 
     """Begin the span of a message that is handed out."""
     attributes = instruments.attributes(operation, message.topic_name(), more)
     message_id = message.message_id()
-    said = {**attributes, "messaging.message.id": message_id.to_text()}
-    span = instruments.begin(said, propagate.extract(message.properties()))
+    span = instruments.begin(attributes, propagate.extract(message.properties()))
+    if span.is_recording():
+        span.set_attribute("messaging.message.id", message_id.to_text())
     message.__dict__["span"] = span
     instruments.consumed.add(1, attributes)
     topic, index = message.topic_name(), message_id.batch_index()
@@ -154,8 +155,13 @@ class ConsumerTelemetry(ConsumerInterceptor):
             return [one for places in found for one in places.values()]
 
     def _settle(self, settled: list[_Open], how: str, error: BaseException | None) -> None:
-        """End spans with an acknowledgement, which has a span of its own; not with one that was refused."""
+        """End spans with an acknowledgement, which has a span of its own; not with one that was refused.
+
+        A span that is not recorded has none: most are not where only a share of the traces is.
+        """
         for one in settled:
+            if not one.span.is_recording():
+                continue
             attributes = {**one.attributes, **self._instruments.attributes("ack", one.topic, {})}
             settling = self._instruments.begin(attributes, trace.set_span_in_context(one.span))
             if error is not None:

@@ -1,0 +1,154 @@
+"""The C++ client's lines as records of Python's logging, on request: `Client(…, logger=logging.getLogger("pulsar"))`.
+
+The official client calls Python from whichever C++ thread has something to say; such a thread may hold a lock for which
+Python waits, and then both wait for ever. Here the C++ client writes to a pipe, as to a file, and a thread of Python
+reads. It keeps the logger of the process's first client for good, so there is one pipe, and one logger at a time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import threading
+from datetime import datetime
+from pathlib import Path
+
+import pulsar
+
+from pulsar_ext._native.locks import Lock
+
+__all__ = ["log_through", "record_of"]
+
+_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}) ([A-Z]+) +\[(\d+)\] ([^:|]+):(\d+) \| (.*)", re.DOTALL)
+_LEVELS = {"DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
+_PIPE_BYTES = 1024 * 1024
+"""A C++ thread waits only where so much was not read yet."""
+_SET_SIZE = 1031
+"""Linux's `F_SETPIPE_SZ`; elsewhere a pipe keeps its size."""
+_END = b"\0\n"
+_END_SECONDS = 1.0
+
+
+def log_through(logger: logging.Logger) -> pulsar.FileLogger:
+    """Have the C++ client's lines become records of a logger, and of no other any more.
+
+    Returns:
+        What the official client takes as its `logger`. It counts for the first client of the process alone, and with it
+        the level, which is the logger's present one.
+    """
+    global _pipe  # noqa: PLW0603  # the C++ client has one logger for the process too
+    with _lock:
+        if _pipe is None:
+            _pipe = _Pipe()
+        _pipe.logger = logger
+    level = logger.getEffectiveLevel()
+    steps = ((logging.DEBUG, "Debug"), (logging.INFO, "Info"), (logging.WARNING, "Warn"))
+    name = next((name for most, name in steps if level <= most), "Error")
+    return pulsar.FileLogger(getattr(pulsar.LoggerLevel, name), _pipe.path)
+
+
+def record_of(line: str, name: str) -> logging.LogRecord:
+    """Make a record of a line (pure).
+
+    Its time, level and thread are the C++ client's, its module and line number those of the C++ source. A line of
+    another form, as the rest of one that was broken, becomes a message of the level INFO.
+    """
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return logging.LogRecord(name, logging.INFO, "", 0, line, None, None)
+    moment, level, thread, source, number, text = found.groups()
+    record = logging.LogRecord(name, _LEVELS.get(level, logging.INFO), source, int(number), text, None, None)
+    created = datetime.fromisoformat(moment).timestamp()
+    record.created, record.msecs = created, round(created % 1 * 1000)
+    record.thread, record.threadName = int(thread), "C++"
+    return record
+
+
+class _Pipe:
+    """Reads what the C++ client writes, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self.logger = logging.getLogger("pulsar")
+        self._open()
+
+    @property
+    def path(self) -> str:
+        """What the C++ client opens as a file."""
+        return f"/dev/fd/{self._write}"
+
+    def _open(self) -> None:
+        self._read, self._write = os.pipe()
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl  # noqa: PLC0415  # POSIX only
+
+            fcntl.fcntl(self._write, _SET_SIZE, _PIPE_BYTES)
+        self._reading = threading.Thread(target=self._run, args=(self._read,), name="pulsar-ext log", daemon=True)
+        self._reading.start()
+
+    def _run(self, read: int) -> None:
+        rest = b""
+        while data := os.read(read, _PIPE_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                if line + b"\n" == _END:
+                    return
+                self._handle(line.decode("utf-8", "replace"))
+
+    def _handle(self, line: str) -> None:
+        logger = self.logger
+        try:
+            record = record_of(line, logger.name)
+            if logger.isEnabledFor(record.levelno):
+                logger.handle(record)
+        except Exception:  # of an application's filter: the C++ client must be read on
+            logging.getLogger("pulsar_ext").exception("A filter or handler of %s failed", logger.name)
+
+    def end(self) -> None:
+        """Handle what is written by now; what comes later is lost."""
+        os.write(self._write, _END)
+        self._reading.join(_END_SECONDS)
+
+    def renew(self) -> None:
+        """Begin anew in a process that was forked: the other end of the pipe belongs to its parent.
+
+        What the C++ client has opened already leads to the new one then.
+        """
+        old = os.fstat(self._write)
+        written = [fd for fd in _open_files() if _is_written(fd, old)]
+        self._open()
+        for fd in written:
+            os.dup2(self._write, fd)
+
+
+def _open_files() -> list[int]:
+    return [int(path.name) for path in Path("/dev/fd").iterdir()]
+
+
+def _is_written(fd: int, pipe: os.stat_result) -> bool:
+    """Whether it is an end of this pipe that is written to."""
+    import fcntl  # noqa: PLC0415  # POSIX only, as a fork is
+
+    with contextlib.suppress(OSError):  # the one that listed them is closed by now
+        return os.path.samestat(os.fstat(fd), pipe) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+    return False
+
+
+_lock = Lock()
+_pipe: _Pipe | None = None
+
+
+def _renew() -> None:
+    if _pipe is not None:
+        _pipe.renew()
+
+
+def _end() -> None:
+    if _pipe is not None:
+        _pipe.end()
+
+
+os.register_at_fork(after_in_child=_renew)
+atexit.register(_end)

@@ -1,0 +1,130 @@
+"""The C++ client's lines through Python's logging, on a real broker; the logger of a process's first client counts."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.standalone_only("is about the process")
+
+LOGGING = """
+    import asyncio, logging
+    class Kept(logging.Handler):
+        def __init__(self):
+            super().__init__()
+            self.records = []
+        def emit(self, record):
+            self.records.append(record)
+    def logged(name, level=logging.INFO):
+        logger, kept = logging.getLogger(name), Kept()
+        logger.setLevel(level)
+        logger.addHandler(kept)
+        return logger, kept.records
+    def connect(logger, made=pulsar.Client):
+        return made(reach.service_url, logger=logger, **reach.options())
+    def until(condition):
+        for _ in range(400):
+            if condition():
+                return
+            time.sleep(0.05)
+        sys.exit("it never came")
+    def has(records, *words):
+        return [one for one in records if all(word in one.getMessage() for word in words)]
+"""
+
+
+@pytest.fixture
+def logs(program):
+    """Run a program that logs, and demand that it ends well."""
+
+    def run(source):
+        done = program(LOGGING + source)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_lines_are_records(logs):
+    """What the C++ client says of a producer has its place and thread; nothing comes from below the level."""
+    logs("""
+    logger, records = logged("lines")
+    connect(logger).create_producer(topic)
+    until(lambda: has(records, topic, "Created producer on broker"))
+    [record] = has(records, topic, "Created producer on broker")
+    assert (record.name, record.levelname, record.module, record.threadName) == ("lines", "INFO", "ProducerImpl", "C++")
+    assert record.lineno > 0 and record.thread > 0
+    assert min(one.levelno for one in records) == logging.INFO
+    """)
+
+
+def test_the_asyncio_client(logs):
+    """It takes a logger in the same way."""
+    logs("""
+    logger, records = logged("lines")
+    async def main():
+        async with connect(logger, pulsar.asyncio.Client) as client:
+            await client.create_producer(topic)
+    asyncio.run(main())
+    until(lambda: has(records, topic, "Created producer on broker"))
+    """)
+
+
+def test_another_logger(logs):
+    """A later client's logger gets the lines from then on, and what its filter raises ends nothing."""
+    logs("""
+    first, records = logged("first")
+    connect(first).create_producer(topic)
+    until(lambda: has(records, "Created producer"))
+    ours, complaints = logged("pulsar_ext")
+    second, later = logged("second")
+    seen = []
+    def refuse(record):
+        seen.append(record)
+        raise RuntimeError("refused")
+    second.addFilter(refuse)
+    connect(second).create_producer(topic + "-second")
+    until(lambda: has(seen, topic + "-second", "Created producer"))
+    until(lambda: has(complaints, "second failed"))
+    assert not has(records, topic + "-second")
+    """)
+
+
+def test_the_last_lines(logs):
+    """At the end of the program the lines of its close are handled; in a forked process those of its own client."""
+    printed = logs("""
+    class Printing(logging.Handler):
+        def emit(self, record):
+            os.write(1, f"{os.getpid() == main} {record.getMessage()}\\n".encode())
+    main = os.getpid()
+    logger, _ = logged("lines")
+    logger.addHandler(Printing())
+    connect(logger).create_producer(topic)
+    if not (child := os.fork()):
+        _, records = logged("lines")
+        client = connect(logger)
+        client.create_producer(topic + "-child")
+        client.close()
+        until(lambda: has(records, "-child", "Closed producer"))
+        os._exit(0)
+    os.waitpid(child, 0)
+    """)
+    lines = printed.splitlines()
+    assert any(line.startswith("True ") and "Closing Pulsar client" in line for line in lines), lines
+    assert any(line.startswith("False ") and "-child, " in line and "Created producer" in line for line in lines), lines
+    assert not any(line.startswith("True ") and "-child" in line for line in lines), lines
+
+
+def test_much_is_said(logs):
+    """Debug lines by the thousand, while Python waits for the C++ client: everything ends, and all of it is read."""
+    printed = logs("""
+    logger, records = logged("lines", logging.DEBUG)
+    client = connect(logger)
+    producer = client.create_producer(topic, max_pending_messages=5_000)
+    for _ in range(3_000):
+        producer.send_async(b"data", None)
+    producer.flush()
+    client.close()
+    until(lambda: has(records, "Closing Pulsar client"))
+    print("debug lines:", sum(one.levelno == logging.DEBUG for one in records))
+    """)
+    assert int(printed.split("debug lines:")[1]) > 1_000
