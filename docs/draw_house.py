@@ -25,7 +25,8 @@ PLACES = {
     "table_view": (0.55, 7.1), "intercept": (0.42, 8.3),
     "ack": (0.85, 6), "receive": (0.74, 5), "skip": (0.46, 5), "producer": (0.15, 8), "dedup": (0.15, 7),
     "produce": (0.15, 6), "_runtime": (0.4, 4), "chunks": (0.5, 3), "message": (0.85, 3),
-    "schema": (0.75, 2.3), "admin": (0.5, 2), "ids": (0.5, 1), "_native": (0.3, 0), "_wire": (0.7, 0), "errors": (0.5, -1),
+    "schema": (0.75, 2.3), "admin": (0.5, 2), "ids": (0.5, 1),
+    "_native": (0.3, 0), "_wire": (0.7, 0), "errors": (0.5, -1),
 }  # fmt: skip
 _FAR = 2
 COLOURS = {"face": "#f5e6c8", "ground": "#d8dee6", "room": "#cfe3d4", "top": "#dcd6ea"}
