@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 from _pulsar import Error, TopicRegex
 
+from .schemas import text_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,12 +77,12 @@ class AskingClient:
         def ask(answer: Answer) -> None:
             try:
                 found = self._inner.get_schema_info(topic, -1)
-                answer(pulsar.Result.Ok, (found.schema_type().name, found.schema()))
+                answer(pulsar.Result.Ok, text_of(found))
             except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
                 answer(error)
 
         # The binding has no asynchronous form of it: on a thread, a Ctrl-C ends the wait.
-        with contextlib.suppress(pulsar.PulsarException, UnicodeDecodeError):  # bytes that are no text
+        with contextlib.suppress(pulsar.PulsarException):
             found: tuple[str, str] = self._ask(lambda answer: threading.Thread(target=ask, args=(answer,)).start())
             return found
         return None

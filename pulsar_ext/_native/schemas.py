@@ -15,7 +15,17 @@ from .results import UNREACHABLE
 if TYPE_CHECKING:
     from pulsar.schema import Schema
 
-__all__ = ["Encoded", "SchemaInfo", "SchemaType", "begin_schema", "passing_bytes", "value_of", "writer_definition"]
+__all__ = [
+    "Encoded",
+    "SchemaInfo",
+    "SchemaType",
+    "begin_schema",
+    "forget_writers",
+    "passing_bytes",
+    "text_of",
+    "value_of",
+    "writer_definition",
+]
 
 
 _log = logging.getLogger("pulsar_ext.schema")
@@ -55,6 +65,14 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
             pass
     return schema.decode_message(message)
+
+
+def text_of(info: Any) -> tuple[str, str]:
+    """Give the type and the definition of a `SchemaInfo`; none of keys and values, which is no text."""
+    try:
+        return info.schema_type().name, info.schema()
+    except UnicodeDecodeError:
+        return info.schema_type().name, ""
 
 
 def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of
 from pulsar_ext.errors import SchemaMismatch
 
 from .avro_definition import shape_of_definition
@@ -37,7 +37,7 @@ _read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
 class AutoConsumeSchema(TypedSchema[Any], _Official):
     """Reads each message by the schema that it was written with: a `GenericRecord`, a `KeyValue`, or a plain value.
 
-    Bytes are what a message is that was written without a schema.
+    Bytes are what a message is that does not say its schema, as for Java.
     """
 
     def __init__(self) -> None:
@@ -79,26 +79,21 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             pulsar.PulsarException: the broker cannot be asked for that schema now.
             AdminRequired, AdminError: nor the admin API, which knows those of keys and values.
         """
-        key = msg.topic_name(), msg.int_schema_version()
+        key = topic, version = msg.topic_name(), msg.int_schema_version()
+        if version < 0:
+            return msg.data()
         read = self._versions.get(key)
         if read is None:
-            read = self._versions[key] = self._reader_of(*key)
+            read = self._versions[key] = self._reader_of(topic, version)
         return read(msg)
 
     def _reader_of(self, topic: str, version: int) -> Callable[[Any], Any]:
-        """Make what reads messages of a version; those that say none are of the topic's last one, as for Java."""
-        try:
-            info = self._client.get_schema_info(topic, version)
-            found = SchemaText(info.schema_type().name, info.schema())
-        except UnicodeDecodeError:  # a length of keys and values
-            found = None
-        except pulsar.TopicNotFound:
-            found = SchemaText("BYTES", "")
-        if found is not None and found.type != "KEY_VALUE":
+        found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))
+        if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: read(message.data())
         assert self._admin_api is not None  # noqa: S101  # it is a client's
-        stored = self._admin_api().schema(topic.partition("-partition-")[0], None if version < 0 else version)
+        stored = self._admin_api().schema(topic.partition("-partition-")[0], version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:

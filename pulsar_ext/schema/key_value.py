@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.admin import SchemaInfo as StoredSchema
 
     _Official = object  # the official class has no types, and would go for any
 else:
@@ -98,6 +99,9 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
             )
         assert self._admin_api is not None  # noqa: S101  # it is a client's
         data = {"key": _definition(self.key), "value": _definition(self.value)}
+        stored = self._stored(topic)
+        if stored is not None and (found := self._made_otherwise(stored)):  # which the broker may take for the same
+            raise SchemaMismatch(f"{self} is not {topic}'s: {'; '.join(found)}. Nothing was opened.", differences=found)
         try:
             self._admin_api().upload_schema(topic, "KEY_VALUE", json.dumps(data), self.properties())
         except AdminConflict as error:
@@ -119,16 +123,11 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 
     def cannot_read(self, topic: str, _: Any = None) -> tuple[str, ...]:
         """Give what keeps this from reading a topic's last schema."""
-        assert self._admin_api is not None  # noqa: S101  # it is a client's
-        try:
-            found = self._admin_api().schema(topic)
-        except AdminNotFound:
+        found = self._stored(topic)
+        if found is None:
             return ()
-        if found.type != "KEY_VALUE":
-            return (f"the topic has a schema of type {found.type}, this one is KEY_VALUE",)
-        encoding = found.properties.get("kv.encoding.type", "INLINE")
-        if encoding != self.encoding.value:
-            return (f"the topic's keys are {encoding}, this schema's are {self.encoding.value}",)
+        if otherwise := self._made_otherwise(found):
+            return otherwise
         differ: list[str] = []
         for name, part in (("key", self.key), ("value", self.value)):
             theirs = SchemaText(found.properties.get(f"{name}.schema.type", "BYTES"), _part_text(found.data, name))
@@ -136,6 +135,28 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
             ours = SchemaText(info.schema_type().name, info.schema())
             differ += [f"{name}: {one}" for one in cannot_read(ours, theirs)]
         return tuple(differ)
+
+    def _stored(self, topic: str) -> StoredSchema | None:
+        assert self._admin_api is not None  # noqa: S101  # it is a client's
+        try:
+            return self._admin_api().schema(topic)
+        except AdminNotFound:
+            return None
+
+    def _made_otherwise(self, stored: StoredSchema) -> tuple[str, ...]:
+        """Give how a topic's schema is made of something else: its type, where keys are, and the parts' types."""
+        if stored.type != "KEY_VALUE":
+            return (f"the topic has a schema of type {stored.type}, this one is KEY_VALUE",)
+        encoding = stored.properties.get("kv.encoding.type", "INLINE")
+        if encoding != self.encoding.value:
+            return (f"the topic's keys are {encoding}, this schema's are {self.encoding.value}",)
+        found = []
+        for name, ours in self.properties().items():
+            part, _, _ = name.partition(".schema.type")
+            theirs = stored.properties.get(name, "BYTES")
+            if name.endswith(".schema.type") and theirs != ours:
+                found.append(f"{part}: the topic has a schema of type {theirs}, this one is {ours}")
+        return tuple(found)
 
     def encode(self, obj: KeyValue[K, V]) -> bytes:
         """Write the payload."""

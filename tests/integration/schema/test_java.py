@@ -131,6 +131,10 @@ def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, br
             assert reader.read_next(10_000).value() == value, kind
             reader = client.create_reader(f"{where}-{kind}", pulsar.MessageId.earliest, schema=AutoConsumeSchema())
             automatic[where, kind] = _plain(reader.read_next(10_000).value())
+    assert automatic[theirs, "separated"] == KeyValue({"sku": "a", "count": 3}, automatic[theirs, "json"])
+    assert isinstance(
+        automatic[ours, "inline"], bytes
+    )  # the C++ client cannot say the version, and Java reads bytes too
     for kind in ("avro", "protobuf"):
         assert automatic[ours, kind] == automatic[theirs, kind]
     assert automatic[theirs, "avro"]["placed"] == ORDER.placed
@@ -138,6 +142,6 @@ def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, br
     assert automatic[theirs, "inline"].key == "abcd"
     reader = client.create_reader(f"{theirs}-keyed-avro", pulsar.MessageId.earliest, schema=KeyValueSchema(Item, Order))
     assert reader.read_next(10_000).value() == KeyValue(Item("a", 3), ORDER)
-    read = java("read", f"{ours}-")
-    assert read == java("read", f"{theirs}-")
-    assert {kind for _, kind, _ in read} == SCHEMAS.keys()
+    read, expected = java("read", f"{ours}-"), java("read", f"{theirs}-")
+    assert [one for one in read if one[2] != "BYTES[]"] == [one for one in expected if "KEY_VALUE" not in one[2]]
+    assert {kind for how, kind, _ in read if how == "READ"} == SCHEMAS.keys()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 
@@ -26,6 +27,14 @@ class City:
 
     name: str
     people: int | None = None
+
+
+@dataclass
+class Other:
+    """Has the name of it, and another field's type."""
+
+    __avro_name__: ClassVar[str] = "City"
+    name: int
 
 
 BERLIN = City("Berlin", 3_700_000)
@@ -59,8 +68,13 @@ def test_a_topic_of_keys_and_values_is_compared_with_the_reader(client, topic):
     ]:
         with pytest.raises(pulsar.SchemaMismatch, match=why):
             client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
-    with pytest.raises(pulsar.SchemaMismatch, match="The broker does not take"):
-        client.create_producer(topic, schema=KeyValueSchema(bytes, JsonSchema(City)))
+    for schema, why in [
+        (KeyValueSchema(str, JsonSchema(City), SEPARATED), "keys are INLINE"),
+        (KeyValueSchema(bytes, JsonSchema(City)), "key: the topic has a schema of type STRING, this one is BYTES"),
+        (KeyValueSchema(str, JsonSchema(Other)), r"The broker does not take.*value: City.name: string is written"),
+    ]:
+        with pytest.raises(pulsar.SchemaMismatch, match=why):
+            client.create_producer(topic, schema=schema)
 
 
 @pytest.mark.parametrize(
