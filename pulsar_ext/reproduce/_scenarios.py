@@ -145,6 +145,7 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
                 "no-queue-batch",
                 "listener-dropped",
                 "table-view-big",
+                "pattern-discovery",
                 "batch-parse-garbage",
             ),
         ),
