@@ -10,6 +10,7 @@ import inspect
 import re
 import textwrap
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -36,18 +37,19 @@ class Piece:
     module: str
 
     @property
-    def uses(self) -> set[str]:
-        """The names that it uses, as variables and as attributes."""
-        nodes = list(ast.walk(ast.parse(textwrap.dedent(self.text))))
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-        # Annotations are text here, as under `from __future__ import annotations`.
-        return names | {
-            word
-            for node in nodes
-            if isinstance(node, ast.arg) and node.annotation
-            for word in re.findall(r"\w+", ast.unparse(node.annotation))
-        }
+    def uses(self) -> frozenset[str]:
+        """The names that it uses, as variables, as attributes and in annotations."""
+        return _names_in(self.text)
+
+
+@cache
+def _names_in(text: str) -> frozenset[str]:
+    nodes = list(ast.walk(ast.parse(textwrap.dedent(text))))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    # Annotations are text here, as under `from __future__ import annotations`.
+    annotated = [node.annotation for node in nodes if isinstance(node, ast.arg) and node.annotation]
+    return frozenset(names.union(*(re.findall(r"\w+", ast.unparse(one)) for one in annotated)))
 
 
 def helpers(module: str) -> list[str]:
@@ -65,10 +67,11 @@ def source_of(module: str) -> str:
     return inspect.getsource(import_module(module))
 
 
-def steps_of(module: str) -> list[Piece]:
+@cache
+def steps_of(module: str) -> tuple[Piece, ...]:
     """Give the definitions of a module of steps, without what concerns `pulsar_ext`."""
     found = definitions(_official_only(source_of(module)), module)
-    return [piece for piece in found if piece.name not in {"SCENARIO", "Env"}]
+    return tuple(piece for piece in found if piece.name not in {"SCENARIO", "Env"})
 
 
 def definitions(text: str, module: str) -> list[Piece]:

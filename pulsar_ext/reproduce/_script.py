@@ -102,7 +102,7 @@ def _closure(known: list[Piece], *roots: str) -> set[str]:
         used = more
 
 
-def _uses(piece: Piece, used: set[str]) -> set[str]:
+def _uses(piece: Piece, used: set[str]) -> set[str] | frozenset[str]:
     """Give the names that a definition uses; of a class, those of the methods that are used."""
     tree = ast.parse(piece.text).body[0]
     if not isinstance(tree, ast.ClassDef):
