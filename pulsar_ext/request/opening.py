@@ -94,5 +94,8 @@ class ReplierOptions:
 
 
 def sending_whole(options: dict[str, Any]) -> dict[str, Any]:
-    """Have a producer send what is too large for one message in chunks, if it may."""
-    return {"chunking_enabled": not options.get("batching_enabled", False), **options}
+    """Have a producer send what is too large for one message in chunks, if it may, and refuse none for want of room.
+
+    How many requests are under way is for those to limit who ask, and wait for the replies.
+    """
+    return {"chunking_enabled": not options.get("batching_enabled", False), "max_pending_messages": 0, **options}

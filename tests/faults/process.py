@@ -170,11 +170,13 @@ class _Subject:
     def finish(self, client: Any, admin: PulsarAdmin) -> None:
         """Let a worker do the rest, and count what was handled, the dead letters, and what is left."""
         topics = (self._topic, f"{self._topic}-{SUBSCRIPTION}-RETRY")
-        worker = _Worker(self._broker, self._topic, self.outcome.type, awaited=False)
-        deadline = time.monotonic() + _CLEAN_SECONDS
-        while any(unacknowledged(admin, one) for one in topics) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        self._end(worker, "term")
+        if any(unacknowledged(admin, one) for one in topics):
+            worker = _Worker(self._broker, self._topic, self.outcome.type, awaited=False)
+            worker.wait_until_at_work()  # it ends by default before
+            deadline = time.monotonic() + _CLEAN_SECONDS
+            while any(unacknowledged(admin, one) for one in topics) and time.monotonic() < deadline:
+                time.sleep(0.5)
+            self._end(worker, "term")
         dead = {label for label in self._dead_letters(client) if label < self.sender.sent}
         done, outcome = {*self._did, *dead}, self.outcome
         outcome.sent, outcome.delivered = self.sender.sent, len(done)
