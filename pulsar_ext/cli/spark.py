@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from pulsar_ext.errors import InvalidUse
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
-from .output import print_plan, print_result
+from .output import Plan, print_plan, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,6 +141,7 @@ def plan_ranges(
     *,
     by: Literal["messages", "bytes"] = "messages",
     png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
@@ -151,6 +152,7 @@ def plan_ranges(
         parts: how many ranges, one for each consumer.
         by: what to balance.
         png: where to draw the picture; --no-png draws none.
+        html: a page to draw it on, which needs nothing beside it.
         target: where to find the topics, and where to run.
         as_json: print JSON instead of a table.
     """
@@ -158,7 +160,7 @@ def plan_ranges(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
-    print_plan(plan.ranges, plan.weights, by, as_json=as_json)
+    print_plan(Plan(topic, by, plan.histogram, plan.ranges, plan.weights), html=html, as_json=as_json)
 
 
 @app.command
