@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rich.bar import Bar
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.key_shared.hashing import SLOTS
+from pulsar_ext.key_shared.histogram import binned
+from pulsar_ext.look.balance import plan_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["print_plan", "print_result", "write_page"]
+__all__ = ["Plan", "print_plan", "print_result", "write_page"]
+
+
+_BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
+"""From no weight to the most."""
+_WIDEST = 128
+_SHARE = 24
 
 
 def print_result(text: str) -> None:
@@ -39,21 +53,65 @@ def write_page(path: Path, page: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(f"drawn: {path}", style="dim", markup=False)
 
 
-def print_plan(ranges: Iterable[KeyHashRanges], weights: Iterable[float], by: str, *, as_json: bool) -> None:
-    """Print key hash ranges and how much weight each has.
+@dataclass(frozen=True)
+class Plan:
+    """Key hash ranges, how much weight each has, and each slot.
 
     Args:
+        topic: what was weighed.
+        by: what was weighed, such as "messages".
+        histogram: the weight of each slot.
         ranges: the ranges.
         weights: the weight of each.
-        by: what was weighed, such as "messages".
-        as_json: print JSON instead of a table.
     """
-    parts = [(str(part), weight) for part, weight in zip(ranges, weights, strict=True)]
+
+    topic: str
+    by: str
+    histogram: Mapping[int, float]
+    ranges: Sequence[KeyHashRanges]
+    weights: Sequence[float]
+
+
+def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
+    """Print a plan, with the slots and the shares drawn.
+
+    Args:
+        plan: the plan.
+        html: the page to draw it on as well, if any.
+        as_json: print JSON instead of a picture.
+    """
+    if html is not None:
+        when = datetime.now().astimezone().isoformat(" ", "seconds")
+        write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, when))
+    parts = [(str(part), weight) for part, weight in zip(plan.ranges, plan.weights, strict=True)]
     if as_json:
-        print_result(json.dumps([{"ranges": part, by: int(weight)} for part, weight in parts]))
+        print_result(json.dumps([{"ranges": part, plan.by: int(weight)} for part, weight in parts]))
         return
-    total = sum(weight for _, weight in parts)
-    table = Table("ranges", Column(by, justify="right"), Column("share", justify="right"))
+    total, most = sum(plan.weights), max(plan.weights, default=0.0) or 1.0
+    console = Console(highlight=False)
+    columns = Column(plan.by, justify="right"), Column("share", justify="right")
+    table = Table("ranges", *columns, Column(no_wrap=True, min_width=_SHARE))
     for part, weight in parts:
-        table.add_row(part, f"{weight:,.0f}", f"{weight / total:.1%}" if total else "")
-    Console().print(table)
+        bar = Bar(most, 0, weight, width=_SHARE, color="blue")
+        table.add_row(part, f"{weight:,.0f}", f"{weight / total:.1%}" if total else "", bar)
+    console.print(_slots(plan, console))
+    console.print(table)
+
+
+def _slots(plan: Plan, console: Console) -> Text:
+    """Draw the weight of the slots as wide as there is room, and below it which range each belongs to, by turns."""
+    width = min(console.width, _WIDEST)
+    levels = _ASCII if console.options.ascii_only else _BLOCKS
+    bins = binned(plan.histogram, width)
+    highest = max(bins) or 1.0
+    drawn = Text("".join(levels[math.ceil(one / highest * (len(levels) - 1))] for one in bins) + "\n", style="blue")
+    owners = [next((at for at, part in enumerate(plan.ranges) if slot in part), None) for slot in _slots_of(width)]
+    for at, column in enumerate(owners):
+        label = "" if column is None else str(column % 10)
+        is_first = at == 0 or owners[at - 1] != column
+        drawn.append(label if is_first and label else " ", "" if column is None or column % 2 else "reverse")
+    return drawn
+
+
+def _slots_of(width: int) -> list[int]:
+    return [(2 * at + 1) * SLOTS // (2 * width) for at in range(width)]

@@ -12,16 +12,17 @@ import pulsar
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.hashing import key_slot
+from pulsar_ext.key_shared.hashing import SLOTS, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
-from .output import print_plan, print_result
+from .output import Plan, print_plan, print_result
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 app = App(name="ranges", help="Compute the slots of keys, share them out, and check who has which.")
 
 _NOTHING = Access()
+_WIDEST = 128
 
 
 @app.command
@@ -72,6 +74,7 @@ def plan(
     *,
     by: Literal["messages", "bytes"] = "messages",
     png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     key_forms: Literal["auto", "exact", "text"] = "auto",
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
@@ -85,6 +88,7 @@ def plan(
         parts: How many ranges, one for each consumer.
         by: What to balance between the ranges.
         png: File for a picture of the slots and the ranges. --no-png draws none.
+        html: File for a page with the same picture, which needs nothing beside it.
         key_forms: How to tell a key of bytes from text that looks like base64. `exact` asks the admin API about every
             such key, `auto` about some, `text` about none.
         url: URL of the broker.
@@ -111,7 +115,7 @@ def plan(
     if png is not None:
         draw_histogram(histogram, ranges, topic, by, png)
         notes.print(f"drawn: {png}", style="dim", markup=False)
-    print_plan(ranges, weights, by, as_json=as_json)
+    print_plan(Plan(topic, by, histogram, ranges, weights), html=html, as_json=as_json)
 
 
 @app.command
@@ -174,9 +178,22 @@ def _show(cover: KeyCover) -> None:
     ):
         bad = what != "covered" and not ranges.is_empty
         table.add_row(what, f"{ranges.slots:,}", str(ranges), style="bold red" if bad else None)
-    Console().print(table)
+    console = Console()
+    console.print(_strip(cover, min(console.width, _WIDEST), ascii_only=console.options.ascii_only))
+    console.print(table)
     if not cover.uncovered.is_empty:
-        Console().print("Uncovered slots stall every consumer of the subscription.", style="red")
+        console.print("Uncovered slots stall every consumer of the subscription.", style="red")
+
+
+def _strip(cover: KeyCover, width: int, *, ascii_only: bool) -> Text:
+    """Draw the slots in so many columns: who has any that is wrong in it is seen, however small that is."""
+    looks = [("covered", "█", "=", "green"), ("overlapping", "▓", "#", "yellow"), ("uncovered", "░", "!", "red")]
+    drawn: list[tuple[str, str]] = [(" ", "")] * width
+    for name, block, letter, style in looks:
+        for part in getattr(cover, name):
+            for at in range(part.start * width // SLOTS, part.end * width // SLOTS + 1):
+                drawn[at] = (letter if ascii_only else block, style)
+    return Text.assemble(*drawn)
 
 
 def _decoded(key: str) -> bytes:

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from pulsar_ext.errors import InvalidUse
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
-from .output import print_plan, print_result
+from .output import Plan, print_plan, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -143,6 +143,7 @@ def plan_ranges(
     *,
     by: Literal["messages", "bytes"] = "messages",
     png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> None:
@@ -153,6 +154,7 @@ def plan_ranges(
         parts: How many ranges, one for each consumer.
         by: What to balance between the ranges.
         png: File for a picture of the slots and the ranges. --no-png draws none.
+        html: File for a page with the same picture, which needs nothing beside it.
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a table.
     """
@@ -160,7 +162,7 @@ def plan_ranges(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         plan = jobs.plan_ranges(spark, target.options(topic), parts, by=by, png=png)
-    print_plan(plan.ranges, plan.weights, by, as_json=as_json)
+    print_plan(Plan(topic, by, plan.histogram, plan.ranges, plan.weights), html=html, as_json=as_json)
 
 
 @app.command

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .key_encoding import KeyFormsMode
 
-__all__ = ["draw_histogram", "read_histogram", "weights_of"]
+__all__ = ["binned", "draw_histogram", "read_histogram", "weights_of"]
 
 _BINS = 256
 _REPORT_EVERY = 10_000
@@ -82,6 +82,14 @@ def weights_of(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -
     return [sum(sums[one.end + 1] - sums[one.start] for one in part) for part in parts]
 
 
+def binned(histogram: Mapping[int, float], bins: int) -> list[float]:
+    """Give the weight of so many bins of slots that follow each other, of the same size but for one slot."""
+    weights = [0.0] * bins
+    for slot, weight in histogram.items():
+        weights[slot * bins // SLOTS] += weight
+    return weights
+
+
 def draw_histogram(
     histogram: Mapping[int, float], parts: Sequence[KeyHashRanges], title: str, unit: str, path: Path
 ) -> None:
@@ -98,9 +106,7 @@ def draw_histogram(
     from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
 
     width = SLOTS // _BINS
-    bins = [0.0] * _BINS
-    for slot, weight in histogram.items():
-        bins[slot // width] += weight
+    bins = binned(histogram, _BINS)
     total = sum(bins)
     figure, axes = plt.subplots(figsize=(10, 4), layout="constrained")
     axes.bar(range(0, SLOTS, width), bins, width=width, align="edge", color="tab:blue")

@@ -114,6 +114,8 @@ p { margin: .3rem 0; }
 .strip { min-width: 0; }
 .strip svg { display: block; width: 100%; height: 26px; background: var(--track); }
 .strip svg.low { height: 16px; }
+.strip.tall svg { height: 180px; }
+svg.share { width: 9rem; height: .8rem; display: block; }
 .labels { display: flex; font-size: .75rem; color: var(--soft); font-variant-numeric: tabular-nums; }
 .labels span { overflow: hidden; white-space: nowrap; text-overflow: clip; min-width: 0; padding-left: 2px; }
 .ends { display: flex; justify-content: space-between; font-size: .75rem; color: var(--soft); }

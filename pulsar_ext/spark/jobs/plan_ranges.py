@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping  # noqa: TC003  # a dataclass is read at run time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions
@@ -11,7 +12,6 @@ from pulsar_ext.key_shared.histogram import draw_histogram, weights_of
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -23,10 +23,11 @@ __all__ = ["RangePlan", "plan_ranges"]
 
 @dataclass(frozen=True)
 class RangePlan:
-    """The ranges, in order, and the weight of each: messages or bytes."""
+    """The ranges, in order, and the weight of each, messages or bytes; and the weight of each slot."""
 
     ranges: tuple[KeyHashRanges, ...]
     weights: tuple[float, ...]
+    histogram: Mapping[int, float] = field(repr=False)
 
 
 def plan_ranges(
@@ -58,4 +59,4 @@ def plan_ranges(
     ranges = plan_key_hash_ranges(histogram, parts)
     if png is not None:
         draw_histogram(histogram, ranges, options.get("topic", "topics"), by, png)
-    return RangePlan(tuple(ranges), tuple(weights_of(histogram, ranges)))
+    return RangePlan(tuple(ranges), tuple(weights_of(histogram, ranges)), histogram)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from xml.etree import ElementTree as ET
 
 import pytest
 from keyed import fill
@@ -56,6 +57,19 @@ def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
         assert row["messages"] == sum(key_slot(key) in part for key in keys)
     assert sum(row["messages"] for row in rows) == 500
     assert (tmp_path / "ranges.png").read_bytes().startswith(b"\x89PNG")
+    html = ["--no-png", "--html", "plan.html"]
+    _, printed, _ = ranges("plan", topic, "4", *html, broker=broker, cwd=tmp_path)
+    slots, owners, *table = printed.splitlines()
+    assert any(rows[0]["ranges"] in line for line in table)
+    assert [int(one) for one in owners.split()] == [0, 1, 2, 3]
+    width = len(owners)
+    filled = {key_slot(key) * width // 65536 for key in keys}
+    assert {at for at, mark in enumerate(slots) if mark != " "} == filled
+    page = ET.fromstring((tmp_path / "plan.html").read_text(encoding="utf-8").removeprefix("<!doctype html>"))
+    shown = [["".join(cell.itertext()) for cell in row] for row in page.findall(".//table[@class='plan']/tbody/tr")]
+    assert [(row[1], int(row[2])) for row in shown] == [(row["ranges"], row["messages"]) for row in rows]
+    bars = page.findall(".//figure//rect")
+    assert {int(bar.get("x")) for bar in bars} == {key_slot(key) // 256 for key in keys}
     _, table, _ = ranges("plan", topic, "4", "--by", "bytes", "--no-png", broker=broker, cwd=tmp_path)
     assert rows[0]["ranges"].split("-")[0] in table
 
@@ -78,7 +92,9 @@ def test_check(client, broker, topic):
     [facts] = json.loads(printed)
     assert status == 1
     assert (facts["covered"], facts["uncovered"], facts["overlapping"]) == ("0-99", "100-65535", "")
-    assert "stall" in ranges("check", topic, "s", broker=broker)[1]
+    printed = ranges("check", topic, "s", broker=broker)[1]
+    assert "stall" in printed
+    assert "░" * 78 in printed.splitlines()[0]
     other = client.new_consumer().topic(topic).subscription_name("s")
     other.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
     assert ranges("check", topic, "s", broker=broker)[0] == 0

@@ -60,6 +60,7 @@ def test_plan_ranges(spark, broker, client, admin, topic, tmp_path):
         plan = jobs.plan_ranges(spark, options_of(broker, topic), 3, by=by, png=tmp_path / f"{by}.png")
         assert sum(part.slots for part in plan.ranges) == 65536
         assert sum(plan.weights) == (200 if by == "messages" else sum(len(str(n)) for n in range(200)))
+        assert sum(plan.histogram.values()) == sum(plan.weights)
         assert max(plan.weights) < 2 * sum(plan.weights) / 3
         assert (tmp_path / f"{by}.png").stat().st_size > 1000
 
