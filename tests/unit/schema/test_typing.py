@@ -12,7 +12,7 @@ from typing import Any
 
 import pulsar_ext as pulsar
 import pulsar_ext.asyncio
-from pulsar_ext.schema import AvroSchema, JsonSchema, Record, String
+from pulsar_ext.schema import AutoConsumeSchema, AvroSchema, JsonSchema, KeyValueSchema, Record, String
 
 
 @dataclass
@@ -41,6 +41,9 @@ def blocking(client: pulsar.Client) -> None:
     reveal_type(client.subscribe("t", "s", schema=str).receive().value())  # str
     reveal_type(client.subscribe("t", "s", schema=AvroSchema(Old)).receive().value())  # Old
     reveal_type(AvroSchema(None, {}).decode(b""))  # dict[str, Any]
+    pairs = client.subscribe("t", "s", schema=KeyValueSchema(str, JsonSchema(Order)))
+    reveal_type(pairs.receive().value().value)  # Order
+    reveal_type(client.subscribe("t", "s", schema=AutoConsumeSchema()).receive().value())  # Any
 
 
 async def awaited(client: pulsar_ext.asyncio.Client) -> None:

@@ -1,0 +1,144 @@
+"""What a model's shape is, and what is refused before anything is opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import uuid
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NewType
+
+import pydantic
+import pytest
+from schema_models import Color, Node, Point
+
+from pulsar_ext import InvalidUse, SchemaMismatch
+from pulsar_ext.schema import AvroName, AvroSchema, AvroType, JsonSchema
+from pulsar_ext.schema.avro_definition import definition_of
+from pulsar_ext.schema.models import shape_of_model
+from pulsar_ext.schema.reading import differences
+
+Number = NewType("Number", int)
+
+
+def _model(*fields, **options):
+    return dataclasses.make_dataclass("Model", fields, kw_only=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Any, "Model.x: .*Any has no Avro type"),
+        (complex, "complex has no Avro type"),
+        (dict[int, str], "whose keys are str"),
+        (tuple[int, str], "no tuples"),
+        (str | uuid.UUID, "both string"),
+        (dt.datetime | int, "both long"),
+        (list[int] | set[int], "both array"),
+    ],
+)
+def test_a_type_that_avro_has_not_is_refused(kind, why):
+    """The error names the field and what is wrong with it."""
+    with pytest.raises(InvalidUse, match=why):
+        AvroSchema(_model(("x", kind)))
+
+
+@pytest.mark.parametrize("kind", [str | bytes, str | Color, dt.date | str, uuid.UUID | bytes])
+def test_json_refuses_a_union_of_what_looks_alike(kind):
+    """In Avro the same union is fine, unless both are one type there as well."""
+    with pytest.raises(InvalidUse, match="look alike in JSON"):
+        JsonSchema(_model(("x", kind)))
+    AvroSchema(_model(("x", kind)))
+
+
+def test_a_default_of_another_type_is_refused():
+    """It would be found out by a reader only."""
+    with pytest.raises(InvalidUse, match=r"The default of Model.x is NoneType None, not an int"):
+        AvroSchema(_model(("x", int, None)))
+
+
+def test_names_are_checked():
+    """Two classes of one name, and two fields, cannot be told apart."""
+    other = dataclasses.make_dataclass("Point", [("y", int)])
+    with pytest.raises(InvalidUse, match="two classes have the name Point"):
+        AvroSchema(_model(("a", Point), ("b", other)))
+    with pytest.raises(InvalidUse, match="several fields have the name a"):
+        AvroSchema(_model(("a", int), ("b", Annotated[int, AvroName("a")])))
+    with pytest.raises(InvalidUse, match="no Avro name"):
+        AvroSchema(_model(("ä", int)))
+
+
+def test_what_is_not_the_same_each_time_is_no_default_of_the_schema():
+    """The schema of a model whose default is the time is the same in each process."""
+    model = _model(("at", dt.datetime, field(default_factory=lambda: dt.datetime.now(dt.UTC))), ("n", int, 1))
+    (at, number) = definition_of(shape_of_model(model))["fields"]
+    assert "default" not in at
+    assert number["default"] == 1
+
+
+def test_annotations_change_what_is_on_the_wire():
+    """A name, older names, a namespace, another type, and what stands for a type."""
+
+    @dataclass
+    class Named:
+        __avro_name__: ClassVar[str] = "com.acme.Order"
+        price: Annotated[float, AvroName("unitPrice", "cost"), AvroType("float")]
+        kind: Literal["a", "b"]
+        number: Number
+        part: Point
+
+    globals()["Named"] = Named
+    definition = definition_of(shape_of_model(Named))
+    assert (definition["name"], definition["namespace"]) == ("Order", "com.acme")
+    price, kind, number, part = definition["fields"]
+    assert price == {"name": "unitPrice", "type": "float", "aliases": ["cost"]}
+    assert (kind["type"], number["type"]) == ("string", "long")
+    assert part["type"]["namespace"] == "com.acme"
+    schema = AvroSchema(Named)
+    value = Named(0.5, "a", Number(1), Point(1))
+    assert schema.decode(schema.encode(value)) == value
+
+
+def test_a_symbol_that_is_unknown_is_read_as_the_default():
+    """Without one it is a difference, with one it is read."""
+
+    def version(*symbols, default=None):
+        members = {name: name for name in symbols}
+        kind = enum.Enum("Kind", members)
+        if default:
+            kind.__avro_default__ = default
+        return _model(("kind", kind)), kind
+
+    (written, old), (strict, _), (lenient, new) = version("A", "B"), version("A"), version("A", "X", default="X")
+    shape = shape_of_model(written)
+    (found,) = differences(shape, shape_of_model(strict))
+    assert str(found) == "Model.kind: the symbols B are written, and unknown to the enum Kind"
+    reader = AvroSchema(lenient).model.reader(definition_of(shape))
+    assert reader.read(AvroSchema(written).encode(written(kind=old.B))) == lenient(kind=new.X)
+
+
+def test_a_value_in_which_a_difference_does_not_occur_is_read():
+    """Java's references may be null: a value without null is read by a model without, and one with it raises."""
+    nullable, strict = _model(("x", str | None)), _model(("x", str))
+    reader = AvroSchema(strict).model.reader(definition_of(shape_of_model(nullable)))
+    writer = AvroSchema(nullable)
+    assert reader.read(writer.encode(nullable(x="a"))) == strict(x="a")
+    with pytest.raises(SchemaMismatch, match=r"Model\.x: null is written, string is read"):
+        reader.read(writer.encode(nullable(x=None)))
+
+
+def test_pydantic_validates_what_is_read():
+    """A model's own constraints hold for what others wrote; the error is pydantic's."""
+    loose = pydantic.create_model("Model", n=(int, ...))
+    strict = pydantic.create_model("Model", n=(int, pydantic.Field(gt=0)))
+    for kind in (AvroSchema, JsonSchema):
+        with pytest.raises(pydantic.ValidationError):
+            kind(strict).decode(kind(loose).encode(loose(n=-1)))
+
+
+def test_a_record_that_contains_itself_is_written_and_read():
+    """However deep it is."""
+    value = Node(1, [Node(2), Node(3, [Node(4)])], Node(5))
+    for kind in (AvroSchema, JsonSchema):
+        assert kind(Node).decode(kind(Node).encode(value)) == value
