@@ -100,9 +100,10 @@ class _Worker:
         self._reading.start()
 
     def _read(self) -> None:
-        for line in self.process.stdout or ():
-            word, number = line.split()
-            self.said[word][int(number)] += 1
+        with self.process.stdout as lines:  # type: ignore[union-attr]  # pyright: ignore[reportOptionalContextManager]
+            for line in lines:
+                word, number = line.split()
+                self.said[word][int(number)] += 1
 
     def wait_until_at_work(self) -> bool:
         """Wait for the first handler; False if none began."""
