@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.schemas import passing_bytes
+from pulsar_ext.schema.key_value import KeyValueSchema
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
@@ -28,7 +30,9 @@ class LetterProducers:
     """
 
     def __init__(self, context: ClientContext, schema: Any) -> None:
-        self._context, self._schema = context, schema
+        self._context = context
+        # Letters are bytes already; of keys and values there is no schema that leaves a key as it is.
+        self._passing = BytesSchema() if isinstance(schema, KeyValueSchema) else passing_bytes(schema)
         self._producers: dict[str, Any] = {}
         self._lock = Lock()
         self._closed = False
@@ -86,9 +90,7 @@ class LetterProducers:
                     pulsar.ConsumerType.Shared,
                     initial_position=pulsar.InitialPosition.Earliest,
                 ).close()
-        opened = opener.create_producer(
-            topic, schema=passing_bytes(self._schema), chunking_enabled=True, max_pending_messages=0
-        )
+        opened = opener.create_producer(topic, schema=self._passing, chunking_enabled=True, max_pending_messages=0)
         with self._lock:
             if not self._closed:
                 known = self._producers.setdefault(topic, opened)

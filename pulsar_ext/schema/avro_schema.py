@@ -61,6 +61,11 @@ class AvroSchema(TypedSchema[T], _Official):
         if self.model is not None:
             forget_writers(self, self.model.definition)
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether it is of a model."""
+        return self.model is not None
+
     def encode(self, obj: T) -> bytes:
         """Write a value.
 

@@ -56,6 +56,11 @@ class JsonSchema(TypedSchema[T], _Official):
         self._write, self._read = json_writer(self._shape), json_reader(self._shape)
         begin_schema(self, record_cls, SchemaType.JSON, definition_of(self._shape))
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether it is of a model."""
+        return self._shape is not None
+
     def encode(self, obj: T) -> bytes:
         """Write a value.
 

@@ -98,6 +98,25 @@ def test_a_separated_key_is_the_only_one(client, topic):
             producer.send(KeyValue("a", "b"), **options)
 
 
+@pytest.mark.parametrize("encoding", KeyValueEncoding)
+def test_a_retry_letter_has_the_key_and_the_value(client, topic, encoding):
+    """What is consumed later comes again as it was."""
+    schema = KeyValueSchema(str, JsonSchema(City), encoding)
+    client.create_producer(topic, schema=schema).send(KeyValue("abcd", BERLIN))
+    consumer = client.subscribe(
+        topic,
+        "s",
+        pulsar.ConsumerType.Shared,
+        schema=schema,
+        enable_retry=True,
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    consumer.reconsume_later(consumer.receive(10_000), 100)
+    letter = consumer.receive(20_000)
+    assert letter.topic_name().endswith("-RETRY")
+    assert letter.value() == KeyValue("abcd", BERLIN)
+
+
 def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory, broker):
     """Records, text and bytes come as what they are, and records know their schema."""
     for schema, value in [(AvroSchema(City), BERLIN), (JsonSchema(City), BERLIN), (str, "ü"), (bytes, b"\xff")]:
