@@ -21,6 +21,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+import pulsar
 from sybil import Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
@@ -56,8 +57,13 @@ class Page:
     def run(self):
         """Run every block; give how many."""
         examples = list(self._document.examples())
-        for example in examples:
-            example.evaluate()
+        try:
+            for example in examples:
+                example.evaluate()
+        finally:  # the next page has its own
+            for value in self._document.namespace.values():
+                if isinstance(value, pulsar.Client):
+                    value.close()
         return len(examples)
 
     def _here(self, text):
