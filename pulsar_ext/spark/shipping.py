@@ -46,7 +46,7 @@ def _reduce(shipped: Shipped) -> tuple[Any, ...]:
 def _look_at_python() -> None:
     """Warn in the driver of a cluster if executors have to find a Python by themselves."""
     session = SparkSession.getActiveSession()
-    if session is None or "PYSPARK_PYTHON" in os.environ or session.sparkContext.master.startswith("local"):
+    if session is None or "PYSPARK_PYTHON" in os.environ or str(session.sparkContext.master).startswith("local"):
         return
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     warnings.warn(
