@@ -26,7 +26,8 @@ import org.apache.pulsar.common.schema.SchemaType;
 /**
  * Sends messages of every kind, and counts what a topic has, for `spark_outside.py`: nothing here is of this library.
  *
- * <p>send URL TOPIC KIND FIRST COUNT: messages whose values or keys begin with "KIND:NUMBER:"; schema TOPIC has records.
+ * <p>send URL TOPIC [KIND FIRST COUNT]…: messages whose values or keys begin with "KIND:NUMBER:"; of a kind schemaN, the
+ * values are records of version N.
  * count URL TOPIC: a line for each kind, "COUNT KIND MESSAGES DIGEST", where DIGEST is the sum of the messages' digests.
  */
 public class SparkOutside {
@@ -36,10 +37,9 @@ public class SparkOutside {
         try (PulsarClient client = PulsarClient.builder().serviceUrl(args[1]).build()) {
             if (args[0].equals("count")) {
                 count(client, args[2]);
-            } else if (args[3].startsWith("schema")) {
-                sendRecords(client, args[2], args[3], Long.parseLong(args[4]), Long.parseLong(args[5]));
-            } else {
-                send(client, args[2], args[3], Long.parseLong(args[4]), Long.parseLong(args[5]));
+            }
+            for (int index = 3; index < args.length; index += 3) {
+                send(client, args[2], args[index], Long.parseLong(args[index + 1]), Long.parseLong(args[index + 2]));
             }
         }
     }
@@ -51,6 +51,14 @@ public class SparkOutside {
     }
 
     static void send(PulsarClient client, String topic, String kind, long first, long count) throws Exception {
+        if (kind.startsWith("schema")) {
+            sendRecords(client, topic, Integer.parseInt(kind.substring("schema".length())), first, count);
+        } else {
+            sendBytes(client, topic, kind, first, count);
+        }
+    }
+
+    static void sendBytes(PulsarClient client, String topic, String kind, long first, long count) throws Exception {
         ProducerBuilder<byte[]> builder = builder(client, Schema.BYTES, topic);
         switch (kind) {
             case "plain", "null" -> builder.enableBatching(false);
@@ -92,8 +100,7 @@ public class SparkOutside {
         }
     }
 
-    static void sendRecords(PulsarClient client, String topic, String kind, long first, long count) throws Exception {
-        int version = Integer.parseInt(kind.substring("schema".length()));
+    static void sendRecords(PulsarClient client, String topic, int version, long first, long count) throws Exception {
         RecordSchemaBuilder fields = SchemaBuilder.record("Order");
         fields.field("number").type(SchemaType.INT64).required();
         if (version > 1) {

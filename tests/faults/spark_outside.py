@@ -48,7 +48,8 @@ SHARES: Final = {
     "null": 0.0095,
     "chunked": 0.0005,
 }
-"""How many of the messages are of which kind; the rest are records."""
+"""Which part of the messages is of which kind; the rest are records, by the versions of their schema in each half."""
+_VERSIONS: Final = ({"schema1": 0.1, "schema2": 0.1}, {"schema3": 0.1, "schema2": 0.1})
 _NAMESPACE: Final = "public/outside"
 _COLUMNS: Final = ["__key", "__orderingKey", "__eventTime", "__messageProperties", "value"]
 _LARGE: Final = 100_000
@@ -68,9 +69,9 @@ class Outside:
     def __init__(self, service_url: str) -> None:
         self._url = service_url
 
-    def send(self, topic: str, kind: str, first: int, count: int) -> None:
-        """Send messages of a kind."""
-        self._run("send", topic, kind, str(first), str(count))
+    def send(self, topic: str, kinds: list[tuple[str, int, int]]) -> None:
+        """Send messages: of each kind, from which number on, and how many."""
+        self._run("send", topic, *(str(part) for kind in kinds for part in kind))
 
     def count(self, topic: str) -> Counts:
         """Count what a topic has."""
@@ -134,6 +135,7 @@ class Steps:
         self._directory = directory
         self._messages = messages
         self._outside = Outside(broker.service_url)
+        self._sent = 0
         self._since = time.monotonic()
 
     def run(self, admin: PulsarAdmin) -> dict[str, Any]:
@@ -167,22 +169,20 @@ class Steps:
         found = [
             one for audit in audits.values() for one in audit if one.incomplete_chunks.count or one.gone_entries.count
         ]
-        return {"counts": counts, "audited": audited, "findings": len(found)}
+        return {"sent": self._sent, "counts": counts, "audited": audited, "findings": len(found)}
 
     def _fill(self, kinds: str, records: str, half: int) -> None:
-        first = half * self._messages
-        sent = 0
-        for kind, share in SHARES.items():
+        shares = [*SHARES.items(), *_VERSIONS[half].items()]
+        number = half * self._messages
+        parts = []
+        for kind, share in shares:
             count = round(self._messages * share / 2)
-            self._outside.send(kinds, kind, first + sent, count)
-            sent += count
-        rest = self._messages // 2 - sent
-        versions = (1, 2) if not half else (3, 2)
-        for index, version in enumerate(versions):
-            count = rest // 2 if index else rest - rest // 2
-            self._outside.send(records, f"schema{version}", first + sent, count)
-            sent += count
-        self._tell(f"sent {sent:,} messages")
+            parts.append((kind, number, count))
+            number += count
+        self._outside.send(kinds, parts[: len(SHARES)])
+        self._outside.send(records, parts[len(SHARES) :])
+        self._sent += number - half * self._messages
+        self._tell(f"sent {self._sent:,} messages")
 
     def _replay(self, topic: str, copy: str) -> None:
         selections = {
@@ -206,7 +206,7 @@ class Steps:
         self._since = now
 
 
-def differences(found: dict[str, Any], messages: int) -> list[str]:
+def differences(found: dict[str, Any]) -> list[str]:
     """Say what differs between the steps."""
     sent, archived, replayed = (found["counts"][name] for name in ("sent", "archived", "replayed"))
     wrong = [
@@ -225,8 +225,8 @@ def differences(found: dict[str, Any], messages: int) -> list[str]:
         "replayed": sum(count for count, _ in replayed.values()),
     }
     wrong += [f"audited {name}: {found['audited'][name]}" for name in totals if found["audited"][name] != totals[name]]
-    if totals["sent"] != messages:
-        wrong.append(f"{totals['sent']} messages on the topics instead of {messages}")
+    if totals["sent"] != found["sent"]:
+        wrong.append(f"{totals['sent']} messages on the topics instead of {found['sent']}")
     if found["findings"]:
         wrong.append(f"{found['findings']} partitions with incomplete chunks or entries that are gone")
     return wrong
@@ -271,7 +271,7 @@ def main() -> int:
         spark = spark_session("outside", master=master, config=config)
         stack.callback(spark.stop)
         found = Steps(broker, spark, directory, arguments.messages).run(admin)
-    wrong = differences(found, arguments.messages)
+    wrong = differences(found)
     if arguments.as_json:
         print(json.dumps({**found, "differences": wrong}, indent=1))
     else:

@@ -122,8 +122,9 @@ def test_the_library_alone_is_sent(place, cluster, filled):
 def test_no_python_is_named(place, cluster):
     """Without PYSPARK_PYTHON, the driver says what executors need before they fail with what they happen to lack."""
     done = run(place, f"spark-submit --master {cluster.master_url} job.py")
-    said = done.stderr.partition("PYSPARK_PYTHON is not set: each executor takes python3 from its own PATH.")
-    assert "with pulsar_ext and its extra spark" in said[2], done.stderr[-4000:]
+    # spark-submit gives what the driver says on either of its outputs as standard output.
+    said = done.stdout.partition("PYSPARK_PYTHON is not set: each executor takes python3 from its own PATH.")
+    assert "with pulsar_ext and its extra spark" in said[2], done.stdout[-4000:]
     assert "No module named" not in said[0], "it was said too late"
 
 
