@@ -88,7 +88,7 @@ class Reader(Receiving[T], ReaderDoor):
         """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
         return inner.read_next, inner.read_next_async
 
-    def _has_had_all(self, _: list[InternalStats]) -> bool:
+    def _has_had_all(self, _: list[InternalStats], /) -> bool:
         return not self.has_message_available()
 
     def has_message_available(self) -> bool:

@@ -99,7 +99,7 @@ class Moving:
         stats = [admin.internal_stats(topic) for topic in self._topics_read()]
         return bool(stats) and all(one.state == "Terminated" for one in stats) and self._has_had_all(stats)
 
-    def _has_had_all(self, stats: list[InternalStats]) -> bool:
+    def _has_had_all(self, stats: list[InternalStats], /) -> bool:
         """Whether everything on topics was consumed."""
         subscription = self.inner.subscription_name()
         cursors = [(one, one.cursors.get(subscription)) for one in stats]

@@ -55,7 +55,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         """Give what the broker is told: nothing."""
         return SchemaInfo(SchemaType.BYTES, "BYTES", "")
 
-    def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None]) -> tuple[str, ...]:
+    def cannot_read(self, _: str, __: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
         """Give nothing: it reads everything."""
         return ()
 

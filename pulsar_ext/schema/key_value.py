@@ -121,7 +121,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
             found[f"{name}.schema.properties"] = "{}"
         return found
 
-    def cannot_read(self, topic: str, _: Any = None) -> tuple[str, ...]:
+    def cannot_read(self, topic: str, _: Any = None, /) -> tuple[str, ...]:
         """Give what keeps this from reading a topic's last schema."""
         found = self._stored(topic)
         if found is None:

@@ -73,7 +73,7 @@ class TypedSchema(Generic[T]):
     def register(self, topic: str) -> None:
         """Give a topic the schema, where the C++ client cannot."""
 
-    def cannot_read(self, topic: str, theirs: Callable[[], tuple[str, str] | None]) -> tuple[str, ...]:
+    def cannot_read(self, topic: str, theirs: Callable[[], tuple[str, str] | None], /) -> tuple[str, ...]:
         """Give what keeps this from reading what a topic's last schema writes.
 
         Args:

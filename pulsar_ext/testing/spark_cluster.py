@@ -105,7 +105,12 @@ class SparkWorker:
         for child in self._children():
             with contextlib.suppress(psutil.Error):
                 # The daemon that forks them has the same command line.
-                if child.cmdline()[-1:] == [_PYTHON_WORKER] and child.parent().cmdline() == child.cmdline():
+                parent = child.parent()
+                if (
+                    parent is not None
+                    and child.cmdline()[-1:] == [_PYTHON_WORKER]
+                    and parent.cmdline() == child.cmdline()
+                ):
                     found.append(child)
         return found
 

@@ -47,6 +47,7 @@ class TopicsReader(Reader):
     _promising: deque[PartReader]
     """Those that are worth asking, in turns. Every other one is owed a message, and says when that has come."""
     key_hash_ranges: Any
+    _schema: Any
 
     @classmethod
     def over(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
