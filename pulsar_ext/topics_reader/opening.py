@@ -88,7 +88,7 @@ class _Opening:
     ) -> None:
         self._context, self._named, self._topics, self._chain = context, named, topics, chain
         self._ranges = None if ranges is None else as_ranges(ranges)
-        self._key_forms = key_forms
+        self._key_forms: KeyFormsMode = key_forms
         self._queue = named["receiver_queue_size"]
         self._find = partial(partitions_of_each, context, topics)
 
