@@ -176,6 +176,9 @@ def main() -> int:
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
     parser.add_argument("--record", type=Path, help="add what is found to this file, and print what all its runs found")
+    parser.add_argument(
+        "--keep", type=Path, help="if something was lost, put the logs of all parts into this directory"
+    )
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
@@ -191,8 +194,16 @@ def main() -> int:
             consumed += some_consumed
             if arguments.record is not None:
                 record(arguments.record, some_produced, some_consumed)
+            if arguments.keep is not None and any(one.lost for one in some_produced):
+                _keep_logs(cluster, arguments.keep)
     print(report(*(read(arguments.record) if arguments.record is not None else (produced, consumed))))
     return 0 if all(one.clean for one in (*produced, *consumed) if one.client == "pulsar_ext") else 1
+
+
+def _keep_logs(cluster: PulsarCluster, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in cluster.parts:
+        (directory / f"{name}.log").write_text(cluster.log_text(name), encoding="utf-8")
 
 
 if __name__ == "__main__":
