@@ -176,9 +176,7 @@ def main() -> int:
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)
     parser.add_argument("--minutes", type=float, default=1e6, help="end each fault's cycles after so long")
     parser.add_argument("--record", type=Path, help="add what is found to this file, and print what all its runs found")
-    parser.add_argument(
-        "--keep", type=Path, help="if something was lost, put the logs of all parts into this directory"
-    )
+    parser.add_argument("--keep", type=Path, help="if something was lost, put the logs of all parts there")
     arguments = parser.parse_args()
 
     def say(text: str) -> None:
