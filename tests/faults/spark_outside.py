@@ -26,6 +26,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.dataset
 
 from pulsar_ext.admin import PulsarAdmin, Retention
@@ -91,13 +92,14 @@ def count_files(path: str) -> Counts:
     """Count what the files of an archive have, without Spark and without this library."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     files = sorted(str(one) for one in Path(path).glob("part-*.parquet"))
-    for batch in pyarrow.dataset.dataset(files).to_batches(columns=_COLUMNS, batch_size=20_000):
-        times = batch["__eventTime"].cast("int64").to_pylist()
+    for batch in pa.dataset.dataset(files).to_batches(columns=_COLUMNS, batch_size=20_000):
+        # Spark writes nanoseconds, which are whole milliseconds here.
+        times = batch["__eventTime"].cast(pa.timestamp("ms")).cast("int64").to_pylist()
         rows = (batch[name].to_pylist() for name in ("__key", "__orderingKey", "__messageProperties", "value"))
-        for key, order, properties, value, micros in zip(*rows, times, strict=True):
+        for key, order, properties, value, millis in zip(*rows, times, strict=True):
             sums = found[_kind_of(key, value)]
             sums[0] += 1
-            sums[1] += _digest(key, order, (micros or 0) // 1000, properties, value)
+            sums[1] += _digest(key, order, millis or 0, properties, value)
     return {kind: (count, f"{total % (1 << 64):016x}") for kind, (count, total) in sorted(found.items())}
 
 
