@@ -189,22 +189,21 @@ class Prefetch(Part):
                 self._barred -= 1
             return length_hint(self._kept)
 
-    def before(self, transition: Transition, /) -> None:
-        """Fetch nothing while the cursor moves, and nothing for good behind a close."""
+    def before(self, _: Transition, /) -> None:
+        """Fetch nothing while the cursor moves, or while it is being closed."""
+        with self._lock:  # until what is being fetched is here
+            self._is_moving = True
+
+    def after(self, transition: Transition, /) -> None:
+        """Drop what is ahead: it comes again, or is not what was sought. Behind a close, fetch nothing any more."""
         if transition is Transition.CLOSE:
             self.end()
         else:
-            with self._lock:  # until what is being fetched is here
-                self._is_moving = True
-
-    def after(self, transition: Transition, /) -> None:
-        """Drop what is ahead: it is delivered again, or is not what was sought."""
-        if transition is not Transition.CLOSE:
             _exhaust(self._kept)
             self._is_moving = False
 
     def abandon(self, _: Transition, /) -> None:
-        """Keep what is ahead: the cursor did not move."""
+        """Keep what is ahead: the cursor did not move, or it is still open."""
         self._is_moving = False
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:

@@ -29,6 +29,16 @@ def test_every_move_in_the_midst_of_another_one(machine):
     assert tried > 500
 
 
+def test_a_close_that_fails_drops_nothing(fault_module):
+    """What a seek has received beforehand comes, though a close failed before it had ended anything."""
+    model = fault_module("pairs_model")
+    world = model.World(splits=False, fetches=True)
+    world.send(1)
+    assert world.move("seek")
+    assert not world.move("close", "before")
+    world.drain()
+
+
 def test_random_moves_among_receives(machine):
     """Two threads receive in every way, interrupted or not, while a consumer is moved at random."""
     machine.run_machine(300)
