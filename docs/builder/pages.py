@@ -16,7 +16,7 @@ __all__ = ["ROOT", "gather"]
 ROOT = Path(__file__).parents[2]
 
 _LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".java": "java", ".jsonl": "json", "": "text"}
-_LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+_LINK = re.compile(r"""(!?\[[^\]]*\]\()([^)\s#:]+)(#[^)\s]*)?((?: "[^"]*")?\))""")
 _FENCE = re.compile(r"^( *)(```|~~~)")
 
 
