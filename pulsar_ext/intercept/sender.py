@@ -12,6 +12,7 @@ from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.produce.options import named_options, rows_of
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
 from pulsar_ext.produce.sender import check_callback
+from pulsar_ext.produce.wrapping import WrappingSender
 
 from .outgoing import OutgoingMessage
 
@@ -29,7 +30,7 @@ __all__ = ["InterceptedSender"]
 _OK = pulsar.Result.Ok
 
 
-class InterceptedSender:
+class InterceptedSender(WrappingSender):
     """Has interceptors see each message before it is sent, and what becomes of it.
 
     Args:
@@ -37,15 +38,9 @@ class InterceptedSender:
         chain: the interceptors.
     """
 
-    many_in_flight: int | None
-
     def __init__(self, sender: Sender, chain: ProducerChain) -> None:
-        self._sender, self.chain = sender, chain
-        self.context, self.many_in_flight = sender.context, sender.many_in_flight
-
-    def __getattr__(self, name: str) -> Any:
-        """Give everything else of the sender, such as its topic and its last sequence ids."""
-        return getattr(self._sender, name)
+        super().__init__(sender)
+        self.chain = chain
 
     @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:

@@ -15,6 +15,7 @@ from pulsar_ext._wire.batch_payload import Base64Key
 from pulsar_ext.errors import InvalidUse
 
 from .options import named_options, rows_of, stands_alone
+from .wrapping import WrappingSender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
     return {**named, "batching_enabled": True, "lazy_start_partitioned_producers": False, **by_key}
 
 
-class SeparatedSender:
+class SeparatedSender(WrappingSender):
     """Gives messages their keys.
 
     Args:
@@ -51,15 +52,9 @@ class SeparatedSender:
         schema: makes keys of values.
     """
 
-    many_in_flight: int | None
-
     def __init__(self, sender: Sender, schema: KeyValueSchema[Any, Any]) -> None:
-        self._sender, self._schema = sender, schema
-        self.context, self.many_in_flight = sender.context, sender.many_in_flight
-
-    def __getattr__(self, name: str) -> Any:
-        """Give everything else of the sender."""
-        return getattr(self._sender, name)
+        super().__init__(sender)
+        self._schema = schema
 
     @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
