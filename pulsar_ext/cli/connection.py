@@ -1,4 +1,4 @@
-"""The client and the admin API of commands that need both."""
+"""The admin API of commands, and a client where they need both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
     from .arguments import Access
 
-__all__ = ["connected"]
+__all__ = ["connected", "open_admin"]
+
+
+def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
+    """Open the admin API at a URL of its own, or else at the usual port of the broker's host."""
+    from pulsar_ext.admin import PulsarAdmin, derive_admin_url  # noqa: PLC0415  # loaded only by who needs it
+
+    where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
+    return PulsarAdmin(where, **access.admin_options())
 
 
 @contextlib.contextmanager

@@ -13,15 +13,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.facts import DiagnosisLimits
 from pulsar_ext.errors import InvalidUse, PulsarExtError
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .connection import open_admin
 from .output import print_result
 
 if TYPE_CHECKING:
+    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.doctor.findings import Diagnosis, Finding
 
 app = App(name="doctor", help="Find out why a backlog does not go away. It only reads.")
@@ -64,8 +65,7 @@ def doctor(
     try:
         if every <= 0:
             raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
-        where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
-        with PulsarAdmin(where, **access.admin_options()) as admin:
+        with open_admin(url, admin_url, access) as admin:
             while True:
                 diagnosis = _look(admin, target, subscription, limits, as_json=as_json)
                 if not watch:

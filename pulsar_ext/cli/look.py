@@ -11,12 +11,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, survey
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .connection import open_admin
 from .output import print_result, write_page
 from .topic_picture import SurveyPicture
 
@@ -60,8 +60,7 @@ def look(
     if "://" not in topic and topic.count("/") == 1:
         raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
     console = Console(highlight=False)
-    where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
-    with PulsarAdmin(where, **access.admin_options()) as admin:
+    with open_admin(url, admin_url, access) as admin:
         while True:
             with Console(stderr=True).status("asking"):
                 seen = survey(admin, topic, subscription, limits)

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from pulsar_ext.admin import PulsarAdmin, derive_admin_url
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
@@ -22,6 +21,7 @@ from pulsar_ext.key_shared.hashing import SLOTS, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .connection import open_admin
 from .output import Plan, print_plan, print_result
 
 if TYPE_CHECKING:
@@ -142,8 +142,7 @@ def check(
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
-    where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
-    with PulsarAdmin(where, **access.admin_options()) as admin:
+    with open_admin(url, admin_url, access) as admin:
         covers = key_cover(admin, topic, subscription)
     if as_json:
         print_result(json.dumps([_facts(cover) for cover in covers]))
