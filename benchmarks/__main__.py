@@ -9,7 +9,6 @@ and Java for the broker.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import uuid
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from benchmarks.brokers import broker_at
 from benchmarks.cases import CASES
 from benchmarks.measure import Result, measure, open_sides
 from benchmarks.report import conditions, save, table
@@ -28,7 +28,7 @@ from benchmarks.steps import fill
 from pulsar_ext.errors import BrokerStartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from benchmarks.measure import Case
 
@@ -46,7 +46,7 @@ def main() -> int:
         console.print("no case has that name" if not cases else "--rounds must be 2 or more")
         return 2
     try:
-        with _broker(arguments.url) as url:
+        with broker_at(None if arguments.url is None else [arguments.url]) as (url, *_):
             results = _measure_all(url, cases, arguments.rounds, console)
     except BrokerStartError as error:
         console.print(str(error), markup=False)
@@ -69,18 +69,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--save", action="store_true", help="write RESULTS.md and results.png beside this program")
     return parser.parse_args()
-
-
-@contextlib.contextmanager
-def _broker(url: str | None) -> Iterator[str]:
-    if url is not None:
-        yield url
-        return
-    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
-
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
-    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
-        yield broker.service_url
 
 
 def _measure_all(url: str, cases: Sequence[Case], rounds: int, console: Console) -> list[Result]:

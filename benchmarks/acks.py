@@ -26,11 +26,12 @@ import pulsar
 
 import pulsar_ext
 from benchmarks.ack_counter import AckCountingProxy
+from benchmarks.brokers import broker_at
 from benchmarks.measure import Case, Result, Side, measure, open_sides
 from benchmarks.steps import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _CALLS: Final = 200_000
 _QUEUED: Final = 150_000
@@ -199,7 +200,7 @@ def main() -> int:
         parser.error(f"--rounds is 2 or more, not {arguments.rounds}")
     if not any(arguments.only in case.name for case in CASES):
         parser.error(f"no path is named like {arguments.only!r}: there are " + "; ".join(case.name for case in CASES))
-    with _broker(arguments.url) as (url, admin_url):
+    with broker_at(arguments.url) as (url, admin_url):
         results, counts = _measure(url, admin_url, arguments.rounds, arguments.only)
     page = _page(results, counts)
     if arguments.as_json:
@@ -239,18 +240,6 @@ def _count_commands(url: str, admin_url: str, topic: str) -> Counts:
         both = [_count(lib, url, admin_url, topic + suffix, **options) for lib in (pulsar, pulsar_ext)]
         counts.append((name, both[0][0], both[1][0], both[0][1], both[1][1]))
     return counts
-
-
-@contextlib.contextmanager
-def _broker(urls: Sequence[str] | None) -> Iterator[tuple[str, str]]:
-    if urls is not None:
-        yield urls[0], urls[1]
-        return
-    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
-
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
-    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
-        yield broker.service_url, broker.admin_url
 
 
 def _page(results: list[Result], counts: Counts) -> str:

@@ -22,6 +22,7 @@ import pulsar
 import pyarrow as pa
 
 import pulsar_ext
+from benchmarks.brokers import broker_at
 from pulsar_ext import KeyHashRanges, MessageId, key_slot, key_slots
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--url", nargs=2, metavar=("URL", "ADMIN_URL"), help="a broker that runs already")
     arguments = parser.parse_args()
     rows = list(_slots())
-    with _broker(arguments.url) as (url, admin_url):
+    with broker_at(arguments.url) as (url, admin_url):
         client = pulsar_ext.Client(url, admin=admin_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         with client:
             rows += _readers(client)
@@ -140,18 +141,6 @@ def _fill(client: pulsar_ext.Client, topic: str, count: int, batching: Any) -> N
         producer.send_async(b"x" * 100, None, partition_key=f"order-{number % 5000:06}")
     producer.flush()
     producer.close()
-
-
-@contextlib.contextmanager
-def _broker(urls: list[str] | None) -> Iterator[tuple[str, str]]:
-    if urls is not None:
-        yield urls[0], urls[1]
-        return
-    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
-
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
-    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
-        yield broker.service_url, broker.admin_url
 
 
 def _page(rows: list[Row]) -> str:

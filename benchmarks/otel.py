@@ -30,7 +30,7 @@ from opentelemetry.trace import NoOpTracerProvider
 
 import pulsar_ext
 import pulsar_ext.otel
-from pulsar_ext.testing import PulsarProcess
+from benchmarks.brokers import broker_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +138,7 @@ def main() -> int:
     parser.add_argument("--url", help="a broker that runs already, instead of one of our own")
     options = parser.parse_args()
     rows = ["| path | with | off, us | on, us | ratio | quartiles | processor |", "|---|---|---:|---:|---:|---:|---:|"]
-    with _broker(options.url) as url:
+    with broker_at(None if options.url is None else [options.url]) as (url, *_):
         topic = f"persistent://public/default/otel-{uuid.uuid4().hex[:8]}"
         _fill(url, topic, options.messages)
         for path, run in _PATHS.items():
@@ -158,15 +158,6 @@ def _fill(url: str, topic: str, count: int) -> None:
         producer.send_async(_PAYLOAD, None, properties={"traceparent": f"00-{number + 1:032x}-{number + 1:016x}-01"})
     producer.flush()
     client.close()
-
-
-@contextlib.contextmanager
-def _broker(url: str | None) -> Iterator[str]:
-    if url is not None:
-        yield url
-        return
-    with PulsarProcess(heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
-        yield broker.service_url
 
 
 def _by_turns(

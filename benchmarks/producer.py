@@ -9,7 +9,6 @@ low rate. `--save` writes RESULTS-producer.md beside this program.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
 import gc
 import os
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pulsar
 
 import pulsar_ext
+from benchmarks.brokers import broker_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=7, help="how many pairs of runs; 7 by default")
     arguments = parser.parse_args()
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    with _broker(arguments.url) as (url, admin_url):
+    with broker_at(arguments.url, "dedup") as (url, admin_url):
         theirs = pulsar.Client(url, logger=logger)
         with pulsar_ext.Client(url, admin=admin_url, logger=logger) as ours:
             rows = [*_throughput(theirs, ours, arguments.pairs), *_latency(theirs, ours)]
@@ -161,18 +161,6 @@ def _one(producer: Any) -> float:
     producer.send_async(_DATA, lambda *_: reported.set())
     reported.wait()
     return time.perf_counter() - began
-
-
-@contextlib.contextmanager
-def _broker(urls: list[str] | None) -> Iterator[tuple[str, str]]:
-    if urls is not None:
-        yield urls[0], urls[1]
-        return
-    from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
-
-    # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
-    with PulsarProcess("dedup", heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
-        yield broker.service_url, broker.admin_url
 
 
 def _page(rows: list[Row], pairs: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -15,7 +16,7 @@ import pulsar_ext
 from pulsar_ext import PulsarAdmin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 KINDS: Final = ("plain", "batched", "batch-index", "chunked")
 TYPES: Final = {
@@ -29,6 +30,8 @@ BATCH: Final = 10
 _CHUNKED_BYTES: Final = 250_000
 _ANSWER_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 0.005
+_FIRST_LETTER_MILLIS: Final = 30_000
+_NEXT_LETTER_MILLIS: Final = 5_000
 SETTINGS: Final = {
     "acknowledgmentAtBatchIndexLevelEnabled": True,
     "managedLedgerDefaultMarkDeleteRateLimit": 1.0,
@@ -150,3 +153,23 @@ def unacknowledged(admin: PulsarAdmin, topic: str) -> str:
     backlog = stats.subscriptions[SUBSCRIPTION].backlog_entries
     holes = ", ".join(map(str, cursor.individually_deleted))
     return f"backlog {backlog} behind {cursor.mark_delete_position} [{holes}]" if backlog or holes else ""
+
+
+def note_remains(outcome: Outcome, admin: PulsarAdmin, topics: Iterable[str]) -> None:
+    """Note what of the topics is not acknowledged."""
+    for topic in topics:
+        remains = unacknowledged(admin, topic)
+        if remains:
+            outcome.holes += 1
+            outcome.notes.append(f"{topic}: {remains}")
+
+
+def dead_letters(client: Any, topic: str) -> Iterator[int]:
+    """Give the label of each dead letter of a topic's subscription, with an official client."""
+    reader = client.create_reader(f"{topic}-{SUBSCRIPTION}-DLQ", official.MessageId.earliest)
+    patience = _FIRST_LETTER_MILLIS
+    with contextlib.suppress(official.Timeout):
+        while True:
+            yield label_of(reader.read_next(patience).data())
+            patience = _NEXT_LETTER_MILLIS
+    reader.close()

@@ -31,7 +31,19 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
-from acks_common import SETTINGS, SUBSCRIPTION, TYPES, Outcome, Sender, label_of, print_outcomes, quiet, unacknowledged
+from acks_common import (
+    SETTINGS,
+    SUBSCRIPTION,
+    TYPES,
+    Outcome,
+    Sender,
+    dead_letters,
+    label_of,
+    note_remains,
+    print_outcomes,
+    quiet,
+    unacknowledged,
+)
 
 import pulsar_ext
 import pulsar_ext.asyncio
@@ -49,8 +61,6 @@ _MOST: Final = 2
 _AT_WORK_SECONDS: Final = 60.0
 _END_SECONDS: Final = 60.0
 _CLEAN_SECONDS: Final = 120.0
-_FIRST_MILLIS: Final = 30_000
-_NEXT_MILLIS: Final = 5_000
 
 
 def run_faults(cycles: int, messages: int = 40, say: Callable[[str], None] = lambda _: None) -> list[Outcome]:
@@ -178,26 +188,13 @@ class _Subject:
             while any(unacknowledged(admin, one) for one in topics) and time.monotonic() < deadline:
                 time.sleep(0.5)
             self._end(worker, "term")
-        dead = {label for label in self._dead_letters(client) if label < self.sender.sent}
+        dead = {label for label in dead_letters(client, self._topic) if label < self.sender.sent}
         done, outcome = {*self._did, *dead}, self.outcome
         outcome.sent, outcome.delivered = self.sender.sent, len(done)
         outcome.lost, outcome.again = outcome.sent - len(done), self._did.total() - len(self._did)
         if outcome.lost:
             outcome.notes.append(f"lost: {sorted(set(range(outcome.sent)) - done)}")
-        for topic in topics:
-            remains = unacknowledged(admin, topic)
-            if remains:
-                outcome.holes += 1
-                outcome.notes.append(f"{topic}: {remains}")
-
-    def _dead_letters(self, client: Any) -> Iterator[int]:
-        reader = client.create_reader(f"{self._topic}-{SUBSCRIPTION}-DLQ", official.MessageId.earliest)
-        patience = _FIRST_MILLIS
-        with contextlib.suppress(official.Timeout):
-            while True:
-                yield label_of(reader.read_next(patience).data())
-                patience = _NEXT_MILLIS
-        reader.close()
+        note_remains(outcome, admin, topics)
 
 
 def child(service_url: str, admin_url: str, topic: str, type_name: str, client: str) -> None:

@@ -24,7 +24,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
-from acks_common import SETTINGS, SUBSCRIPTION, TYPES, Outcome, Sender, label_of, print_outcomes, quiet, unacknowledged
+from acks_common import (
+    SETTINGS,
+    SUBSCRIPTION,
+    TYPES,
+    Outcome,
+    Sender,
+    dead_letters,
+    label_of,
+    note_remains,
+    print_outcomes,
+    quiet,
+    unacknowledged,
+)
 
 import pulsar_ext
 from pulsar_ext import PulsarAdmin
@@ -40,8 +52,6 @@ KINDS: Final = ("plain", "batched", "chunked")
 MOST: Final = 2
 _DELAY_MILLIS: Final = 30
 _IDLE_MILLIS: Final = 3_000
-_FIRST_MILLIS: Final = 30_000
-_NEXT_MILLIS: Final = 5_000
 _CLEAN_SECONDS: Final = 60.0
 
 
@@ -95,33 +105,20 @@ class _Subject:
         """Let a process do the rest, and count the dead letters, and what is left."""
         with self._process(0) as process:
             process.communicate()
-        letters = [label for label in self._dead_letters(client) if label < self.sender.sent]
+        letters = [label for label in dead_letters(client, self._topic) if label < self.sender.sent]
         outcome = self.outcome
         outcome.sent, outcome.delivered = self.sender.sent, len(set(letters))
         outcome.lost, outcome.again = outcome.sent - outcome.delivered, len(letters) - outcome.delivered
         if outcome.lost:
             entries = admin.internal_stats(f"{self._topic}-{SUBSCRIPTION}-DLQ").last_confirmed_entry
             outcome.notes.append(f"the last dead letter is at {entries}")
-        for topic in (self._topic, f"{self._topic}-{SUBSCRIPTION}-RETRY"):
-            remains = unacknowledged(admin, topic)
-            if remains:
-                outcome.holes += 1
-                outcome.notes.append(f"{topic}: {remains}")
+        note_remains(outcome, admin, (self._topic, f"{self._topic}-{SUBSCRIPTION}-RETRY"))
 
     def _process(self, letters: int) -> subprocess.Popen[str]:
         arguments = [self._broker.service_url, self._broker.admin_url, self._topic, self.outcome.type, str(letters)]
         return subprocess.Popen(  # this very file
             [sys.executable, __file__, "child", *arguments], stdout=subprocess.PIPE, text=True
         )
-
-    def _dead_letters(self, client: Any) -> Iterator[int]:
-        reader = client.create_reader(f"{self._topic}-{SUBSCRIPTION}-DLQ", official.MessageId.earliest)
-        patience = _FIRST_MILLIS
-        with contextlib.suppress(official.Timeout):
-            while True:
-                yield label_of(reader.read_next(patience).data())
-                patience = _NEXT_MILLIS
-        reader.close()
 
 
 def child(service_url: str, admin_url: str, topic: str, type_name: str, letters: str) -> None:

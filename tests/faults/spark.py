@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +32,7 @@ from spark_steps import (
     Run,
     fill,
     options_of,
-    print_table,
+    print_outcomes,
     wait,
 )
 
@@ -241,11 +239,7 @@ def main() -> int:
             outcomes += run_read(broker, admin, directory, arguments.faults)
         if arguments.only in (None, "write"):
             outcomes += run_write(broker, admin, directory, arguments.faults)
-    if arguments.as_json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=1))
-    else:
-        print_table(outcomes)
-    return 0 if all(one.good for one in outcomes) else 1
+    return print_outcomes(outcomes, as_json=arguments.as_json)
 
 
 if __name__ == "__main__":

@@ -22,18 +22,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import random
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 from spark import read_raw
-from spark_steps import Driver, Outcome, Run, fill, options_of, print_table, wait
+from spark_steps import Driver, Outcome, Run, fill, options_of, print_outcomes, wait
 
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.spark.packing import pack
@@ -200,11 +198,7 @@ def main() -> int:
         for name, run in (("read", run_read), ("write", run_write)):
             if arguments.only in (None, name):
                 outcomes.append(run(broker, admin, cluster, directory, arguments.faults))
-    if arguments.as_json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=1))
-    else:
-        print_table(outcomes)
-    return 0 if all(one.good for one in outcomes) else 1
+    return print_outcomes(outcomes, as_json=arguments.as_json)
 
 
 if __name__ == "__main__":

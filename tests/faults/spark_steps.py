@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +42,7 @@ __all__ = [
     "drop_last_commit",
     "fill",
     "options_of",
-    "print_table",
+    "print_outcomes",
     "wait",
 ]
 
@@ -91,8 +91,16 @@ class Outcome:
         self.log(f"{self.messages} messages, {self.lost} lost, {self.duplicated} duplicated")
 
 
-def print_table(outcomes: list[Outcome]) -> None:
-    """Print outcomes as the table of RESULTS-spark.md."""
+def print_outcomes(outcomes: list[Outcome], *, as_json: bool) -> int:
+    """Print outcomes, as JSON or as the table of RESULTS-spark.md; give the exit status."""
+    if as_json:
+        print(json.dumps([asdict(one) for one in outcomes], indent=1))
+    else:
+        _print_table(outcomes)
+    return 0 if all(one.good for one in outcomes) else 1
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
     print("| run | faults | restarts of the query | messages | lost | duplicated | loss not reported |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for one in outcomes:
