@@ -46,7 +46,7 @@ def main() -> int:
         console.print("no case has that name" if not cases else "--rounds must be 2 or more")
         return 2
     try:
-        with broker_at(None if arguments.url is None else [arguments.url]) as (url, *_):
+        with broker_at(arguments.url) as (url, *_):
             results = _measure_all(url, cases, arguments.rounds, console)
     except BrokerStartError as error:
         console.print(str(error), markup=False)
@@ -65,7 +65,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=25, help="pairs of runs for each case (25)")
     parser.add_argument("--only", default="", metavar="NAME", help="only cases whose name contains this")
-    parser.add_argument("--url", help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
     parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--save", action="store_true", help="write RESULTS.md and results.png beside this program")
     return parser.parse_args()

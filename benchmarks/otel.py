@@ -135,10 +135,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9, help="pairs of runs (9)")
     parser.add_argument("--messages", type=int, default=5_000, help="messages a run (5,000)")
     parser.add_argument("--save", action="store_true", help="write RESULTS-otel.md beside this program")
-    parser.add_argument("--url", help="a broker that runs already, instead of one of our own")
+    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
     options = parser.parse_args()
     rows = ["| path | with | off, us | on, us | ratio | quartiles | processor |", "|---|---|---:|---:|---:|---:|---:|"]
-    with broker_at(None if options.url is None else [options.url]) as (url, *_):
+    with broker_at(options.url) as (url, *_):
         topic = f"persistent://public/default/otel-{uuid.uuid4().hex[:8]}"
         _fill(url, topic, options.messages)
         for path, run in _PATHS.items():

@@ -6,6 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from .arguments import LOCAL_URL
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,10 +20,9 @@ __all__ = ["connected", "open_admin"]
 
 def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
     """Open the admin API at a URL of its own, or else at the usual port of the broker's host."""
-    from pulsar_ext.admin import PulsarAdmin, derive_admin_url  # noqa: PLC0415  # loaded only by who needs it
+    from pulsar_ext.admin import PulsarAdmin  # noqa: PLC0415  # loaded only by who needs it
 
-    where = admin_url or derive_admin_url(url, has_secret=access.token is not None)
-    return PulsarAdmin(where, **access.admin_options())
+    return PulsarAdmin(_admin_url_of(url, admin_url, access), **access.admin_options())
 
 
 @contextlib.contextmanager
@@ -30,15 +31,20 @@ def connected(admin_url: str | None, url: str | None, access: Access) -> Iterato
     import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
 
     from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
-    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # likewise
 
-    admin_url = admin_url or derive_admin_url("pulsar://localhost", has_secret=access.token is not None)
+    admin_url = _admin_url_of(LOCAL_URL, admin_url, access)
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with (
         PulsarAdmin(admin_url, **access.admin_options()) as admin,
         Client(url or _service_of(admin_url), admin=admin, logger=quiet, **access.client_options()) as client,
     ):
         yield client, admin
+
+
+def _admin_url_of(url: str, admin_url: str | None, access: Access) -> str:
+    from pulsar_ext.admin import derive_admin_url  # noqa: PLC0415  # loaded only by who needs it
+
+    return admin_url or derive_admin_url(url, has_secret=access.token is not None)
 
 
 def _service_of(admin_url: str) -> str:

@@ -54,7 +54,7 @@ def test_the_library_alone(tmp_path):
     assert len(packing.pack(target)) == 1
     with zipfile.ZipFile(target) as archive:
         assert {name.split("/")[0] for name in archive.namelist()} == {"pulsar_ext"}
-    program = "import pulsar_ext; print(pulsar_ext.__file__)"
+    program = "import pulsar_ext.spark.packing; print(pulsar_ext.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
