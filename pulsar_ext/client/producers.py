@@ -17,6 +17,7 @@ from pulsar_ext._native.messages import truthy
 from pulsar_ext._runtime.callbacks import guard_router
 from pulsar_ext.dedup.chunked_sender import ChunkedSender, ChunkRecovery
 from pulsar_ext.dedup.dispatch import DedupDispatcher
+from pulsar_ext.dedup.duplicates import DuplicateCheck
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
 from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.dedup.sender import DedupSender
@@ -258,7 +259,8 @@ class _SenderFactory:
         sequence: SequenceIds
         official, sequence = open_surely(lambda: open_as(name), lambda one: one.close(), opening)
         timeout = named["send_timeout_millis"] / 1000
-        dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout)
+        check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout)
+        dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout, check)
         if not chunked:
             mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None
             return DedupSender(dispatch, mixed_keys=mixed_keys)

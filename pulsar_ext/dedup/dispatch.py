@@ -7,7 +7,9 @@ may follow it then: what the broker takes next moves its number for this name pa
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,7 @@ from pulsar_ext._native.results import name_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.produce.batch import Batch, seal
 from pulsar_ext.produce.dispatch import BatchDispatcher
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 
 if TYPE_CHECKING:
     from pulsar_ext._native.handles import ProducerHandle
@@ -27,12 +29,17 @@ if TYPE_CHECKING:
     from pulsar_ext.produce.config import BatchingConfig
     from pulsar_ext.produce.outcome import PersistedEntry
 
+    from .duplicates import DuplicateCheck
     from .sequence_ids import SequenceIds
 
 __all__ = ["DedupDispatcher"]
 
 _OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
 _TIMEOUT, _CLOSED = pulsar.Result.Timeout, pulsar.Result.AlreadyClosed
+_GATHER_SECONDS = 0.02
+"""How long the broker's first word of a duplicate waits for others, which are looked up with it."""
+
+_log = logging.getLogger("pulsar_ext")
 
 
 class DedupDispatcher(BatchDispatcher):
@@ -44,6 +51,7 @@ class DedupDispatcher(BatchDispatcher):
         config: how batches are made.
         sequence: the ids.
         timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
+        duplicates: looks up what the broker calls duplicates.
     """
 
     def __init__(
@@ -53,11 +61,18 @@ class DedupDispatcher(BatchDispatcher):
         config: BatchingConfig,
         sequence: SequenceIds,
         timeout: float,
+        duplicates: DuplicateCheck,
     ) -> None:
         super().__init__(handle, context, config)
         self.sequence = sequence
         self.timeout = timeout
         self._timed_out = False
+        self._duplicates = duplicates
+        self._last: PersistedEntry | None = None
+        """Where the last batch is that was persisted and reported."""
+        self._waiting: deque[_Outcome] = deque()
+        """The outcomes that wait, from the first duplicate on, until it is looked up: they are reported in order."""
+        self._looking_up = False
         self._possible_duplicates: dict[InFlight, list[SendCallback | None]] = {}
 
     def await_original(self, sequence_id: int, callback: SendCallback | None) -> bool:
@@ -161,11 +176,49 @@ class DedupDispatcher(BatchDispatcher):
         self.sequence.fail(f"a message failed with {name_of(result)}, so that it is not known whether it is persisted")
 
     def settled(self, batch: Batch, inner: Any) -> None:
-        """Take the id of a batch that is persisted."""
-        if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time
-            self.deliver(batch, DUPLICATE_MESSAGE, None)
+        """Take the id of a batch that is persisted; one that is called a duplicate has none, and is looked up."""
+        outcome: _Outcome
+        if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time, if that is true
+            batch.began = time.monotonic()  # it is answered: no timeout from its push on
+            outcome = batch, DUPLICATE_MESSAGE, None
         else:
-            super().settled(batch, inner)
+            outcome = batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
+            if not self._looking_up:
+                self._last = outcome[2]
+                self.deliver(*outcome)
+                return
+        with self.pending.changed:
+            self._waiting.append(outcome)
+            begins, self._looking_up = not self._looking_up, True
+        if begins:
+            threading.Thread(target=self._look_up, name="pulsar_ext-duplicates", daemon=True).start()
+
+    def _look_up(self) -> None:
+        """Report what waits, in order, each duplicate once it is known whether it is one."""
+        time.sleep(_GATHER_SECONDS)
+        while True:
+            with self.pending.changed:
+                outcomes = tuple(self._waiting)
+                if not outcomes:
+                    self._looking_up = False
+                    return
+            known = self._known([batch for batch, result, _ in outcomes if result is DUPLICATE_MESSAGE])
+            for batch, result, entry in outcomes:
+                if result is not DUPLICATE_MESSAGE:
+                    self._last = entry
+                self.deliver(batch, *known.get(batch, (result, entry)))
+                self._waiting.popleft()
+
+    def _known(self, told: list[Batch]) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
+        """Look up batches that are called duplicates; give what became of those that were none."""
+        if not told:
+            return {}
+        try:
+            return self._duplicates.outcomes(told, self._last, lambda: self.closed or self.pending.barred)
+        except BaseException as error:  # noqa: BLE001  # their senders must get an answer
+            _log.exception("What the broker calls a duplicate could not be looked up")
+            self.sequence.fail(f"it was not found out whether what the broker calls a duplicate is one ({error})")
+            return dict.fromkeys(told, (pulsar.Result.UnknownError, None))
 
     def failed(self, batch: Batch, result: Any) -> None:
         """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
@@ -186,6 +239,9 @@ class DedupDispatcher(BatchDispatcher):
             reported = Batch()
             reported.callbacks, reported.count = duplicates, len(duplicates)
             super().report(reported, known, None)
+
+
+_Outcome = tuple[Batch, Any, "PersistedEntry | None"]
 
 
 def _ordered(batches: list[Batch], flight: InFlight) -> deque[Batch]:

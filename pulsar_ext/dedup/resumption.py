@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pulsar_ext.admin import EntryMetadata
 
-__all__ = ["OwnEntry", "Resumption", "is_persisted", "resume_chunked"]
+__all__ = ["OwnEntry", "Resumption", "is_persisted", "not_held", "resume_chunked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,25 @@ def is_persisted(published: int, entries: Iterable[OwnEntry], snapshot: int | No
         if not entry.is_partial:
             return False
     return snapshot == published
+
+
+def not_held(asked: Collection[int], carried: Iterable[int]) -> frozenset[int]:
+    """Give those of a name's ids that the topic certainly does not hold, though the broker has a higher one.
+
+    The ids of a name's entries go up. So one that is not among them is certainly missing if a lower one is; where the
+    entries end before a lower one, because older ones were trimmed, nothing is certain.
+
+    Args:
+        asked: the ids that entries would carry.
+        carried: the ids that the name's entries carry, the newest first; read only as far as needed.
+    """
+    lowest, found = min(asked, default=-1), set()
+    for one in carried:
+        found.add(one)
+        if one < lowest:
+            break
+    seen = min(found, default=None)
+    return frozenset() if seen is None else frozenset(one for one in asked if one not in found and one > seen)
 
 
 def resume_chunked(published: int, entries: Iterable[OwnEntry], snapshot: int | None) -> Resumption | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.dedup.resumption import OwnEntry, Resumption, is_persisted, resume_chunked
+from pulsar_ext.dedup.resumption import OwnEntry, Resumption, is_persisted, not_held, resume_chunked
 
 
 @dataclass
@@ -89,3 +89,18 @@ def test_what_no_snapshot_counts_and_no_entry_shows_is_not_persisted():
     """A number that nothing stands for is not believed."""
     assert not is_persisted(3, [], None)
     assert not is_persisted(3, [OwnEntry(2)], 3)
+
+
+@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)), st.integers(0, 40))
+def test_what_is_missing_is_found_and_nothing_that_is_held_or_was_trimmed(held, asked, trimmed):
+    """Whatever ids entries have and however many were trimmed: missing is what is not there above one that is."""
+    left = sorted(one for one in held if one >= trimmed)
+    lost = not_held(asked, reversed(left))
+    assert lost == {one for one in asked if one not in held and left and one > left[0]}
+
+
+def test_no_entry_below_the_lowest_in_question_is_asked_for_but_one():
+    """Looking up ends at the first entry that is lower than all in question."""
+    read = []
+    assert not_held({7, 8}, (read.append(one) or one for one in (9, 7, 5, 3))) == {8}
+    assert read == [9, 7, 5]
