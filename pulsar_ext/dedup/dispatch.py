@@ -179,7 +179,7 @@ class DedupDispatcher(BatchDispatcher):
         """Take the id of a batch that is persisted; one that is called a duplicate has none, and is looked up."""
         outcome: _Outcome
         if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time, if that is true
-            batch.began = time.monotonic()  # it is answered: no timeout from its push on
+            batch.began = time.monotonic() + self.timeout  # it is answered, and the look-up has a time of its own
             outcome = batch, DUPLICATE_MESSAGE, None
         else:
             outcome = batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)
@@ -217,7 +217,11 @@ class DedupDispatcher(BatchDispatcher):
             return self._duplicates.outcomes(told, self._last, lambda: self.closed or self.pending.barred)
         except BaseException as error:  # noqa: BLE001  # their senders must get an answer
             _log.exception("What the broker calls a duplicate could not be looked up")
-            self.sequence.fail(f"it was not found out whether what the broker calls a duplicate is one ({error})")
+            self.sequence.fail(
+                "the broker calls messages duplicates, and the topic could not be asked for them, or what it does not hold "
+                f"could not be sent under another name ({error}). Look there for those that failed, and send what is "
+                "missing by a producer of a new name"
+            )
             return dict.fromkeys(told, (pulsar.Result.UnknownError, None))
 
     def failed(self, batch: Batch, result: Any) -> None:

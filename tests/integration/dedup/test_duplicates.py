@@ -10,6 +10,7 @@ import pytest
 from stored import entries, read
 
 import pulsar_ext as pulsar
+from pulsar_ext.admin import PulsarAdmin
 
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 SINGLE = {"batching_enabled": False}
@@ -32,12 +33,16 @@ def proxy(broker, pulsar_fault_proxy):
 @pytest.fixture
 def producer(broker, proxy, topic, client_factory, request):
     """An effectively-once producer behind the proxy, of the parameter's settings, with 0 to 3 on the topic."""
-    client = client_factory(broker, service_url=proxy.service_url)
-    opened = client.create_producer(topic, producer_name="p", deduplication=True, **request.param)
+    return opened(client_factory(broker, service_url=proxy.service_url), topic, **request.param)
+
+
+def opened(client, topic, **settings):
+    """An effectively-once producer that has sent 0 to 3."""
+    producer = client.create_producer(topic, producer_name="p", deduplication=True, **settings)
     for number in range(4):
-        opened.send_async(b"%d" % number, None, sequence_id=number)
-    opened.flush()
-    return opened
+        producer.send_async(b"%d" % number, None, sequence_id=number)
+    producer.flush()
+    return producer
 
 
 def send_async(producer, first, last):
@@ -161,6 +166,21 @@ def test_it_may_happen_again_to_the_same_name(producer, broker, proxy, topic, cl
         producer.flush()
     assert stored(client, admin, topic) == list(range(12))
     assert names(admin, topic).count("p~1") == 6
+
+
+def test_what_cannot_be_looked_up_fails_and_nothing_follows(broker, proxy, topic, client_factory, admin):
+    """Without an answer of the admin API in time, the messages fail, and the error says what to do about them."""
+    asked = PulsarAdmin(broker.admin_url, **broker.access.admin_options())
+    client = client_factory(broker, service_url=proxy.service_url, admin=asked)
+    producer = opened(client, topic, batching_enabled=False, send_timeout_millis=2_000)
+    asked.close()
+    told = overtaken(producer, broker, proxy, topic, 4, 9)
+    with pytest.raises(official.UnknownError):
+        producer.flush()
+    assert [result for _, result, _ in told] == ["UnknownError"] * 6
+    with pytest.raises(pulsar.ProducerBroken, match="by a producer of a new name"):
+        producer.send(b"10", sequence_id=10)
+    assert names(admin, topic) == ["p"] * 5
 
 
 def until(ask, seconds=20):
