@@ -218,9 +218,9 @@ class DedupDispatcher(BatchDispatcher):
         except BaseException as error:  # noqa: BLE001  # their senders must get an answer
             _log.exception("What the broker calls a duplicate could not be looked up")
             self.sequence.fail(
-                "the broker calls messages duplicates, and the topic could not be asked for them, or what it does not hold "
-                f"could not be sent under another name ({error}). Look there for those that failed, and send what is "
-                "missing by a producer of a new name"
+                "the broker calls messages duplicates, and the topic could not be asked for them, or what it does not "
+                f"hold could not be sent under another name ({error}). Look there for those that failed, and send what "
+                "is missing by a producer of a new name"
             )
             return dict.fromkeys(told, (pulsar.Result.UnknownError, None))
 
