@@ -68,7 +68,13 @@ _ID = "`earliest`, `latest`, a message id"
 _TIME = "milliseconds or ISO 8601"
 
 OPTIONS: Final = (
-    Option("service.url", ALL, a_url("pulsar", "pulsar+ssl"), None, "The broker, `pulsar://host:6650`. Required."),
+    Option(
+        "service.url",
+        ALL,
+        a_url("pulsar", "pulsar+ssl"),
+        None,
+        "The broker, `pulsar://host:6650`. Required, or `PULSAR_URL`.",
+    ),
     Option(
         "admin.url",
         ALL,

@@ -19,9 +19,10 @@ from .option_values import a_flag, a_number
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Settings", "check_options", "option_table", "parse_options"]
+__all__ = ["Settings", "check_options", "option_table", "parse_options", "with_environment"]
 
 _HIDDEN = frozenset({"token"})
+_ENVIRONMENT = {"service.url": "PULSAR_URL", "admin.url": "PULSAR_ADMIN_URL", "token": "PULSAR_TOKEN"}
 _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
 """Options that Spark itself adds: the argument of `load(path)`, and the checkpoint of a streaming write."""
 
@@ -70,6 +71,18 @@ class Settings:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def with_environment(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Add where the broker is and the token from the environment, if the options do not say where it is.
+
+    Options that name a broker are complete: a token of the environment does not go to another one.
+    """
+    named = {key.lower() for key in options}
+    if "service.url" in named:
+        return dict(options)
+    added = {name: environment[key] for name, key in _ENVIRONMENT.items() if environment.get(key) and name not in named}
+    return {**options, **added}
 
 
 def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
@@ -168,7 +181,10 @@ def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
 
 def _check(values: Mapping[str, Any], where: str | None) -> None:
     if "service.url" not in values:
-        raise InvalidUse('Option service.url is missing: .option("service.url", "pulsar://localhost:6650").')
+        raise InvalidUse(
+            'Option service.url is missing: .option("service.url", "pulsar://localhost:6650"). Or set PULSAR_URL in '
+            "the environment of the driver before the session is started."
+        )
     for one, two in _CONFLICTS:
         if one in values and two in values:
             raise InvalidUse(f"Options {one} and {two} contradict each other: give only one of them.")

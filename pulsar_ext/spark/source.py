@@ -5,6 +5,7 @@ Constructors only check their arguments, because Spark pickles these objects and
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -27,7 +28,7 @@ from pulsar_ext.key_shared.hashing import SLOTS
 
 from .connection import admin_of
 from .option_table import READ, SINK, STREAM, WRITE
-from .options import check_options, parse_options
+from .options import check_options, parse_options, with_environment
 from .partition import PulsarPartition, read_split, wanted_ranges
 from .planning import batch_segments
 from .schema import check_schema, full_schema
@@ -50,8 +51,8 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
     """Reads and writes Pulsar topics, in batches and as a stream; register it with `spark.dataSource.register`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        check_options(options)
+        super().__init__(with_environment(options, os.environ))
+        check_options(self.options)
 
     @classmethod
     def name(cls) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pulsar
@@ -48,6 +51,29 @@ def test_every_split_reads_each_message_once(spark, broker, topic, mixed):
         frame = read(spark, broker, topic, **split).schema("value binary").load()
         assert numbers(frame.collect()) == wanted, split
         assert frame.rdd.getNumPartitions() == int(split.get("minPartitions", 1))
+
+
+@pytest.mark.standalone_only("is about variables that name no certificates", ways=("mtls",))
+def test_the_environment_says_where_the_broker_is(broker, client, topic):
+    """A program whose environment has the broker's two URLs reads a topic without an option that names it."""
+    fill(client, topic, 5, kinds=("plain",))
+    program = """
+import sys
+from pulsar_ext.spark import spark_session
+
+options = {"topic": sys.argv[1], "startingOffsets": "earliest"}
+print("rows", spark_session("environment", master="local[1]").read.format("pulsar").options(**options).load().count())
+"""
+    urls = {"PULSAR_URL": broker.service_url, "PULSAR_ADMIN_URL": broker.admin_url}
+    done = subprocess.run(
+        [sys.executable, "-c", program, topic],
+        env={**os.environ, **urls},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert "rows 5" in done.stdout, done.stderr[-2000:]
 
 
 def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):

@@ -9,7 +9,7 @@ from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
 from pulsar_ext.spark.offsets import Offset
 from pulsar_ext.spark.option_table import OPTIONS, READ, SINK, STREAM, WRITE
-from pulsar_ext.spark.options import check_options, option_table, parse_options
+from pulsar_ext.spark.options import check_options, option_table, parse_options, with_environment
 
 URL = {"service.url": "pulsar://localhost:6650"}
 TOPIC = {**URL, "topic": "t"}
@@ -156,3 +156,18 @@ def test_table_shows_every_option():
     """The documentation's table is the code's."""
     table = option_table()
     assert all(f"| `{option.name}` |" in table for option in OPTIONS)
+
+
+ENVIRONMENT = {"PULSAR_URL": "pulsar://e:1", "PULSAR_ADMIN_URL": "http://e:2", "PULSAR_TOKEN": "secret"}
+
+
+def test_the_environment_says_where_the_broker_is():
+    """Without a broker in the options, the environment's three variables are taken, but for what the options say."""
+    settings = parse_options(with_environment({"Token": "own", "topic": "t"}, ENVIRONMENT), READ)
+    assert (settings["service.url"], settings["admin.url"], settings["token"]) == ("pulsar://e:1", "http://e:2", "own")
+
+
+def test_the_environments_token_does_not_go_to_another_broker():
+    """If the options name a broker, nothing of the environment is added; without both, the error names the variable."""
+    assert with_environment({"Service.URL": "pulsar://o:1"}, ENVIRONMENT) == {"Service.URL": "pulsar://o:1"}
+    refused(with_environment({"topic": "t"}, {"PULSAR_URL": ""}), READ, "PULSAR_URL")
