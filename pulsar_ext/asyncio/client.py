@@ -66,7 +66,7 @@ class Client(AsyncClientDoor):
     """
 
     def __init__(
-        self, service_url: Any, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+        self, service_url: Any = None, *, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
     ) -> None:
         self.blocking = BlockingClient(service_url, admin=admin, **kwargs)
         super().__init__(self.blocking)

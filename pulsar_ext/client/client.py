@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -37,6 +38,7 @@ from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 from .admin_access import admin_at, derive_admin
 from .closing import ClientClose, stop_fetching
 from .consumer_settings import ActiveEvents, ConsumerSettings
+from .environment import located
 from .opening import ClientOpening
 from .same_cluster import checked_admin
 from .shutdown import close_at_exit
@@ -64,7 +66,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
     """A `pulsar.Client` whose producers, consumers and readers are those of `pulsar_ext`.
 
     Args:
-        service_url: as the official client.
+        service_url: as the official client; without it `PULSAR_URL` of the environment, with the token `PULSAR_TOKEN`,
+            if it is set and no `authentication` is given.
         *args: the official arguments.
         admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
             are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL or a list
@@ -85,11 +88,15 @@ class Client(ClientTools, ClientOpening, ClientDoor):
 
     @shaped_like(pulsar.Client.__init__)
     def __init__(
-        self, service_url: Any, *args: Any, admin: PulsarAdmin | str | Sequence[str] | None = None, **kwargs: Any
+        self,
+        service_url: Any = None,
+        *args: Any,
+        admin: PulsarAdmin | str | Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
         if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
             raise InvalidUse(f"admin is expected to be a PulsarAdmin, URLs or None, not {type(admin).__name__}")
-        arguments = named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs)
+        arguments = located(named_arguments(pulsar.Client.__init__, (service_url, *args), kwargs), os.environ)
         if isinstance(arguments["logger"], logging.Logger):
             arguments["logger"] = log_through(arguments["logger"])
         super().__init__(**arguments)
