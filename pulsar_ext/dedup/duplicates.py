@@ -7,8 +7,8 @@ its own, and `PersistentTopic.decrementPendingWriteOpsAndCheck` does not wait fo
 again. The broker keeps one number for a name, so it answers that they are duplicates, and they are lost.
 
 A message that was pushed once and is called a duplicate is therefore looked up. What the topic does not hold is sent
-under another name, `name~1`, `name~2` and so on, for the broker takes it under no other; it then stands behind later
-ones.
+under another name, `name+1`, `name+2` and so on: the broker takes it under its own no more. It then stands behind later
+ones. (`name~1` is for messages in chunks; where a name goes on is told by those, and not by what stands out of order.)
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DuplicateCheck:
     ) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
         first, last = missing[0].ids[0], missing[-1].ids[-1]
         for number in count(1):
-            name = f"{self._name}~{number}"
+            name = f"{self._name}+{number}"
             with closing(self._patiently(partial(self._open_as, name), is_over)) as producer:
                 if producer.last_sequence_id() >= first:
                     continue  # another time it was this name's turn

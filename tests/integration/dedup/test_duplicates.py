@@ -110,7 +110,7 @@ def test_what_the_broker_refused_and_calls_a_duplicate_is_stored_once(producer, 
     assert set(range(4, 8)) <= set(again)
     assert [number for number, _, _ in told] == sorted(range(4, 10))
     assert stored(client, admin, topic) == sorted([*range(4), 9, *again])
-    assert names(admin, topic).count("p~1") == len({(one.ledger_id(), one.entry_id()) for one in again.values()})
+    assert names(admin, topic).count("p+1") == len({(one.ledger_id(), one.entry_id()) for one in again.values()})
     for number, message_id in again.items():
         reader = client.create_reader(topic, message_id, start_message_id_inclusive=True)
         assert int(reader.read_next(5_000).data()) == number
@@ -165,7 +165,23 @@ def test_it_may_happen_again_to_the_same_name(producer, broker, proxy, topic, cl
         overtaken(producer, broker, proxy, topic, first, first + 3)
         producer.flush()
     assert stored(client, admin, topic) == list(range(12))
-    assert names(admin, topic).count("p~1") == 6
+    assert names(admin, topic).count("p+1") == 6
+
+
+@pytest.mark.parametrize("chunking", [False, True])
+def test_the_name_goes_on_where_it_was(broker, proxy, topic, client_factory, client, admin, chunking):
+    """Opened again while what was sent under the other name stands last, the name goes on behind its highest id."""
+    producer = opened(client_factory(broker, service_url=proxy.service_url), topic, chunking_enabled=chunking)
+    overtaken(producer, broker, proxy, topic, 4, 9)
+    producer.flush()
+    producer.close()
+    assert names(admin, topic)[-1] == "p+1"
+    again = client.create_producer(topic, producer_name="p", deduplication=True, chunking_enabled=chunking)
+    assert again.last_sequence_id_published() == 9
+    for number in range(4, 12):
+        again.send_async(b"%d" % number, None, sequence_id=number)
+    again.flush()
+    assert stored(client, admin, topic) == list(range(12))
 
 
 def test_what_cannot_be_looked_up_fails_and_nothing_follows(broker, proxy, topic, client_factory, admin):

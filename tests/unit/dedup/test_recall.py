@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.dedup.recall import FamilyEntry, recalled
-from pulsar_ext.dedup.resumption import OwnEntry
+from pulsar_ext.dedup.resumption import OwnEntry, Resumption
 
 STEP = 100
 """Ids of one batch."""
@@ -48,3 +48,9 @@ def test_half_a_message_is_remembered():
         assert (found.published, found.half_written) == (published, 7)
     found, _ = recalled("q-a", "", 0, [FamilyEntry("q-a~1", OwnEntry(7)), half])
     assert (found.published, found.half_written) == (7, None)
+
+
+def test_what_was_sent_again_out_of_order_does_not_say_where_a_name_goes_on():
+    """Messages that were sent again as `p+1` stand behind later ones of `p`, and its highest id is what counts."""
+    entries = [FamilyEntry("p+1", OwnEntry(5)), FamilyEntry("p", OwnEntry(9))]
+    assert recalled("p", "", 0, entries) == (Resumption(9), True)
