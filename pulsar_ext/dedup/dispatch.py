@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -147,7 +148,8 @@ class DedupDispatcher(BatchDispatcher):
         left = super().tick(now)
         if not self.timeout or self._timed_out:
             return left
-        flying = list(self._flying)  # at once: others take out what has its outcome
+        # At once: others take out what has its outcome.
+        flying = [batch for batch in list(self._flying) if batch.began < inf]
         if not flying:
             return left
         oldest = flying[0].began + self.timeout - now
@@ -179,7 +181,7 @@ class DedupDispatcher(BatchDispatcher):
         """Take the id of a batch that is persisted; one that is called a duplicate has none, and is looked up."""
         outcome: _Outcome
         if inner.ledger_id() < 0:  # sent again after a broken connection, and persisted the first time, if that is true
-            batch.began = time.monotonic() + self.timeout  # it is answered, and the look-up has a time of its own
+            batch.began = inf  # it is answered, and the look-up has a time of its own
             outcome = batch, DUPLICATE_MESSAGE, None
         else:
             outcome = batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None)

@@ -18,7 +18,7 @@ import time
 from contextlib import closing
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulsar
 
@@ -26,7 +26,7 @@ from pulsar_ext._native.handles import build_plain, inner_producer_of
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._runtime.condition import Flag
-from pulsar_ext.errors import AdminError, MessageIdUnresolved
+from pulsar_ext.errors import AdminError, AdminNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 
@@ -36,7 +36,7 @@ from .stored import own_entries
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
     from pulsar_ext.produce.batch import Batch
     from pulsar_ext.produce.outcome import PersistedEntry
 
@@ -45,6 +45,46 @@ __all__ = ["DuplicateCheck"]
 _OK = pulsar.Result.Ok
 _PAUSE_SECONDS = 0.2
 _log = logging.getLogger("pulsar_ext")
+T = TypeVar("T")
+
+
+class Patience:
+    """Asks again while a broker may be starting, or loading the topic.
+
+    Args:
+        seconds: for how long.
+        is_over: whether nobody waits any more.
+    """
+
+    def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        self._deadline, self._is_over = time.monotonic() + seconds, is_over
+
+    def __call__(self, ask: Callable[[], T]) -> T:
+        """Ask until there is an answer; that there is no such thing is one."""
+        while True:
+            try:
+                return ask()
+            except AdminNotFound:
+                raise
+            except (AdminError, pulsar.PulsarException):
+                if self._is_over() or time.monotonic() > self._deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+
+class PatientAdmin:
+    """The two requests of a look-up, each asked with patience: a walk over many entries need not begin again."""
+
+    def __init__(self, admin: PulsarAdmin, ask: Patience) -> None:
+        self._admin, self._ask = admin, ask
+
+    def internal_stats(self, topic: str) -> InternalStats:
+        """Give the statistics of a topic."""
+        return self._ask(lambda: self._admin.internal_stats(topic))
+
+    def entry(self, *place: Any, **options: Any) -> EntryMetadata:
+        """Give the headers of an entry."""
+        return self._ask(lambda: self._admin.entry(*place, **options))
 
 
 class DuplicateCheck:
@@ -56,7 +96,7 @@ class DuplicateCheck:
         name: the producer's.
         partition: of the topic, -1 if it has none.
         open_as: opens an official producer of a name.
-        timeout: for how many seconds to try; 0 for ever.
+        timeout: the producer's, in seconds; it is tried for four times as long. 0 for ever.
     """
 
     def __init__(
@@ -73,7 +113,7 @@ class DuplicateCheck:
         self._name = name
         self._partition = partition
         self._open_as = open_as
-        self._timeout = timeout or 1e9
+        self._patience = 4 * timeout or 1e9
 
     def outcomes(
         self, told: Sequence[Batch], last: PersistedEntry | None, is_over: Callable[[], bool]
@@ -88,12 +128,14 @@ class DuplicateCheck:
         Raises:
             AdminError, pulsar.PulsarException: it could not be found out, or done, in time.
         """
-        missing = self._patiently(partial(self._missing, told, last), is_over)
-        return self._send(missing, is_over) if missing else {}
+        ask = Patience(self._patience, is_over)
+        missing = self._missing(told, last, ask)
+        return self._send(missing, ask) if missing else {}
 
-    def _missing(self, told: Sequence[Batch], last: PersistedEntry | None) -> list[Batch]:
-        stats = self._admin.internal_stats(self._topic)
-        own = own_entries(self._admin, self._topic, stats, self._name, behind=_just_before(last))
+    def _missing(self, told: Sequence[Batch], last: PersistedEntry | None, ask: Patience) -> list[Batch]:
+        admin: Any = PatientAdmin(self._admin, ask)
+        stats = admin.internal_stats(self._topic)
+        own = own_entries(admin, self._topic, stats, self._name, behind=_just_before(last))
         asked = {batch.carried for batch in told if batch.carried is not None}
         try:
             lost = not_held(asked, (entry.carried for entry in own))
@@ -102,13 +144,11 @@ class DuplicateCheck:
             return []
         return [batch for batch in told if batch.carried in lost]
 
-    def _send(
-        self, missing: Sequence[Batch], is_over: Callable[[], bool]
-    ) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
+    def _send(self, missing: Sequence[Batch], ask: Patience) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
         first, last = missing[0].ids[0], missing[-1].ids[-1]
         for number in count(1):
             name = f"{self._name}+{number}"
-            with closing(self._patiently(partial(self._open_as, name), is_over)) as producer:
+            with closing(ask(partial(self._open_as, name))) as producer:
                 if producer.last_sequence_id() >= first:
                     continue  # another time it was this name's turn
                 # One by one: nothing behind a message may be stored where the message is not.
@@ -135,7 +175,7 @@ class DuplicateCheck:
             known.set()
 
         producer.send_async(_built_again(batch), on_outcome)
-        if not known.wait(self._timeout):
+        if not known.wait(self._patience):
             raise_result(pulsar.Result.Timeout)
         result, inner = outcome
         if result != _OK:
@@ -143,17 +183,6 @@ class DuplicateCheck:
         if inner.ledger_id() < 0:  # its answer was lost with a connection
             return DUPLICATE_MESSAGE, None
         return _OK, persisted_entry(inner, self._partition, batched=batch.message is None)
-
-    def _patiently(self, ask: Callable[[], Any], is_over: Callable[[], bool]) -> Any:
-        """Ask until there is an answer: the broker may be starting, or loading the topic."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return ask()
-            except (AdminError, pulsar.PulsarException):
-                if is_over() or time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
 
 
 def _just_before(entry: PersistedEntry | None) -> Position | None:
