@@ -70,7 +70,7 @@ from .intercept.outgoing import OutgoingMessage
 from .key_shared.consumer import MisroutedMessageWarning, RangeConsumer
 from .key_shared.coverage import KeyCover, UncoveredSlotsWarning, key_cover
 from .key_shared.hash_ranges import KeyHashRange, KeyHashRanges
-from .key_shared.hashing import key_slot, key_slots
+from .key_shared.hashing import auto_split_slot, key_slot, key_slots
 from .key_shared.key_encoding import KeyFormWarning
 from .key_shared.plan import plan_key_hash_ranges
 from .key_shared.policy import KeySharedPolicy
@@ -177,6 +177,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",
     "__version__",
+    "auto_split_slot",
     "key_cover",
     "key_slot",
     "key_slots",
