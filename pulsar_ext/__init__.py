@@ -76,6 +76,8 @@ from .key_shared.plan import plan_key_hash_ranges
 from .key_shared.policy import KeySharedPolicy
 from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
+from .look.survey import MapLimits, Survey
+from .look.topic_map import TopicMap
 from .message import Message, MessageBatch
 from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
 from .produce.hashing_scheme import HashingScheme
@@ -138,6 +140,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "KeyHashRange",
     "KeyHashRanges",
     "KeySharedPolicy",
+    "MapLimits",
     "MessageIdNotFound",
     "MessageIdUnresolved",
     "MisroutedMessage",
@@ -171,6 +174,8 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "RangeReaderGroup",
     "ReaderInterceptor",
     "SlotsNotCovered",
+    "Survey",
+    "TopicMap",
     "TopicRequired",
     "TopicsReader",
     "TrimmedGroupWarning",

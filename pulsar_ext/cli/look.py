@@ -57,8 +57,6 @@ def look(
     """
     if every <= 0:
         raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
-    if "://" not in topic and topic.count("/") == 1:
-        raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
     console = Console(highlight=False)
     with open_admin(url, admin_url, access) as admin:
         while True:

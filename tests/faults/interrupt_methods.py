@@ -147,6 +147,7 @@ def _opening() -> Iterator[Case]:
         "skip_messages",
         "skip_messages really",
         "diagnose",
+        "look",
     ):
         yield from _cases(opening.Opening, f"Client.{variant.split()[0]}", variant)
     yield from _cases(opening.Ending, "Client.close")
@@ -187,7 +188,7 @@ def _awaited() -> Iterator[Case]:
         "asyncio.Client",
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
-        "diagnose",
+        *("diagnose", "look"),
         __aexit__="with client",
     )
 
