@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
 from pulsar_ext._native.locks import Lock
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from pulsar_ext._native.answer import Answer
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["ClientContext", "MessageOpener"]
+__all__ = ["ClientContext", "Happening", "MessageOpener"]
+
+Happening = Literal["dead letter", "closed hole"]
+"""What a consumer does by itself, and nobody hears of otherwise."""
 
 _AGAIN_SECONDS = 0.1
 _log = logging.getLogger("pulsar_ext")
@@ -55,6 +58,10 @@ class MessageOpener(Protocol):
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions, as `Client.get_topic_partitions()`."""
+        ...
+
+    def received_by(self) -> list[Any]:
+        """Give the consumers and readers that are open, as `Client.received_by()`."""
         ...
 
 
@@ -103,6 +110,8 @@ class ClientContext:
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.producers: WeakSet[Any] = WeakSet()
         """The application's producers."""
+        self.tell: Callable[[Happening, str, str, int], object] = _nobody
+        """Hears what happened, on which topic and subscription, and how often."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
@@ -171,3 +180,7 @@ class ClientContext:
             if self._owns_admin and self._admin is not None:
                 self._admin.close()
                 self._admin = None
+
+
+def _nobody(*_: object) -> None:
+    """Hear nothing."""

@@ -16,12 +16,15 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
 from .consuming import ConsumerTelemetry, ReaderTelemetry, processing
+from .gauges import observe
 from .instruments import Instruments
 from .producing import ProducerTelemetry
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
+
+    from pulsar_ext._runtime.context import ClientContext
 
 __all__ = ["instrument", "processing"]
 
@@ -39,9 +42,9 @@ def instrument(
     Raises:
         InvalidUse: it is no such client, or is instrumented already.
     """
-    context = getattr(getattr(client, "blocking", client), "context", None)
+    context: ClientContext | None = getattr(getattr(client, "blocking", client), "context", None)
     made = getattr(context, "interceptors", None)
-    if made is None:
+    if context is None or made is None:
         raise InvalidUse(f"instrument() takes a client of pulsar_ext or pulsar_ext.asyncio, not {client!r}.")
     if any(isinstance(make, _Making) for _, make in made):
         raise InvalidUse("This client is instrumented already; another time would have each span twice.")
@@ -49,6 +52,8 @@ def instrument(
         get_tracer("pulsar_ext", tracer_provider=tracer_provider),
         get_meter("pulsar_ext", meter_provider=meter_provider),
     )
+    context.tell = instruments.happened
+    observe(context, meter_provider)
     made += [
         (ProducerInterceptor, _Making(ProducerTelemetry, instruments)),
         (ConsumerInterceptor, _Making(ConsumerTelemetry, instruments)),
