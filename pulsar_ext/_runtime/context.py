@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import WeakSet
 
 from pulsar_ext._native.locks import Lock
@@ -77,6 +77,9 @@ class ClientContext:
         operation_timeout_seconds: the client's.
     """
 
+    begun: ClassVar[list[Callable[[ClientContext], object]]] = []
+    """What hears of each client as it is made, before it opens anything."""
+
     def __init__(
         self,
         opener: MessageOpener,
@@ -118,6 +121,8 @@ class ClientContext:
         self._admin_lock = Lock()
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
+        for hear in self.begun:
+            hear(self)
 
     def admin_api(self) -> PulsarAdmin:
         """Give the admin API.

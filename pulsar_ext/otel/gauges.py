@@ -38,31 +38,37 @@ _GAUGES: tuple[tuple[str, str, str, Callable[[Consumer], int]], ...] = (
         Consumer.fetched_ahead,
     ),
 )
+
+
+class _Global:
+    """Stands for the global meter provider, whichever that is by then."""
+
+
+_GLOBAL = _Global()
 _lock = Lock()
 _observed: WeakKeyDictionary[Any, WeakSet[ClientContext]] = WeakKeyDictionary()
 """By meter provider: of a second instrument of the same name the SDK would never ask the callback."""
-_observed_globally: WeakSet[ClientContext] = WeakSet()
-"""What goes to the global provider, whichever it is by then."""
 
 
 def observe(context: ClientContext, meter_provider: MeterProvider | None) -> None:
-    """Have a client's consumers be looked at from now on, for as long as there is the client.
+    """Have a client's consumers be looked at from now on, for this provider alone, as long as there is the client.
 
     Args:
         context: of the client.
         meter_provider: where the metrics go; None for the global one.
     """
+    is_global = meter_provider is None or meter_provider is get_meter_provider()
+    provider = _GLOBAL if is_global else meter_provider
     with _lock:
-        if meter_provider is None or meter_provider is get_meter_provider():
-            contexts, is_new = _observed_globally, not _observed_globally
-        else:
-            is_new = meter_provider not in _observed
-            contexts = _observed.setdefault(meter_provider, WeakSet())
+        for others in _observed.values():
+            others.discard(context)
+        known = _observed.get(provider)
+        contexts = _observed.setdefault(provider, WeakSet())
         contexts.add(context)
-        if is_new:
-            meter = get_meter("pulsar_ext", meter_provider=meter_provider)
-            for name, unit, description, count in _GAUGES:
-                meter.create_observable_up_down_counter(name, [_looking(contexts, count)], unit, description)
+    if known is None:
+        meter = get_meter("pulsar_ext", meter_provider=meter_provider)
+        for name, unit, description, count in _GAUGES:
+            meter.create_observable_up_down_counter(name, [_looking(contexts, count)], unit, description)
 
 
 def _looking(

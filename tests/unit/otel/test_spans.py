@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 
 import pulsar
@@ -16,9 +17,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import pulsar_ext.otel
 from pulsar_ext import ConsumerInterceptor, MessageId, ProducerInterceptor, ReaderInterceptor
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.intercept.outgoing import OutgoingMessage
 from pulsar_ext.otel import gauges
+from pulsar_ext.otel.instrumentor import PulsarExtInstrumentor
 
 TOPIC = "persistent://public/default/t"
 ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
@@ -50,11 +53,11 @@ class Came:
         return self._id
 
 
-class Context:
-    """What a client shares with its parts."""
-
-    def __init__(self):
-        self.interceptors, self.opener = [], types.SimpleNamespace(received_by=list)
+def context_of(*consumers):
+    """What a client that has these consumers shares with its parts."""
+    opener = types.SimpleNamespace(received_by=lambda: list(consumers))
+    options = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader"))
+    return ClientContext(opener, operation_timeout_seconds=1, **options)
 
 
 class Telemetry:
@@ -64,7 +67,7 @@ class Telemetry:
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
         self.tracing = TracerProvider()
         self.tracing.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.client = types.SimpleNamespace(context=Context())
+        self.client = types.SimpleNamespace(context=context_of())
         self.options = {
             "tracer_provider": self.tracing,
             "meter_provider": MeterProvider(metric_readers=[self._metrics]),
@@ -279,9 +282,7 @@ def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
     monkeypatch.setattr(type(consumer), "subscription_name", lambda _: "s")
     monkeypatch.setattr(gauges, "_GAUGES", [("held", "", "", lambda _: 3)])
     one, other = InMemoryMetricReader(), InMemoryMetricReader()
-    contexts = [Context() for _ in range(3)]
-    for context in contexts:
-        context.opener.received_by = lambda: [consumer, None]
+    contexts = [context_of(consumer, None) for _ in range(3)]
     provider = MeterProvider([one])
     for context, meters in zip(contexts, (provider, provider, MeterProvider([other])), strict=True):
         gauges.observe(context, meters)
@@ -302,4 +303,21 @@ def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
 
     assert (shown(one), shown(other)) == ([6], [3])
     del contexts[:2], context
+    gc.collect()
     assert (shown(one), shown(other)) == ([], [3])
+
+
+def test_a_client_of_an_instrumented_process_may_be_instrumented_once_more():
+    """What the application asks for comes in the place of the instrumentor's, so no span is there twice."""
+    PulsarExtInstrumentor().instrument()
+    try:
+        context = context_of()
+        by_itself = [kind for kind, _ in context.interceptors]
+        pulsar_ext.otel.instrument(types.SimpleNamespace(context=context))
+        assert [kind for kind, _ in context.interceptors] == by_itself
+        assert len(set(by_itself)) == len(by_itself) == 3
+        with pytest.raises(InvalidUse, match="already"):
+            pulsar_ext.otel.instrument(types.SimpleNamespace(context=context))
+    finally:
+        PulsarExtInstrumentor().uninstrument()
+    assert context_of().interceptors == []
