@@ -127,7 +127,7 @@ def check(
     topic: str,
     subscription: str,
     *,
-    whose: Annotated[tuple[str, ...], Parameter(negative="")] = (),
+    whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
     access: Access = _NOTHING,

@@ -30,8 +30,8 @@ class MapLimits(DiagnosisLimits):
     """As those of a diagnosis, but more entries are looked at, and it is watched for as long as a rate takes.
 
     Args:
-        entries: how many of each topic to look at.
-        pause_seconds: how long to count messages for the rates; with 0 they are the broker's own.
+        entries: How many entries of a topic to look at, at most. Each takes a request.
+        pause_seconds: How many seconds to count messages for the rates. With 0 the rates are the broker's own.
     """
 
     entries: int = 200
