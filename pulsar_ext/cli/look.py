@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from pulsar_ext.look.survey import MapLimits, survey
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
-from .output import print_result, write_page
+from .output import now_text, print_result, write_page
 from .topic_picture import SurveyPicture
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
@@ -65,8 +64,7 @@ def look(
             with Console(stderr=True).status("asking"):
                 seen = survey(admin, topic, subscription, limits)
             if html is not None:
-                when = datetime.now().astimezone().isoformat(" ", "seconds")
-                write_page(html, survey_page(seen, topic, when, refresh_seconds=every if watch else None))
+                write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
             if as_json:
                 print_result(json.dumps(seen.to_dict(), ensure_ascii=False))
             else:

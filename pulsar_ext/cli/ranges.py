@@ -19,10 +19,11 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
+from pulsar_ext.look.cover import cover_page
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
-from .output import Plan, print_plan, print_result
+from .output import Plan, now_text, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
@@ -128,6 +129,7 @@ def check(
     subscription: str,
     *,
     whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
     access: Access = _NOTHING,
@@ -141,6 +143,7 @@ def check(
         topic: The topic, with or without partitions.
         subscription: Name of the subscription.
         whose: A key, as text, whose slot and consumer to show. May be given several times.
+        html: File for a page that shows the slots of each consumer, which needs nothing beside it.
         url: URL of the broker. Only its host is used, to find the admin API.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
         access: How to authenticate.
@@ -150,6 +153,8 @@ def check(
 
     with open_admin(url, admin_url, access) as admin:
         covers = key_cover(admin, topic, subscription)
+    if html is not None:
+        write_page(html, cover_page(covers, f"{subscription} on {topic}", now_text()))
     if as_json:
         print_result(json.dumps([_facts(cover, whose) for cover in covers], ensure_ascii=False))
     else:

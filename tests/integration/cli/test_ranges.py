@@ -101,6 +101,24 @@ def test_check(client, broker, topic):
     assert ranges("check", topic, "s", broker=broker)[0] == 0
 
 
+def test_the_page_of_a_check(client, broker, topic, tmp_path):
+    """The page has each consumer's slots as the broker shares them out, and says what a table would."""
+    consumers = [
+        client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name=name) for name in ("one", "two")
+    ]
+    status, printed, _ = ranges("check", topic, "s", "--json", "--html", str(tmp_path / "cover.html"), broker=broker)
+    assert status == 0
+    told = {one["name"]: KeyHashRanges.parse(one["ranges"]) for one in json.loads(printed)[0]["consumers"]}
+    page = ET.fromstring((tmp_path / "cover.html").read_text(encoding="utf-8").removeprefix("<!doctype html>"))
+    rows = {row.get("data-row"): row for row in page.findall(".//figure/div")}
+    assert sorted(told) == ["one", "two"]
+    for name, slots in told.items():
+        bars = [(int(bar.get("x")), int(bar.get("width"))) for bar in rows[name].findall(".//rect")]
+        assert KeyHashRanges((start, start + width - 1) for start, width in bars) == slots
+    for consumer in consumers:
+        consumer.close()
+
+
 def test_check_of_a_key(client, broker, topic):
     """A key is shown with its slot, numbered as the broker does for this subscription, and who has it."""
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name="me")
