@@ -20,9 +20,9 @@ EVERYWHERE = {"errors", "_native", "ids", "_wire"}
 """The ground: nearly everything stands on it, and arrows to it would hide the others."""
 PLACES = {
     "cli": (0.5, 14), "reproduce": (0.5, 13), "testing": (0.5, 12), "spark": (0.2, 11), "asyncio": (0.8, 11),
-    "otel": (0.16, 9.2), "doctor": (0.88, 9.6), "request": (0.14, 10.05), "look": (0.86, 12),
+    "otel": (0.16, 9.2), "doctor": (0.88, 9.1), "request": (0.14, 10.05), "look": (0.88, 9.95),
     "topics_reader": (0.385, 9.35),
-    "client": (0.5, 10), "key_shared": (0.62, 9), "consumer": (0.85, 8.3), "process": (0.85, 7.55),
+    "client": (0.5, 10.45), "key_shared": (0.62, 9), "consumer": (0.85, 8.3), "process": (0.85, 7.55),
     "redelivery": (0.85, 6.8), "reader": (0.55, 6.2),
     "table_view": (0.55, 7.1), "intercept": (0.42, 8.3),
     "ack": (0.85, 6), "receive": (0.74, 5), "skip": (0.46, 5), "producer": (0.15, 8), "dedup": (0.15, 7),

@@ -70,12 +70,14 @@ from .intercept.outgoing import OutgoingMessage
 from .key_shared.consumer import MisroutedMessageWarning, RangeConsumer
 from .key_shared.coverage import KeyCover, UncoveredSlotsWarning, key_cover
 from .key_shared.hash_ranges import KeyHashRange, KeyHashRanges
-from .key_shared.hashing import key_slot, key_slots
+from .key_shared.hashing import auto_split_slot, key_slot, key_slots
 from .key_shared.key_encoding import KeyFormWarning
 from .key_shared.plan import plan_key_hash_ranges
 from .key_shared.policy import KeySharedPolicy
 from .key_shared.reader import RangeReader
 from .key_shared.reader_group import RangeReaderGroup
+from .look.survey import MapLimits, Survey
+from .look.topic_map import TopicMap
 from .message import Message, MessageBatch
 from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
 from .produce.hashing_scheme import HashingScheme
@@ -138,6 +140,7 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "KeyHashRange",
     "KeyHashRanges",
     "KeySharedPolicy",
+    "MapLimits",
     "MessageIdNotFound",
     "MessageIdUnresolved",
     "MisroutedMessage",
@@ -171,12 +174,15 @@ __all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
     "RangeReaderGroup",
     "ReaderInterceptor",
     "SlotsNotCovered",
+    "Survey",
+    "TopicMap",
     "TopicRequired",
     "TopicsReader",
     "TrimmedGroupWarning",
     "UncoveredSlotsWarning",
     "UnresolvedMessageIdWarning",
     "__version__",
+    "auto_split_slot",
     "key_cover",
     "key_slot",
     "key_slots",

@@ -204,6 +204,14 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         """
         return AckScope(self, messages, confirm=confirm, timeout_ms=timeout_ms)
 
+    def fetched_ahead(self) -> int:
+        """Count the messages that were fetched out of the receiver queue before they are asked for.
+
+        Loops over a fast topic do so; consumers of `pulsar_ext.asyncio` never do.
+        """
+        prefetch = self._prefetch
+        return 0 if prefetch is None else prefetch.ahead
+
     def negative_acknowledge(self, message: Any) -> None:
         """Have one message redelivered after `negative_ack_redelivery_delay_ms`, whole, by the message or any id of it.
 

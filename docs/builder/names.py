@@ -33,7 +33,7 @@ PAGES: Final = {
     "consumers": ("Consumers and readers", ("consumer", "reader", "table_view", "receive", "ack", "redelivery")),
     "keys": ("Keys", ("key_shared",)),
     "interceptors": ("Interceptors", ("intercept",)),
-    "operations": ("Skip and doctor", ("skip", "doctor")),
+    "operations": ("Skip, look and doctor", ("skip", "look", "doctor")),
     "admin": ("Admin API", ("admin",)),
     "asyncio": ("asyncio", ("asyncio",)),
     "errors": ("Errors and warnings", ("errors",)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import WeakSet
 
 from pulsar_ext._native.locks import Lock
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from pulsar_ext._native.answer import Answer
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["ClientContext", "MessageOpener"]
+__all__ = ["ClientContext", "Happening", "MessageOpener"]
+
+Happening = Literal["dead letter", "closed hole"]
+"""What a consumer does by itself, and nobody hears of otherwise."""
 
 _AGAIN_SECONDS = 0.1
 _log = logging.getLogger("pulsar_ext")
@@ -57,6 +60,10 @@ class MessageOpener(Protocol):
         """Give the names of a topic's partitions, as `Client.get_topic_partitions()`."""
         ...
 
+    def received_by(self) -> list[Any]:
+        """Give the consumers and readers that are open, as `Client.received_by()`."""
+        ...
+
 
 class ClientContext:
     """The shared means of one client.
@@ -69,6 +76,9 @@ class ClientContext:
         open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
         operation_timeout_seconds: the client's.
     """
+
+    begun: ClassVar[list[Callable[[ClientContext], object]]] = []
+    """What hears of each client as it is made, before it opens anything."""
 
     def __init__(
         self,
@@ -103,12 +113,16 @@ class ClientContext:
         """The interceptors of producers, consumers and readers, which are closed with the client."""
         self.producers: WeakSet[Any] = WeakSet()
         """The application's producers."""
+        self.tell: Callable[[Happening, str, str, int], object] = _nobody
+        """Hears what happened, on which topic and subscription, and how often."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = Lock()
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
+        for hear in self.begun:
+            hear(self)
 
     def admin_api(self) -> PulsarAdmin:
         """Give the admin API.
@@ -171,3 +185,7 @@ class ClientContext:
             if self._owns_admin and self._admin is not None:
                 self._admin.close()
                 self._admin = None
+
+
+def _nobody(*_: object) -> None:
+    """Hear nothing."""

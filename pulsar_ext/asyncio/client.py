@@ -26,6 +26,7 @@ from pulsar_ext.schema.choice import with_schema
 from ._consumer_events import LoopEvents
 from ._executor import Executor
 from ._intercepted import intercept
+from ._tools import ClientTools
 from .consumer import Consumer
 from .key_shared import ConsumerBuilder, RangeReaderGroup, ReaderBuilder
 from .producer import Producer
@@ -36,12 +37,8 @@ from .table_view import TableView
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pulsar_ext._runtime.statistics import ClientStats
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.client.consumer_settings import ConsumerEventListener
-    from pulsar_ext.doctor.facts import DiagnosisLimits
-    from pulsar_ext.doctor.findings import Diagnosis
-    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.intercept.chain import ReceiverChain
     from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
     from pulsar_ext.message import Message
@@ -49,14 +46,13 @@ if TYPE_CHECKING:
     from pulsar_ext.producer import Producer as BlockingProducer
     from pulsar_ext.redelivery.backoff import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
-    from pulsar_ext.skip.skipper import SkipResult
 
 __all__ = ["Client"]
 
 H = TypeVar("H", Consumer, Reader)
 
 
-class Client(AsyncClientDoor):
+class Client(ClientTools, AsyncClientDoor):
     """A `pulsar.asyncio.Client` whose producers, consumers and readers are those of `pulsar_ext.asyncio`.
 
     Args:
@@ -258,10 +254,6 @@ class Client(AsyncClientDoor):
         producers = ReplyProducers(lambda reply_topic: opener.create_producer(**options.producing(reply_topic)))
         return Replier(consumer, self._executor, producers, replying)
 
-    async def stats(self) -> ClientStats:
-        """Give statistics of everything that is open; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.stats)
-
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         return await self._executor.run(self.blocking.get_topic_partitions, topic)
@@ -269,24 +261,6 @@ class Client(AsyncClientDoor):
     def get_service_info(self) -> Any:
         """Give where and how the client connects, as `pulsar.Client`."""
         return self.blocking.get_service_info()
-
-    async def resolve_message_id(self, topic: str, message_id: Any) -> MessageId:
-        """Find out whether an id is part of a chunked message; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.resolve_message_id, topic, message_id)
-
-    async def message_id_after(self, topic: str, message_id: Any, count: int) -> MessageId | None:
-        """Find the message that is `count` messages after another; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.message_id_after, topic, message_id, count)
-
-    async def skip_messages(self, topic: str, subscription: str, count: int, **options: Any) -> SkipResult:
-        """Skip messages that a subscription has not acknowledged; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.skip_messages, topic, subscription, count, **options)
-
-    async def diagnose(
-        self, target: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None
-    ) -> Diagnosis:
-        """Find out why backlogs do not go away; see `pulsar_ext.Client`."""
-        return await self._executor.run(self.blocking.diagnose, target, subscription=subscription, limits=limits)
 
     async def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, and close everything.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import Annotated
 
@@ -17,10 +16,10 @@ from pulsar_ext.look.survey import MapLimits, survey
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
-from .output import print_result, write_page
+from .output import now_text, print_result, write_page
 from .topic_picture import SurveyPicture
 
-app = App(name="look", help="Show a topic as a map: ledgers, cursors, holes, chunked messages, batches; reads only.")
+app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
 _NOTHING = Access()
 _LIMITS = MapLimits()
@@ -41,32 +40,31 @@ def look(
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> None:
-    """Look at a topic and draw it, each partition by itself, with what the doctor finds.
+    """Show a topic as a map, and what the doctor finds in it. It only reads.
+
+    The map has the ledgers, the cursors with their holes, and the chunked messages and batches, of each partition.
 
     Args:
-        topic: with or without partitions.
-        subscription: the one to look at; all by default.
-        html: the page to write, which needs nothing beside it.
-        limits: what is a finding, and what the look may cost.
-        watch: look again and again, until Ctrl-C; with --json, a line each time.
-        every: seconds between two looks.
-        url: the broker, for its usual admin port.
-        admin_url: its admin REST API.
-        access: what it gets in with.
-        as_json: print one JSON object instead of a picture.
+        topic: The topic, such as public/default/orders, with or without partitions.
+        subscription: Name of the one subscription to show. The default is all of them.
+        html: File for a page with the same map and the findings, which needs nothing beside it.
+        limits: What counts as a finding, and what the look may cost.
+        watch: Look again and again until Ctrl-C. With --json it prints one line each time.
+        every: Seconds between two looks with --watch.
+        url: URL of the broker. Only its host is used, to find the admin API.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
+        access: How to authenticate.
+        as_json: Print one JSON object instead of a picture.
     """
     if every <= 0:
         raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
-    if "://" not in topic and topic.count("/") == 1:
-        raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
     console = Console(highlight=False)
     with open_admin(url, admin_url, access) as admin:
         while True:
             with Console(stderr=True).status("asking"):
                 seen = survey(admin, topic, subscription, limits)
             if html is not None:
-                when = datetime.now().astimezone().isoformat(" ", "seconds")
-                write_page(html, survey_page(seen, topic, when, refresh_seconds=every if watch else None))
+                write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
             if as_json:
                 print_result(json.dumps(seen.to_dict(), ensure_ascii=False))
             else:

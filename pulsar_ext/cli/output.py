@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["Plan", "print_plan", "print_result", "write_page"]
+__all__ = ["Plan", "now_text", "print_plan", "print_result", "write_page"]
 
 
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
@@ -36,6 +36,11 @@ _SHARE = 24
 def print_result(text: str) -> None:
     """Print the result of a command to standard output, as it is."""
     print(text)  # noqa: T201  # the result
+
+
+def now_text() -> str:
+    """Give the local time of now, as a page says when it was drawn."""
+    return datetime.now().astimezone().isoformat(" ", "seconds")
 
 
 def write_page(path: Path, page: str) -> None:
@@ -81,8 +86,7 @@ def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
         as_json: print JSON instead of a picture.
     """
     if html is not None:
-        when = datetime.now().astimezone().isoformat(" ", "seconds")
-        write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, when))
+        write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, now_text()))
     parts = [(str(part), weight) for part, weight in zip(plan.ranges, plan.weights, strict=True)]
     if as_json:
         print_result(json.dumps([{"ranges": part, plan.by: int(weight)} for part, weight in parts]))

@@ -17,12 +17,13 @@ from rich.text import Text
 from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.hashing import SLOTS, key_slot
+from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
+from pulsar_ext.look.cover import cover_page
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
-from .output import Plan, print_plan, print_result
+from .output import Plan, now_text, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
@@ -37,6 +38,7 @@ _WIDEST = 128
 def slot(
     *keys: str,
     as_base64: Annotated[bool, Parameter(name="--base64", negative="")] = False,
+    auto_split: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the slot of each key, as the broker computes it.
@@ -44,11 +46,14 @@ def slot(
     Args:
         keys: The keys, as text. An empty text is a key too.
         as_base64: The keys are bytes, and given in base64.
+        auto_split: Number the slots as for a subscription whose slots the broker splits itself, and not as for fixed
+            ranges. `check --whose` knows which.
         as_json: Print JSON instead of lines.
     """
     if not keys:
         raise InvalidUse("give at least one key")
-    found = [(key, key_slot(_decoded(key) if as_base64 else key)) for key in keys]
+    slot_of = auto_split_slot if auto_split else key_slot
+    found = [(key, slot_of(_decoded(key) if as_base64 else key)) for key in keys]
     if as_json:
         print_result(json.dumps([{"key": key, "slot": number} for key, number in found], ensure_ascii=False))
     else:
@@ -123,18 +128,22 @@ def check(
     topic: str,
     subscription: str,
     *,
+    whose: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     url: Url = LOCAL_URL,
     admin_url: AdminUrl = None,
     access: Access = _NOTHING,
     as_json: Json = False,
 ) -> int:
-    """Show which slots of a Key_Shared subscription are covered, uncovered and overlapping.
+    """Show which slots of a Key_Shared subscription are covered, uncovered and overlapping, and who has a key.
 
     Exit status: 0 if every slot has one consumer, 1 if not.
 
     Args:
         topic: The topic, with or without partitions.
         subscription: Name of the subscription.
+        whose: A key, as text, whose slot and consumer to show. May be given several times.
+        html: File for a page that shows the slots of each consumer, which needs nothing beside it.
         url: URL of the broker. Only its host is used, to find the admin API.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
         access: How to authenticate.
@@ -144,15 +153,17 @@ def check(
 
     with open_admin(url, admin_url, access) as admin:
         covers = key_cover(admin, topic, subscription)
+    if html is not None:
+        write_page(html, cover_page(covers, f"{subscription} on {topic}", now_text()))
     if as_json:
-        print_result(json.dumps([_facts(cover) for cover in covers]))
+        print_result(json.dumps([_facts(cover, whose) for cover in covers], ensure_ascii=False))
     else:
         for cover in covers:
-            _show(cover)
+            _show(cover, whose)
     return 0 if all(cover.is_exact for cover in covers) else 1
 
 
-def _facts(cover: KeyCover) -> dict[str, object]:
+def _facts(cover: KeyCover, keys: tuple[str, ...]) -> dict[str, object]:
     return {
         "topic": cover.topic,
         "subscription": cover.subscription,
@@ -162,10 +173,11 @@ def _facts(cover: KeyCover) -> dict[str, object]:
         "uncovered": str(cover.uncovered),
         "overlapping": str(cover.overlapping),
         "exact": cover.is_exact,
+        "keys": [{"key": key, "slot": cover.slot_of(key), "consumers": cover.consumers_of(key)} for key in keys],
     }
 
 
-def _show(cover: KeyCover) -> None:
+def _show(cover: KeyCover, keys: tuple[str, ...]) -> None:
     table = Table("", Column("slots", justify="right"), "ranges", title=f"{cover.subscription} on {cover.topic}")
     for name, ranges in cover.consumers:
         table.add_row(f"consumer {name}", f"{ranges.slots:,}", str(ranges))
@@ -177,6 +189,9 @@ def _show(cover: KeyCover) -> None:
     ):
         bad = what != "covered" and not ranges.is_empty
         table.add_row(what, f"{ranges.slots:,}", str(ranges), style="bold red" if bad else None)
+    table.add_section()
+    for key in keys:
+        table.add_row(Text(f"key {key}"), f"slot {cover.slot_of(key)}", Text(", ".join(cover.consumers_of(key))))
     console = Console()
     console.print(_strip(cover, min(console.width, _WIDEST), ascii_only=console.options.ascii_only))
     console.print(table)

@@ -1,4 +1,4 @@
-"""What a client does besides opening and closing: it builds, finds out what ids stand for, and skips."""
+"""What a client does besides opening and closing: it builds, finds out, looks, and skips."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pulsar_ext.consumer import Consumer
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.key_shared.builders import ConsumerBuilder, ReaderBuilder
 from pulsar_ext.key_shared.reader_group import RangeReaderGroup, open_group
+from pulsar_ext.look.survey import survey
 from pulsar_ext.reader import Reader
 from pulsar_ext.request.envelope import in_same_namespace
 from pulsar_ext.request.opening import ReplierOptions, RequesterOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges, RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.key_shared.reader_group import Filtering
+    from pulsar_ext.look.survey import Survey
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.skip.boundaries import Unit
@@ -281,6 +283,23 @@ class ClientTools:
             AdminError: the admin API refused or did not answer.
         """
         return examine(self.context.admin_api(), target, subscription, limits)
+
+    def look(self, topic: str, *, subscription: str | None = None, limits: DiagnosisLimits | None = None) -> Survey:
+        """Look at a topic as a map: its ledgers, its cursors with their holes, and what its entries are.
+
+        It only reads, over the admin API. See `docs/look.md`; `pulsar-ext look` draws the same.
+
+        Args:
+            topic: with or without partitions, each of which has a map.
+            subscription: the one to look at; all by default.
+            limits: what is a finding, and what the look may cost; `MapLimits()` by default.
+
+        Raises:
+            InvalidUse: it is no topic.
+            AdminNotFound: no such topic, or it does not have the subscription.
+            AdminError: the admin API refused or did not answer.
+        """
+        return survey(self.context.admin_api(), topic, subscription, limits)
 
 
 def _or_bytes(schema: Any) -> Any:

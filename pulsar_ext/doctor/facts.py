@@ -32,14 +32,15 @@ class DiagnosisLimits:
     """From when on something is a finding, and what finding it may cost.
 
     Args:
-        hole_distance: so many entries acknowledged behind an entry that is not make it a hole.
-        patience_seconds: how long an entry may be unacknowledged, a consumer do nothing, and a chunked message be
-            without its end.
-        quota_share: of a quota or a time to live that is used up, from which on it is a finding; 0 to 1.
-        kept_ledgers: so many full ledgers that one subscription keeps alone are a finding.
-        entries: how many entries of a topic are looked at, at most; each takes a request.
-        pause_seconds: how long it is watched whether the same messages come again and again; 0 to not watch.
-        max_requests: how many requests all of it may take.
+        hole_distance: How many acknowledged entries behind an unacknowledged one make it a hole.
+        patience_seconds: How many seconds an entry may be unacknowledged, a consumer may do nothing, and a chunked
+            message may lack its end, before it is a finding.
+        quota_share: Which share of a quota or a time to live may be used up before it is a finding, from 0 to 1.
+        kept_ledgers: How many full ledgers that one subscription alone keeps are a finding.
+        entries: How many entries of a topic to look at, at most. Each takes a request.
+        pause_seconds: How many seconds to watch whether the same messages come again and again. With 0 it does not
+            watch.
+        max_requests: How many requests to make, at most.
 
     Raises:
         InvalidUse: one of them is negative, or the share is above 1.

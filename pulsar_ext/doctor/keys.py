@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from pulsar_ext.key_shared.batch_probe import batch_slots
+from pulsar_ext.key_shared.batch_probe import batch_keys
 from pulsar_ext.key_shared.coverage import cover_of
 
 from .findings import Finding, Remedy
@@ -123,18 +123,21 @@ def _is_idle(facts: TopicFacts, consumer: Mapping[str, Any]) -> bool:
 
 def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
     """Find batches whose messages belong to several slots, where somebody consumes by slots."""
-    subscriptions = key_shared(facts)
+    covers = {
+        name: cover_of(facts.name, name, stats) for name, stats in facts.subscriptions() if stats.type == "Key_Shared"
+    }
     mixed = {}
     for position, entry in sorted(facts.entries.items()):
         if entry.payload is None or entry.encrypted or not (entry.num_messages_in_batch or 0) > 1:
             continue
-        if not waits(facts, position, subscriptions):
-            continue
-        slots = batch_slots(entry.payload, entry.message_count, entry.producer_name)
-        if slots is not None and len(set(slots)) > 1:
-            mixed[position] = (len(slots), len(set(slots)), entry.producer_name)
+        waiting = [cover for name, cover in covers.items() if waits(facts, position, [name])]
+        keys = batch_keys(entry.payload, entry.message_count, entry.producer_name) if waiting else None
+        slots = max((len(set(map(cover.slot_of, keys))) for cover in waiting), default=0) if keys else 0
+        if keys and slots > 1:
+            mixed[position] = (len(keys), slots, entry.producer_name)
     if not mixed:
         return
+    subscriptions = list(covers)
     producers = sorted({producer for _, _, producer in mixed.values()})
     yield Finding(
         "mixed-key-batches",

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from .hash_ranges import KeyHashRanges
 
-__all__ = ["batch_slots", "probe_batches"]
+__all__ = ["batch_keys", "probe_batches"]
 
 _LOOKED_AT = 64
 
 
-def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | None:
-    """Compute the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
-    slots = []
+def batch_keys(payload: bytes, size: int, producer_name: str) -> list[bytes] | None:
+    """Give what decides the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
+    keys = []
     for message in batch_metadata(payload, size) or ():
         key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
         if isinstance(key, int) or isinstance(ordering, int) or isinstance(sequence_id, bytes):
@@ -46,8 +46,8 @@ def batch_slots(payload: bytes, size: int, producer_name: str) -> list[int] | No
             )
         except ValueError:
             return None
-        slots.append(key_slot(resolved))
-    return slots or None
+        keys.append(resolved)
+    return keys or None
 
 
 def probe_batches(
@@ -99,10 +99,10 @@ def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequen
     if entry.num_messages_in_batch in (None, 1):
         return None
     size = entry.num_messages_in_batch or 0
-    slots = None if entry.encrypted else batch_slots(entry.payload or b"", size, entry.producer_name)
-    if slots is None:
+    keys = None if entry.encrypted else batch_keys(entry.payload or b"", size, entry.producer_name)
+    if keys is None:
         return f"entry {position} is a batch that cannot be looked into"
-    owners = {index for slot in set(slots) for index, part in enumerate(parts) if part.contains(slot)}
+    owners = {index for slot in set(map(key_slot, keys)) for index, part in enumerate(parts) if part.contains(slot)}
     if len(owners) > 1:
         return f"entry {position} is a batch of {size} messages that belong to {len(owners)} readers"
     return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, SlotsNotCovered
 from pulsar_ext.ids.topic_name import TopicName
 
 from .hash_ranges import KeyHashRange, KeyHashRanges
+from .hashing import LAST, auto_split_slot, key_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,6 +76,27 @@ class KeyCover:
     def is_exact(self) -> bool:
         """Whether every slot has one consumer."""
         return self.uncovered.is_empty and self.overlapping.is_empty
+
+    def slot_of(self, key: str | bytes) -> int:
+        """Compute the slot of a key as the broker numbers the slots of this subscription.
+
+        That is `key_slot` where the ranges are fixed. Where the broker splits the slots it is `auto_split_slot`, unless
+        a consumer has slot 0 too: then the broker splits them without consistent hashing, and it is `key_slot`.
+
+        Args:
+            key: as for `key_slot`.
+        """
+        counts_from_1 = self.mode == "AUTO_SPLIT" and not any(ranges.contains(0) for _, ranges in self.consumers)
+        return auto_split_slot(key) if counts_from_1 else key_slot(key)
+
+    def consumers_of(self, key: str | bytes) -> tuple[str, ...]:
+        """Name the consumers that have the slot of a key: one, unless the slot is uncovered or overlapping.
+
+        Args:
+            key: as for `key_slot`.
+        """
+        slot = self.slot_of(key)
+        return tuple(name for name, ranges in self.consumers if ranges.contains(slot))
 
     def __str__(self) -> str:
         faults = [
@@ -149,6 +171,8 @@ def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:
 
 def _consumers(stats: SubscriptionStats) -> Iterable[tuple[str, KeyHashRanges]]:
     for consumer in stats.raw.get("consumers") or ():
-        ranges = [(start, end) for start, end in consumer.get("keyHashRangeArrays") or ()]
-        texts: list[Any] = ranges or consumer.get("keyHashRanges") or []
-        yield consumer.get("consumerName", ""), KeyHashRanges(texts) if texts else KeyHashRanges.empty()
+        texts = [text.strip("[]").split(",") for text in consumer.get("keyHashRanges") or ()]
+        found = [(int(start), int(end)) for start, end in consumer.get("keyHashRangeArrays") or texts]
+        # A broker without consistent hashing has its last range end at 65536, which is no slot.
+        ranges = [(start, min(end, LAST)) for start, end in found if start <= LAST]
+        yield consumer.get("consumerName", ""), KeyHashRanges(ranges) if ranges else KeyHashRanges.empty()

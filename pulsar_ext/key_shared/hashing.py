@@ -1,7 +1,8 @@
 """The slot of a key, exactly as the broker computes it: one key at a time, or arrays of keys.
 
-Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and `Commands.resolveStickyKey`. `key_slots`, for arrays of
-keys, needs numpy.
+The broker numbers slots in two ways: `key_slot` is what fixed ranges mean, `auto_split_slot` what its own ranges mean
+where it splits the slots itself. Mirrors `StickyKeyConsumerSelectorUtils.makeStickyKeyHash` and
+`Commands.resolveStickyKey`. `key_slots`, for arrays of keys, needs numpy.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LAST", "SLOTS", "key_slot", "key_slots", "sticky_key"]
+__all__ = ["LAST", "SLOTS", "auto_split_slot", "key_slot", "key_slots", "sticky_key"]
 
 SLOTS = 65_536
 """How many slots there are: 0 to 65,535, of which the broker never assigns slot 0 to a key."""
 
 LAST = SLOTS - 1
+
+_POSITIVE = 0x7FFF_FFFF
+"""The bits of a hash that count: Java's `Murmur3_32Hash` gives no negative one."""
 
 _BLOCK = 8192
 """Keys hashed in step: so few that every intermediate array stays in the processor's cache."""
@@ -35,9 +39,10 @@ _ASCII = 128
 
 
 def key_slot(key: str | bytes) -> int:
-    """Compute the slot of a key, 1 to 65,535: exactly the one that the broker computes.
+    """Compute the slot of a key, 1 to 65,535: exactly the one that the broker computes for fixed ranges.
 
     Murmur3 (32 bits, seed 0), of which 16 bits count; the broker moves slot 0 to 1, because 0 means "no hash" to it.
+    Where the broker splits the slots itself it numbers them in another way: `auto_split_slot`.
 
     Args:
         key: a text, hashed as UTF-8, or bytes, hashed as they are. A key that was sent as bytes shows in Python as
@@ -49,6 +54,22 @@ def key_slot(key: str | bytes) -> int:
     """
     slot: int = mmh3.hash(key) & LAST
     return slot or 1
+
+
+def auto_split_slot(key: str | bytes) -> int:
+    """Compute the slot of a key, 1 to 65,535, as the broker numbers them where it splits the slots itself.
+
+    It takes the hash modulo 65,535 and counts from 1 (`ConsistentHashingStickyKeyConsumerSelector`). A broker with
+    `subscriptionKeySharedUseConsistentHashing=false` numbers them as `key_slot` does; `KeyCover.slot_of` knows which.
+
+    Args:
+        key: as for `key_slot`.
+
+    Raises:
+        TypeError, UnicodeEncodeError: as `key_slot`.
+    """
+    slot: int = (mmh3.hash(key) & _POSITIVE) % LAST + 1
+    return slot
 
 
 def sticky_key(

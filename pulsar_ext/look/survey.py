@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pulsar_ext.doctor.examination import judge
 from pulsar_ext.doctor.facts import DiagnosisLimits
 from pulsar_ext.doctor.observation import observe, wanted_entries
+from pulsar_ext.errors import InvalidUse
 
 from .topic_map import map_of
 
@@ -26,7 +27,12 @@ __all__ = ["MapLimits", "Survey", "mapped_entries", "survey"]
 
 @dataclass(frozen=True, slots=True)
 class MapLimits(DiagnosisLimits):
-    """As those of a diagnosis, but more entries are looked at, and it is watched for as long as a rate takes."""
+    """As those of a diagnosis, but more entries are looked at, and it is watched for as long as a rate takes.
+
+    Args:
+        entries: How many entries of a topic to look at, at most. Each takes a request.
+        pause_seconds: How many seconds to count messages for the rates. With 0 the rates are the broker's own.
+    """
 
     entries: int = 200
     pause_seconds: float = 1.0
@@ -34,7 +40,12 @@ class MapLimits(DiagnosisLimits):
 
 @dataclass(frozen=True)
 class Survey:
-    """The maps of a topic's partitions, or of one topic, and what is wrong, both of the same moment."""
+    """What a look at a topic saw, all of it at the same moment.
+
+    Args:
+        maps: of the topic, or of each of its partitions.
+        diagnosis: what is wrong, as the doctor says it.
+    """
 
     maps: tuple[TopicMap, ...]
     diagnosis: Diagnosis
@@ -51,7 +62,13 @@ def survey(
     limits: DiagnosisLimits | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Survey:
-    """Look at a topic; the arguments and the errors are those of `doctor.examination.examine`."""
+    """Look at a topic; the arguments and the errors are those of `doctor.examination.examine`.
+
+    Raises:
+        InvalidUse: it is no topic.
+    """
+    if "://" not in topic and topic.count("/") == 1:
+        raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
     seen = observe(
         admin, topic, subscription, limits or MapLimits(), tell, wanted=mapped_entries, watched=lambda _: True
     )

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.metrics import get_meter
-from opentelemetry.trace import get_tracer
-
+from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
 
-from .consuming import ConsumerTelemetry, ReaderTelemetry, processing
-from .instruments import Instruments
-from .producing import ProducerTelemetry
+from .consuming import processing
+from .instrumenting import instrument_context
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -37,30 +33,10 @@ def instrument(
         meter_provider: where metrics go; by default the global one.
 
     Raises:
-        InvalidUse: it is no such client, or is instrumented already.
+        InvalidUse: it is no such client, or is instrumented already; not if only `opentelemetry-instrument` has done
+            so, in whose place this comes.
     """
     context = getattr(getattr(client, "blocking", client), "context", None)
-    made = getattr(context, "interceptors", None)
-    if made is None:
+    if not isinstance(context, ClientContext):
         raise InvalidUse(f"instrument() takes a client of pulsar_ext or pulsar_ext.asyncio, not {client!r}.")
-    if any(isinstance(make, _Making) for _, make in made):
-        raise InvalidUse("This client is instrumented already; another time would have each span twice.")
-    instruments = Instruments(
-        get_tracer("pulsar_ext", tracer_provider=tracer_provider),
-        get_meter("pulsar_ext", meter_provider=meter_provider),
-    )
-    made += [
-        (ProducerInterceptor, _Making(ProducerTelemetry, instruments)),
-        (ConsumerInterceptor, _Making(ConsumerTelemetry, instruments)),
-        (ReaderInterceptor, _Making(ReaderTelemetry, instruments)),
-    ]
-
-
-class _Making:
-    """Makes the interceptors of one kind, one for each producer, consumer or reader."""
-
-    def __init__(self, kind: type[Any], instruments: Instruments) -> None:
-        self._kind, self._instruments = kind, instruments
-
-    def __call__(self) -> Any:
-        return self._kind(self._instruments)
+    instrument_context(context, tracer_provider, meter_provider)

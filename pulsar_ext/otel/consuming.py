@@ -12,7 +12,7 @@ from pulsar_ext._native.locks import Lock
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.interfaces import ConsumerInterceptor, ReaderInterceptor
 
-from .instruments import fail
+from .instruments import SUBSCRIPTION, fail
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +52,9 @@ def _received(instruments: Instruments, operation: str, message: Message, more: 
         span.set_attribute("messaging.message.id", message_id.to_text())
     message.__dict__["span"] = span
     instruments.consumed.add(1, attributes)
+    instruments.received_bytes.add(message.inner.length(), attributes)
+    if message.redelivery_count():
+        instruments.redelivered.add(1, attributes)
     topic, index = message.topic_name(), message_id.batch_index()
     return _Open(span, attributes, topic, _entry_of(message_id), index, time.perf_counter())
 
@@ -100,7 +103,7 @@ class ConsumerTelemetry(ConsumerInterceptor):
 
     def before_consume(self, consumer: Any, message: Message) -> Message:
         """Begin the span of a message, in the trace that its properties name."""
-        more = {"messaging.destination.subscription.name": consumer.subscription_name()}
+        more = {SUBSCRIPTION: consumer.subscription_name()}
         begun = _received(self._instruments, "process", message, more)
         with self._lock:
             places = self._open.setdefault(begun.entry, {})

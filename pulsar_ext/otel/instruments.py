@@ -8,10 +8,15 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Meter
+    from opentelemetry.metrics import Counter, Meter
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["Instruments", "fail"]
+    from pulsar_ext._runtime.context import Happening
+
+__all__ = ["DESTINATION", "SUBSCRIPTION", "SYSTEM", "Instruments", "fail"]
+
+SYSTEM, DESTINATION = "messaging.system", "messaging.destination.name"
+SUBSCRIPTION = "messaging.destination.subscription.name"
 
 _SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 """The buckets of a duration that the conventions advise."""
@@ -47,6 +52,36 @@ class Instruments:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
+        # From here on by the names of Java's client, where it has the same.
+        self.sent_bytes = meter.create_counter(
+            "pulsar.client.producer.message.send.size", "By", "Bytes of messages that were persisted."
+        )
+        self.duplicates = meter.create_counter(
+            "pulsar.client.producer.message.duplicate", "{message}", "Messages that the topic held already."
+        )
+        self.received_bytes = meter.create_counter(
+            "pulsar.client.consumer.message.received.size", "By", "Bytes of messages that were handed out."
+        )
+        self.redelivered = meter.create_counter(
+            "pulsar.client.consumer.message.redelivered",
+            "{message}",
+            "Messages that were handed out and had been delivered before.",
+        )
+        self._happenings: dict[Happening, Counter] = {
+            "dead letter": meter.create_counter(
+                "pulsar.client.consumer.message.dlq", "{message}", "Messages that were sent to a dead letter topic."
+            ),
+            "closed hole": meter.create_counter(
+                "pulsar.client.consumer.hole.closed",
+                "{entry}",
+                "Chunks that no consumer can receive, and that were acknowledged for that.",
+            ),
+        }
+
+    def happened(self, what: Happening, topic: str, subscription: str, count: int) -> None:
+        """Count what a consumer does by itself; `ClientContext.tell` calls it."""
+        self._happenings[what].add(count, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
+
     def attributes(self, operation: str, topic: str, more: dict[str, Any]) -> dict[str, Any]:
         """Give what a span and a metric say of an operation.
 
@@ -56,10 +91,10 @@ class Instruments:
             more: what else they say.
         """
         return {
-            "messaging.system": "pulsar",
+            SYSTEM: "pulsar",
             "messaging.operation.name": operation,
             "messaging.operation.type": _TYPES.get(operation, operation),
-            "messaging.destination.name": topic,
+            DESTINATION: topic,
             **more,
         }
 
@@ -71,7 +106,7 @@ class Instruments:
             parent: of what it is a part; None for whatever is current.
         """
         operation = attributes["messaging.operation.name"]
-        name = f"{operation} {attributes['messaging.destination.name']}"
+        name = f"{operation} {attributes[DESTINATION]}"
         return self._tracer.start_span(name, parent, kind=KINDS[operation], attributes=attributes)
 
 

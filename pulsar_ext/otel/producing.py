@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import propagate, trace
 
+from pulsar_ext.errors import DuplicateMessage
 from pulsar_ext.intercept.interfaces import ProducerInterceptor
 
 from .instruments import fail
@@ -62,3 +63,7 @@ class ProducerTelemetry(ProducerInterceptor):
         span.end()
         self._instruments.operation.record(time.perf_counter() - began, attributes)
         self._instruments.sent.add(1, attributes)
+        if isinstance(error, DuplicateMessage):
+            self._instruments.duplicates.add(1, attributes)
+        elif error is None and isinstance(message.value, bytes):  # of other values the size is the schema's secret
+            self._instruments.sent_bytes.add(len(message.value), attributes)

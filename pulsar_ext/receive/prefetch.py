@@ -163,6 +163,11 @@ class Prefetch(Part):
         return ahead
 
     @property
+    def ahead(self) -> int:
+        """How many messages are ahead."""
+        return length_hint(self._kept)
+
+    @property
     def is_anothers(self) -> bool:
         """Whether something is ahead that another thread fetched."""
         return self._fetcher != threading.get_ident() and length_hint(self._kept) > 0

@@ -110,9 +110,10 @@ class DeadLetters:
     def _deliver(self, inner: Any) -> None:
         topic = inner.topic_name()
         message_id = from_inner(inner.message_id()).to_text()
-        self._producers.send(
+        self._producers.send_dead(
             self._policy.dead_letter_topic or dead_letter_topic(topic, self._subscription),
             inner,
             origin_properties(inner.properties(), topic, message_id, self._subscription),
-            subscription=self._policy.initial_subscription_name,
+            self._subscription,
+            self._policy.initial_subscription_name,
         )

@@ -122,6 +122,7 @@ class LeftoverWatch(ConsumerWatch):
         self._acks.flush()
         if known is not None:
             known.acknowledged.update(fresh)
+        self._context.tell("closed hole", topic, self._subscription, len(fresh))
         _log.warning(
             "%d chunks on %s, from %s to %s, are of messages that were cut off or written twice. No consumer can "
             "receive them: they were acknowledged on %s.",

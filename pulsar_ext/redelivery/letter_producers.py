@@ -67,6 +67,21 @@ class LetterProducers:
                 self._producers.pop(topic, None)
             raise
 
+    def send_dead(
+        self, topic: str, inner: Any, properties: dict[str, str], of: str, initial_subscription: str | None
+    ) -> None:
+        """Send a C++ message to a dead letter topic, as `send()`, and tell of it.
+
+        Args:
+            topic: where it goes.
+            inner: what was received.
+            properties: the letter's.
+            of: the subscription that it was received on.
+            initial_subscription: what the topic shall have as its first letter comes; None for nothing.
+        """
+        self.send(topic, inner, properties, subscription=initial_subscription)
+        self._context.tell("dead letter", inner.topic_name(), of, 1)
+
     def close(self) -> None:
         """Send no more letters."""
         with self._lock:

@@ -99,7 +99,9 @@ class RetryLetters:
 
     def _send_dead(self, inner: Any, letter: dict[str, str]) -> None:
         policy = self._topics.policy
-        self._producers.send(policy.dead_letter_topic, inner, letter, subscription=policy.initial_subscription_name)
+        self._producers.send_dead(
+            policy.dead_letter_topic, inner, letter, self._subscription, policy.initial_subscription_name
+        )
 
     def _properties(self, inner: Any, properties: dict[str, str] | None) -> dict[str, str]:
         """Give a letter's properties: the message's own, where it came from, and those that win over them."""

@@ -289,6 +289,7 @@ class AwaitedOpening(Awaited):
             "resolve_message_id": lambda: client.resolve_message_id(topic, id_),
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
+            "look": lambda: client.look(topic, limits=_FEW),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "close": client.close,
             "with client": lambda: _with(client),

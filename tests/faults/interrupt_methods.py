@@ -147,6 +147,7 @@ def _opening() -> Iterator[Case]:
         "skip_messages",
         "skip_messages really",
         "diagnose",
+        "look",
     ):
         yield from _cases(opening.Opening, f"Client.{variant.split()[0]}", variant)
     yield from _cases(opening.Ending, "Client.close")
@@ -187,7 +188,7 @@ def _awaited() -> Iterator[Case]:
         "asyncio.Client",
         *("create_producer", "subscribe", "create_reader", "create_table_view", "create_reader_group", "new_reader"),
         *("new_consumer", "get_topic_partitions", "resolve_message_id", "message_id_after", "skip_messages", "close"),
-        "diagnose",
+        *("diagnose", "look"),
         __aexit__="with client",
     )
 
@@ -244,7 +245,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             ),
             _OWN,
         ),
-        **dict.fromkeys(("is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted"), _HELD),
+        **dict.fromkeys(("fetched_ahead", "is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted"), _HELD),
         "stop_processing": "says so, and no more",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
         **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),

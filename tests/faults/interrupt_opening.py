@@ -78,6 +78,7 @@ class Opening(Rig):
             "resolve_message_id": lambda: client.resolve_message_id(topic, id_),
             "message_id_after": lambda: client.message_id_after(topic, id_, 3),
             "diagnose": lambda: client.diagnose(topic, limits=_FEW),
+            "look": lambda: client.look(topic, limits=_FEW),
             "skip_messages": lambda: client.skip_messages(topic, "skipped", 3, dry_run=True),
             "skip_messages really": lambda: client.skip_messages(topic, "skipped", 1),
         }

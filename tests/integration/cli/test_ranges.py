@@ -12,7 +12,7 @@ from keyed import fill
 from reach import Reach
 
 import pulsar_ext as pulsar
-from pulsar_ext import KeyHashRanges, KeySharedPolicy, key_slot
+from pulsar_ext import KeyHashRanges, KeySharedPolicy, auto_split_slot, key_slot
 from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
 
 # The kinds of batches that the tests send are exactly those that the warning is about.
@@ -31,6 +31,7 @@ def test_slot():
     """The slot of each key is printed, of bytes given as base64 too; invalid base64 gives an error of one line."""
     assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
     assert ranges("slot", "中文", "--json")[1] == '[{"key": "中文", "slot": 29079}]\n'
+    assert ranges("slot", "key1", "--auto-split") == (0, f"{auto_split_slot('key1'):>5} key1\n", "")
     assert ranges("slot", "--base64", "//4AAQI=")[1] == "50950 //4AAQI=\n"
     status, _, error = ranges("slot", "--base64", "no!")
     assert (status, error.count("\n")) == (1, 1)
@@ -98,6 +99,37 @@ def test_check(client, broker, topic):
     other = client.new_consumer().topic(topic).subscription_name("s")
     other.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
     assert ranges("check", topic, "s", broker=broker)[0] == 0
+
+
+def test_the_page_of_a_check(client, broker, topic, tmp_path):
+    """The page has each consumer's slots as the broker shares them out, and says what a table would."""
+    consumers = [
+        client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name=name) for name in ("one", "two")
+    ]
+    status, printed, _ = ranges("check", topic, "s", "--json", "--html", str(tmp_path / "cover.html"), broker=broker)
+    assert status == 0
+    told = {one["name"]: KeyHashRanges.parse(one["ranges"]) for one in json.loads(printed)[0]["consumers"]}
+    page = ET.fromstring((tmp_path / "cover.html").read_text(encoding="utf-8").removeprefix("<!doctype html>"))
+    rows = {row.get("data-row"): row for row in page.findall(".//figure/div")}
+    assert sorted(told) == ["one", "two"]
+    for name, slots in told.items():
+        bars = [(int(bar.get("x")), int(bar.get("width"))) for bar in rows[name].findall(".//rect")]
+        assert KeyHashRanges((start, start + width - 1) for start, width in bars) == slots
+    for consumer in consumers:
+        consumer.close()
+
+
+def test_check_of_a_key(client, broker, topic):
+    """A key is shown with its slot, numbered as the broker does for this subscription, and who has it."""
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, consumer_name="me")
+    status, printed, _ = ranges("check", topic, "s", "--whose", "key1", "--whose", "[中文]", "--json", broker=broker)
+    assert status == 0
+    assert json.loads(printed)[0]["keys"] == [
+        {"key": key, "slot": auto_split_slot(key), "consumers": ["me"]} for key in ("key1", "[中文]")
+    ]
+    printed = ranges("check", topic, "s", "--whose", "[中文]", broker=broker)[1]
+    assert f"slot {auto_split_slot('[中文]')}" in next(line for line in printed.splitlines() if "[中文]" in line)
+    consumer.close()
 
 
 def test_check_of_what_shares_no_slots(client, broker, topic):

@@ -12,7 +12,7 @@ from mending import found, mend, namespace_of
 from reach import official_client
 
 import pulsar_ext as pulsar
-from pulsar_ext import DiagnosisLimits, KeySharedPolicy
+from pulsar_ext import DiagnosisLimits, KeySharedPolicy, auto_split_slot, key_slot
 from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
 
 
@@ -61,6 +61,35 @@ def test_batches_of_several_keys(officially, client, topic):
         for message in drain(consumer.receive, 10):
             consumer.acknowledge(message)
         assert eventually(lambda: found(client, topic, "mixed-key-batches") == [])
+
+
+@pytest.mark.parametrize(
+    ("policy", "slot_of"),
+    [(KeySharedPolicy.auto_split_hash_range(), auto_split_slot), (KeySharedPolicy.sticky_hash_range(), key_slot)],
+    ids=["auto-split", "sticky"],
+)
+def test_a_batch_is_mixed_by_the_slots_of_its_subscription(officially, client, topic, policy, slot_of):
+    """Two keys that the broker gives one slot are not mixed; two that share one in its other numbering are."""
+    if slot_of is key_slot:
+        policy.ranges("0-65535")
+    client.subscribe(topic, "s", pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+    producer = officially.create_producer(topic, **BATCHING)
+    for mixed, numbering in ((0, slot_of), (1, key_slot if slot_of is auto_split_slot else auto_split_slot)):
+        for key in _of_one_slot(numbering):
+            producer.send_async(b"", None, partition_key=key)
+        producer.flush()
+        batches = [one.evidence["batches"] for one in found(client, topic, "mixed-key-batches")]
+        assert [list(one.values()) for one in batches] == [[{"messages": 2, "slots": 2}]] * mixed
+
+
+def _of_one_slot(slot_of):
+    """Two keys that are in one slot by one numbering, and in two by the other."""
+    seen = {}
+    for key in map("key-{}".format, range(10_000)):
+        other = seen.setdefault(slot_of(key), key)
+        if other != key and (key_slot(key), auto_split_slot(key)) != (key_slot(other), auto_split_slot(other)):
+            return other, key
+    raise AssertionError(slot_of)
 
 
 def test_dead_letters_that_nobody_reads(client, admin, broker, topic):

@@ -11,15 +11,23 @@ from awaited import blocking_of
 from keyed import BATCHING, fill, number_of
 
 import pulsar_ext as pulsar
-from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, key_slot
+from pulsar_ext import KeyHashRange, KeyHashRanges, KeySharedPolicy, auto_split_slot, key_slot
 from pulsar_ext.key_shared.consumer import MisroutedMessageWarning
 from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning, key_cover
+from pulsar_ext.testing.profiles import Profile
 
 BOTH_CLIENTS = True
 
 FULL = KeyHashRanges.full()
 EARLIEST = pulsar.InitialPosition.Earliest
 STICKY = pulsar.KeySharedMode.Sticky
+EDGES = ["", "k179888", "k27353", "k35981", "中文", "é", "😀", "key1", *(f"key{n}" for n in range(200))]
+"""Keys at the edges of the slots, and others."""
+HALVING = Profile(
+    "halving",
+    "Key_Shared ranges that are halved for each consumer, instead of consistent hashing",
+    {"subscriptionKeySharedUseConsistentHashing": "false"},
+)
 
 # The kinds of batches that the tests send are exactly those that the warning is about.
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
@@ -72,7 +80,7 @@ def test_consumers_that_tile_the_slots_share_the_messages(client, admin, topic, 
 
 def test_the_brokers_consumer_of_each_slot_is_ours(client, topic):
     """For keys at the edges of the slots, empty, unicode and hashing to 0, the broker picks whom `key_slot` names."""
-    keys = ["", "k179888", "k27353", "k35981", "中文", "é", "😀", "key1", *(f"key{n}" for n in range(200))]
+    keys = EDGES
     slots = sorted({key_slot(key) for key in keys})
     cuts = sorted({*slots, *(slot + 1 for slot in slots)} - {65536} | {0})
     parts = [[] for _ in range(3)]
@@ -277,6 +285,39 @@ def test_auto_split(client, admin, topic):
     assert cover.mode == "AUTO_SPLIT"
     fill(client, topic, "key", 200)
     assert sum(map(len, receive_all(*consumers))) == 200
+
+
+def check_who_gets_which_key(client, admin, topic):
+    """Have two consumers, among whom the broker splits the slots, receive keys, and compare with their cover."""
+    named = {}
+    for name in ("one", "two"):
+        builder = client.new_consumer().topic(topic).subscription_name("s").load_conf(consumer_name=name)
+        named[name] = builder.key_shared_policy(KeySharedPolicy.auto_split_hash_range()).subscribe()
+    producer = client.create_producer(topic)
+    for key in EDGES:
+        producer.send(b"", partition_key=key)
+    [cover] = key_cover(admin, topic, "s")
+    found = receive_all(*named.values())
+    got = {message.partition_key(): (name,) for name, part in zip(named, found, strict=True) for message in part}
+    assert got == {key: cover.consumers_of(key) for key in EDGES}
+    return cover
+
+
+def test_whose_key_it_is_where_the_broker_splits_the_slots(client, admin, topic):
+    """The cover names the consumer that gets each key, though the broker numbers slots in another way there."""
+    cover = check_who_gets_which_key(client, admin, topic)
+    assert [cover.slot_of(key) for key in EDGES] == list(map(auto_split_slot, EDGES))
+    assert any(key_slot(key) not in dict(cover.consumers)[cover.consumers_of(key)[0]] for key in EDGES)
+
+
+@pytest.mark.standalone_only("is about a broker's setting")
+def test_whose_key_it_is_without_consistent_hashing(client_factory, pulsar_broker_factory, pulsar_topic_factory):
+    """A broker that halves ranges instead numbers the slots as those of fixed ranges, and the cover knows it."""
+    broker = pulsar_broker_factory(HALVING)
+    client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
+    with pulsar.PulsarAdmin(broker.admin_url) as admin:
+        cover = check_who_gets_which_key(client, admin, topic)
+    assert [cover.slot_of(key) for key in EDGES] == list(map(key_slot, EDGES))
 
 
 def test_the_policy_is_both_official_ones():

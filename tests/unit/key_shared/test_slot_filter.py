@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.errors import AdminNotFound, AdminUnavailable, InvalidUse, MisroutedMessage
-from pulsar_ext.key_shared.batch_probe import batch_slots
-from pulsar_ext.key_shared.coverage import KeyCover
+from pulsar_ext.key_shared.batch_probe import batch_keys
+from pulsar_ext.key_shared.coverage import KeyCover, cover_of
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
-from pulsar_ext.key_shared.hashing import key_slot
+from pulsar_ext.key_shared.hashing import auto_split_slot, key_slot
 from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Transition
@@ -211,7 +212,7 @@ def test_the_keys_of_a_batch():
     """Text, missing, empty, base64 and ordering keys are read out of a batch as the broker would see each."""
     payload = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(payload, len(BATCH)) == [form for _, form, _ in BATCH]
-    assert batch_slots(payload, len(BATCH), "p") == [slot for _, _, slot in BATCH]
+    assert list(map(key_slot, batch_keys(payload, len(BATCH), "p"))) == [slot for _, _, slot in BATCH]
 
 
 @given(st.binary(max_size=80), st.integers(0, 6))
@@ -222,8 +223,8 @@ def test_garbage_is_no_batch(data, size):
     assert batch_forms(whole, len(BATCH) - 1) is None
     forms = batch_forms(data, size)
     assert forms is None or len(forms) == size
-    slots = batch_slots(data, size, "p")
-    assert slots is None or len(slots) == size
+    keys = batch_keys(data, size, "p")
+    assert keys is None or len(keys) == size
 
 
 class Inner:
@@ -333,3 +334,23 @@ def test_cover(consumers):
     assert not cover.is_exact
     assert KeyCover.of("t", "s", [("a", KeyHashRanges(["1-65535"]))]).is_exact
     assert "uncovered" in str(cover)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranges", "slot_of"),
+    [
+        ("STICKY", [[1, 65535]], key_slot),
+        ("AUTO_SPLIT", [[1, 65535]], auto_split_slot),
+        ("AUTO_SPLIT", [[0, 65536]], key_slot),
+        ("", None, key_slot),
+    ],
+)
+def test_a_cover_knows_how_its_slots_are_numbered(mode, ranges, slot_of):
+    """Slots are numbered as the mode says, and where ranges begin; an end beyond the last slot is the last slot."""
+    consumers = [] if ranges is None else [{"consumerName": "a", "keyHashRangeArrays": ranges}]
+    cover = cover_of("t", "s", SubscriptionStats.from_json({"consumers": consumers, "keySharedMode": mode}))
+    for key in ("key1", b"\xff", "k35981"):
+        assert cover.slot_of(key) == slot_of(key)
+        assert cover.consumers_of(key) == (() if ranges is None else ("a",))
+    assert cover.is_exact is (ranges is not None)
+    assert key_slot("key1") != auto_split_slot("key1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import types
 
 import pulsar
@@ -16,8 +17,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import pulsar_ext.otel
 from pulsar_ext import ConsumerInterceptor, MessageId, ProducerInterceptor, ReaderInterceptor
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext._runtime.context import ClientContext
+from pulsar_ext.errors import DuplicateMessage, InvalidUse
 from pulsar_ext.intercept.outgoing import OutgoingMessage
+from pulsar_ext.otel import gauges
+from pulsar_ext.otel.instrumentor import PulsarExtInstrumentor
 
 TOPIC = "persistent://public/default/t"
 ACKNOWLEDGED = "messaging.pulsar.acknowledgment.type"
@@ -29,9 +33,11 @@ class Came:
     """A message that came."""
 
     span = None
+    inner = types.SimpleNamespace(length=lambda: 4)
 
-    def __init__(self, properties, entry=1, index=-1):
+    def __init__(self, properties, entry=1, index=-1, redelivered=0):
         self._properties, self._id = properties, MessageId(-1, 1, entry, index)
+        self.redelivery_count = lambda: redelivered
 
     def properties(self):
         """Give them."""
@@ -47,6 +53,13 @@ class Came:
         return self._id
 
 
+def context_of(*consumers):
+    """What a client that has these consumers shares with its parts."""
+    opener = types.SimpleNamespace(received_by=lambda: list(consumers))
+    options = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader"))
+    return ClientContext(opener, operation_timeout_seconds=1, **options)
+
+
 class Telemetry:
     """One client's, with what it reported."""
 
@@ -54,7 +67,7 @@ class Telemetry:
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()
         self.tracing = TracerProvider()
         self.tracing.add_span_processor(SimpleSpanProcessor(self._spans))
-        self.client = types.SimpleNamespace(context=types.SimpleNamespace(interceptors=[]))
+        self.client = types.SimpleNamespace(context=context_of())
         self.options = {
             "tracer_provider": self.tracing,
             "meter_provider": MeterProvider(metric_readers=[self._metrics]),
@@ -116,7 +129,11 @@ def test_a_send_is_a_span_whose_context_goes_with_the_message(telemetry):
     context = span.get_span_context()
     place = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
     assert dict(message.properties) == {"a": "b", "traceparent": place}
-    assert telemetry.counts == {"messaging.client.operation.duration": 1, "messaging.client.sent.messages": 1}
+    assert telemetry.counts == {
+        "messaging.client.operation.duration": 1,
+        "messaging.client.sent.messages": 1,
+        "pulsar.client.producer.message.send.size": len(b"by another one"),
+    }
 
 
 def test_a_send_that_fails_says_why(telemetry):
@@ -243,3 +260,64 @@ def test_wrong_uses_are_refused(telemetry):
         pulsar_ext.otel.instrument(pulsar)
     with pytest.raises(InvalidUse, match="no span"):
         pulsar_ext.otel.processing(Came({}))
+
+
+def test_what_came_again_and_what_was_held_already_are_counted(telemetry):
+    """A message that was delivered before, and one that the topic holds; the others are not."""
+    consumer = telemetry.of(ConsumerInterceptor)
+    for entry, redelivered in ((1, 0), (2, 1), (2, 2)):
+        consumer.before_consume(CONSUMER, Came({}, entry, redelivered=redelivered))
+    sent(telemetry, DuplicateMessage("held"))
+    counts = telemetry.counts
+    assert counts["pulsar.client.consumer.message.redelivered"] == 2
+    assert counts["pulsar.client.consumer.message.received.size"] == 12
+    assert counts["pulsar.client.producer.message.duplicate"] == 1
+    assert "pulsar.client.producer.message.send.size" not in counts
+
+
+def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
+    """One provider shows those of all its clients, in sum; another one none of them, and nothing keeps a client."""
+    consumer = pulsar_ext.Consumer()
+    monkeypatch.setattr(type(consumer), "topic", lambda _: TOPIC)
+    monkeypatch.setattr(type(consumer), "subscription_name", lambda _: "s")
+    monkeypatch.setattr(gauges, "_GAUGES", [("held", "", "", lambda _: 3)])
+    one, other = InMemoryMetricReader(), InMemoryMetricReader()
+    contexts = [context_of(consumer, None) for _ in range(3)]
+    provider = MeterProvider([one])
+    for context, meters in zip(contexts, (provider, provider, MeterProvider([other])), strict=True):
+        gauges.observe(context, meters)
+
+    def shown(reader):
+        data = reader.get_metrics_data()
+        return (
+            []
+            if data is None
+            else [
+                point.value
+                for resource in data.resource_metrics
+                for scope in resource.scope_metrics
+                for metric in scope.metrics
+                for point in metric.data.data_points
+            ]
+        )
+
+    assert (shown(one), shown(other)) == ([6], [3])
+    del contexts[:2], context
+    gc.collect()
+    assert (shown(one), shown(other)) == ([], [3])
+
+
+def test_a_client_of_an_instrumented_process_may_be_instrumented_once_more():
+    """What the application asks for comes in the place of the instrumentor's, so no span is there twice."""
+    PulsarExtInstrumentor().instrument()
+    try:
+        context = context_of()
+        by_itself = [kind for kind, _ in context.interceptors]
+        pulsar_ext.otel.instrument(types.SimpleNamespace(context=context))
+        assert [kind for kind, _ in context.interceptors] == by_itself
+        assert len(set(by_itself)) == len(by_itself) == 3
+        with pytest.raises(InvalidUse, match="already"):
+            pulsar_ext.otel.instrument(types.SimpleNamespace(context=context))
+    finally:
+        PulsarExtInstrumentor().uninstrument()
+    assert context_of().interceptors == []

@@ -1,0 +1,142 @@
+"""The metrics of an instrumented client are what happened, on a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pulsar as official
+import pytest
+from chunked import drain, eventually, index_of, payload
+from mending import namespace_of
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prefetched import COUNT, fill
+from reach import official_client
+
+import pulsar_ext
+import pulsar_ext.otel
+from pulsar_ext.chunks import leftovers
+
+BOTH_CLIENTS = True
+
+Shared = pulsar_ext.ConsumerType.Shared
+
+
+@pytest.fixture
+def measured(client):
+    """Gives the sum of a metric of the instrumented client, in all or in what has a subscription."""
+    reader = InMemoryMetricReader()
+    pulsar_ext.otel.instrument(getattr(client, "awaited", client), meter_provider=MeterProvider([reader]))
+
+    def measure(name, subscription=None):
+        resources = reader.get_metrics_data().resource_metrics
+        metrics = [one for resource in resources for scope in resource.scope_metrics for one in scope.metrics]
+        points = [point for one in metrics if one.name == name for point in one.data.data_points]
+        where = "messaging.destination.subscription.name"
+        return sum(one.value for one in points if subscription in (None, one.attributes.get(where)))
+
+    return measure
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["plain", "batched"])
+def test_bytes(client, topic, measured, batched):
+    """The bytes of messages are counted as they are persisted, and as they are handed out."""
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic, batching_enabled=batched).send_many([b"x" * size for size in (1, 20, 300)])
+    assert measured("pulsar.client.producer.message.send.size") == 321
+    drain(consumer.receive, 3)
+    assert measured("pulsar.client.consumer.message.received.size", "s") == 321
+
+
+def test_redeliveries_and_dead_letters(client, topic, measured):
+    """Each message that comes again is counted, and each that goes to the dead letter topic in the end."""
+    policy = official.ConsumerDeadLetterPolicy(2, f"{topic}-dead", "kept")
+    consumer = client.subscribe(topic, "s", Shared, dead_letter_policy=policy, negative_ack_redelivery_delay_ms=100)
+    dead = client.subscribe(f"{topic}-dead", "kept", Shared)
+    client.create_producer(topic).send_many([b"good", b"bad", b"bad"])
+    came = 0
+    while came < 7:  # once, and the bad ones twice more
+        message = consumer.receive(20_000)
+        came += 1
+        (consumer.acknowledge if message.data() == b"good" else consumer.negative_acknowledge)(message)
+    assert [message.data() for message in drain(dead.receive, 2)] == [b"bad"] * 2
+    assert measured("pulsar.client.consumer.message.redelivered", "s") == 4
+    assert eventually(lambda: measured("pulsar.client.consumer.message.dlq", "s") == 2)
+    assert measured("pulsar.client.consumer.message.dlq", "kept") == 0
+
+
+def test_a_message_that_is_sent_to_the_dead_letters_at_once(client, topic, measured):
+    """It is counted as the others are; one that is only consumed later is not."""
+    consumer = client.subscribe(topic, "s", Shared, enable_retry=True)
+    client.create_producer(topic).send_many([b"later", b"never"])
+    later, never = drain(consumer.receive, 2)
+    consumer.reconsume_later(later, 0)
+    consumer.send_dead_letter(never)
+    assert measured("pulsar.client.consumer.message.dlq", "s") == 1
+
+
+def test_duplicates_that_are_refused(client, admin, topic, measured):
+    """A message that the topic holds already is counted once, and its bytes are not."""
+    admin.set_deduplication(namespace_of(topic), value=True)
+    producer = client.create_producer(topic, producer_name="p", deduplication=True)
+    producer.send(b"once", sequence_id=5)
+    with pytest.raises(pulsar_ext.DuplicateMessage):
+        producer.send(b"twice", sequence_id=5)
+    assert measured("pulsar.client.producer.message.duplicate") == 1
+    assert measured("pulsar.client.producer.message.send.size") == 4
+
+
+def test_pending_acknowledgements(client, topic, measured):
+    """What was acknowledged and not sent is shown by subscription, of all its consumers, until it is sent."""
+    options = {"ack_group_time_ms": 600_000, "max_ack_group_size": 1_000}
+    consumers = [client.subscribe(topic, "s", Shared, **options) for _ in range(2)]
+    producer = client.create_producer(topic)
+    for index in range(6):
+        producer.send(payload(index, 10))
+    name = "pulsar.client.consumer.ack.pending"
+    assert measured(name, "s") == 0
+    for consumer in consumers:
+        for message in drain(consumer.receive):
+            consumer.acknowledge(message)
+    assert measured(name, "s") == 6
+    consumers[0].close()
+    consumers[1].flush_acks()
+    assert measured(name, "s") == 0
+
+
+@pytest.mark.blocking_only("awaited consumers fetch nothing ahead")
+def test_what_is_fetched_ahead(client, topic, measured):
+    """The gauge shows what was fetched before it is asked for, and nothing once the consumer is closed."""
+    consumer = client.subscribe(topic, "s")
+    fill(client, topic)
+    assert index_of(consumer.receive(10_000)) == 0
+    assert eventually(consumer._prefetch.fetch)
+    ahead = consumer.fetched_ahead()
+    assert 0 < ahead < COUNT
+    assert measured("pulsar.client.consumer.fetched_ahead", "s") == ahead
+    consumer.close()
+    assert measured("pulsar.client.consumer.fetched_ahead", "s") == 0
+
+
+def test_holes_that_are_closed(pulsar_fault_proxy, client, admin, broker, topic, measured, monkeypatch):
+    """Chunks of a message that will never be complete are counted as they are acknowledged."""
+    monkeypatch.setattr(leftovers, "_PATIENCE_SECONDS", 1.0)
+    consumer = client.subscribe(topic, "s", Shared)
+    proxy = pulsar_fault_proxy(broker)
+    proxy.limit(400_000, "to_broker")
+    sender = official_client(broker, proxy.service_url)
+    sender.create_producer(topic, chunking_enabled=True).send_async(payload(0, 2_000_000), lambda *_: None)
+    assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 1)
+    proxy.refuse()
+    proxy.cut()
+    client.create_producer(topic, chunking_enabled=True).send(payload(1))
+    consumer.acknowledge(consumer.receive(20_000))
+
+    def backlog():
+        return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries
+
+    assert eventually(lambda: backlog() == 0, 90)
+    chunks = admin.internal_stats(topic).number_of_entries - 3
+    assert measured("pulsar.client.consumer.hole.closed", "s") == chunks > 1
+    with contextlib.suppress(official.PulsarException):
+        sender.shutdown()
