@@ -37,15 +37,22 @@ _ALL = (
     Column(
         "__keySlot",
         ("int",),
-        "The slot that the broker hashes it to, by ordering key, else key, else producer and sequence id.",
+        "The slot that the broker hashes it to: by its ordering key, else its key, else producer and sequence id.",
     ),
     Column(
-        "__ledgerId", ("bigint",), "The ledger of its entry; of a chunked message, of its last chunk.", standard=False
+        "__ledgerId", ("bigint",), "The ledger of the message; of a chunked one, of its last chunk.", standard=False
     ),
-    Column("__entryId", ("bigint",), "Its entry; of a chunked message, its last chunk's.", standard=False),
-    Column("__beginLedgerId", ("bigint",), "The ledger where it begins: that of its first chunk.", standard=False),
-    Column("__beginEntryId", ("bigint",), "The entry where it begins: that of its first chunk.", standard=False),
-    Column("__batchIndex", ("int",), "Its index in its batch; -1 if it is not in a batch.", standard=False),
+    Column("__entryId", ("bigint",), "The entry of the message; of a chunked one, of its last chunk.", standard=False),
+    Column(
+        "__beginLedgerId",
+        ("bigint",),
+        "The ledger of the message; of a chunked one, of its first chunk.",
+        standard=False,
+    ),
+    Column(
+        "__beginEntryId", ("bigint",), "The entry of the message; of a chunked one, of its first chunk.", standard=False
+    ),
+    Column("__batchIndex", ("int",), "The index in its batch; -1 if it is not in a batch.", standard=False),
 )
 
 COLUMNS: Final = MappingProxyType({column.name: column for column in _ALL})
