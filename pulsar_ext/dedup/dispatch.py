@@ -216,7 +216,7 @@ class DedupDispatcher(BatchDispatcher):
         if not told:
             return {}
         try:
-            return self._duplicates.outcomes(told, self._last, lambda: self.closed or self.pending.barred)
+            return self._duplicates.outcomes(told, self._last, lambda: self.finished)
         except BaseException as error:  # noqa: BLE001  # their senders must get an answer
             _log.exception("What the broker calls a duplicate could not be looked up")
             self.sequence.fail(
@@ -225,6 +225,12 @@ class DedupDispatcher(BatchDispatcher):
                 "is missing by a producer of a new name"
             )
             return dict.fromkeys(told, (pulsar.Result.UnknownError, None))
+
+    def settle(self, deadline: float) -> None:
+        """Wait for outcomes; for what is looked up also without a connection, because it may be lost otherwise."""
+        super().settle(deadline)
+        while self._looking_up and time.monotonic() < deadline:
+            self.pending.wait_for(lambda: not self._looking_up, _GATHER_SECONDS)
 
     def failed(self, batch: Batch, result: Any) -> None:
         """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""

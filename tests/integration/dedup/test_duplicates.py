@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import pulsar as official
 import pytest
+from held_admin import HeldAdmin
 from stored import entries, read
 
 import pulsar_ext as pulsar
@@ -138,6 +140,26 @@ def test_a_close_waits_for_what_is_looked_up(producer, broker, proxy, topic, cli
     told = overtaken(producer, broker, proxy, topic, 4, 9)
     until(producer.is_connected)
     producer.close()
+    assert [result for _, result, _ in told] == ["Ok"] * 5 + ["DuplicateMessage"]
+    assert stored(client, admin, topic) == list(range(10))
+
+
+def test_a_close_waits_for_a_look_up_without_a_connection_too(broker, proxy, topic, client_factory, client, admin):
+    """A close while the connection is away, and the admin API has not answered yet, loses nothing."""
+    with HeldAdmin(broker.admin_url) as held:
+        producer = opened(client_factory(broker, service_url=proxy.service_url, admin=held.url), topic)
+        held.hold()
+        told = overtaken(producer, broker, proxy, topic, 4, 9)
+        assert held.asked.wait(20)
+        proxy.refuse()
+        proxy.cut()
+        closing = threading.Thread(target=producer.close)
+        closing.start()
+        time.sleep(0.5)  # it must not have ended by then
+        assert closing.is_alive()
+        proxy.accept()
+        held.release()
+        closing.join()
     assert [result for _, result, _ in told] == ["Ok"] * 5 + ["DuplicateMessage"]
     assert stored(client, admin, topic) == list(range(10))
 
