@@ -59,21 +59,30 @@ class Patience:
     def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
         self._deadline, self._is_over = time.monotonic() + seconds, is_over
 
-    def __call__(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer; that there is no such thing is one."""
+    @property
+    def is_over(self) -> bool:
+        """Whether it is of no use to ask again."""
+        return self._is_over() or time.monotonic() > self._deadline
+
+    def __call__(self, ask: Callable[[], T], *, answers: tuple[type[Exception], ...] = ()) -> T:
+        """Ask until there is an answer; `answers` are errors that are one."""
         while True:
             try:
                 return ask()
-            except AdminNotFound:
+            except answers:
                 raise
             except (AdminError, pulsar.PulsarException):
-                if self._is_over() or time.monotonic() > self._deadline:
+                if self.is_over:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
 
 class PatientAdmin:
-    """The two requests of a look-up, each asked with patience: a walk over many entries need not begin again."""
+    """The two requests of a look-up, each asked with patience: a walk over many entries need not begin again.
+
+    An entry that is not found was trimmed only if its ledger is not listed any more; a topic that moves to another
+    broker, or whose bookie starts, has entries that are not found for a while.
+    """
 
     def __init__(self, admin: PulsarAdmin, ask: Patience) -> None:
         self._admin, self._ask = admin, ask
@@ -82,9 +91,21 @@ class PatientAdmin:
         """Give the statistics of a topic."""
         return self._ask(lambda: self._admin.internal_stats(topic))
 
-    def entry(self, *place: Any, **options: Any) -> EntryMetadata:
-        """Give the headers of an entry."""
-        return self._ask(lambda: self._admin.entry(*place, **options))
+    def entry(self, topic: str, ledger_id: int, entry_id: int, **options: Any) -> EntryMetadata:
+        """Give the headers of an entry.
+
+        Raises:
+            AdminNotFound: it was trimmed.
+        """
+        while True:
+            try:
+                return self._ask(
+                    lambda: self._admin.entry(topic, ledger_id, entry_id, **options), answers=(AdminNotFound,)
+                )
+            except AdminNotFound:
+                if dict(self.internal_stats(topic).ledger_sizes()).get(ledger_id, 0) <= entry_id or self._ask.is_over:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
 
 
 class DuplicateCheck:
