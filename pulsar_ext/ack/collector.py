@@ -157,12 +157,8 @@ class AckCollector:
             if size > 0:
                 to.tracker.add_bits(entry, size, bits)
                 continue
-            if size < 0:  # chunked: only its live id knows every chunk
-                self._add_live(to, entry, taken.id_at(at))
-                if not self.has_chunks:
-                    self.has_chunks = True
-                    self.chunks_begin()
-                self.chunked(bytes(to.live[entry].serialize()))
+            if size < 0:
+                self._add_chunked(to, entry, taken.id_at(at))
             to.tracker.add_whole(entry)
 
     def _add_positions(self, taken: Taken) -> None:
@@ -170,6 +166,14 @@ class AckCollector:
         for partition, entry, size, bits, at in taken.found:
             to = self.by_topic.of(taken.topic_at(at), partition)
             to.tracker.add_cumulative(entry, bits.bit_length() - 1, max(size, 0))
+
+    def _add_chunked(self, to: TopicAcks, entry: Entry, inner: Any) -> None:
+        """Keep a chunked message's C++ id, which alone knows every chunk, while it lives."""
+        self._add_live(to, entry, inner)
+        if not self.has_chunks:
+            self.has_chunks = True
+            self.chunks_begin()
+        self.chunked(bytes(inner.serialize()))
 
     @staticmethod
     def _add_live(to: TopicAcks, entry: Entry, inner: Any) -> None:
@@ -242,10 +246,13 @@ class AckCollector:
             inner: one of them, a C++ message.
             last: which message of its batch is the last of them.
         """
-        data = decode(inner.message_id().serialize())
-        bits = (1 << (last + 1)) - 1
-        tracker = self.by_topic.of(inner.topic_name(), data.partition).tracker
-        tracker.leave_out((data.ledger_id, data.entry_id), data.batch_size if data.batch_index >= 0 else 0, bits)
+        inner_id = inner.message_id()
+        data = decode(inner_id.serialize())
+        entry, bits = (data.ledger_id, data.entry_id), (1 << (last + 1)) - 1
+        to = self.by_topic.of(inner.topic_name(), data.partition)
+        if data.first_chunk is not None:
+            self._add_chunked(to, entry, inner_id)
+        to.tracker.leave_out(entry, data.batch_size if data.batch_index >= 0 else 0, bits)
 
     def is_duplicate(self, inner: Any) -> bool:
         """Whether a C++ message was acknowledged already."""

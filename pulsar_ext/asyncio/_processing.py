@@ -31,6 +31,7 @@ class Run:
         self._slots = asyncio.Semaphore(handling.concurrency)
         self._bridge = running_loop_bridge()
         self._receiving: asyncio.Task[None] | None = None
+        self._unbegun: set[Message] = set()
         self._error: Exception | None = None
 
     def end(self) -> None:
@@ -39,8 +40,12 @@ class Run:
 
     async def work(self) -> None:
         """Receive, and begin handlers, until something ends it; then wait for them, and send acknowledgements."""
-        async with asyncio.TaskGroup() as tasks:
-            self._receiving = tasks.create_task(self._receive(tasks))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._receiving = tasks.create_task(self._receive(tasks))
+        finally:
+            for message in self._unbegun:  # a task that is cancelled before it begins runs no line
+                await drive(self._handling.refused(self._consumer, message))
         with contextlib.suppress(pulsar.AlreadyClosed):
             await self._consumer.flush_acks()
         if self._error is not None:
@@ -54,7 +59,9 @@ class Run:
         try:
             while True:
                 await self._slots.acquire()
-                handled = tasks.create_task(self._handle(await self._consumer.receive()))
+                message = await self._consumer.receive()
+                self._unbegun.add(message)
+                handled = tasks.create_task(self._handle(message))
                 handled.add_done_callback(lambda _: self._slots.release())
         except pulsar.AlreadyClosed:
             return
@@ -62,4 +69,5 @@ class Run:
             self._error = error
 
     async def _handle(self, message: Message) -> None:
+        self._unbegun.discard(message)
         await drive(self._handling.steps(self._consumer, message))

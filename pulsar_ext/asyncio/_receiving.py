@@ -149,7 +149,8 @@ class AsyncSeeking(AsyncReceiving[T]):
     async def seek(self, messageid: Any) -> None:
         """Move to a message by any id of it, `MessageId.earliest` or `latest`, or to a publish time in milliseconds.
 
-        Of several topics, a dict of these by topic moves some of them.
+        A chunked message is one, by whatever id. With `start_message_id_inclusive=True` the message is the next one to
+        come, otherwise the one after it is. Of several topics, a dict of these by topic moves some of them.
 
         Raises:
             IncompleteChunkedMessage: the message cannot be delivered any more: chunks of it were trimmed.

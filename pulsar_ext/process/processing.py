@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from _thread import start_new_thread
 from inspect import iscoroutinefunction
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
+from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.retry_letters import Reconsuming
@@ -69,8 +72,8 @@ class Processing(Reconsuming[T]):
         if iscoroutinefunction(handler):
             raise InvalidUse("The handler is an async function: process() of pulsar_ext.asyncio awaits it.")
         run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters))
-        self._runs.add(run)
         try:
+            self._runs.add(run)
             with at_termination(run):
                 run.work()
         finally:
@@ -104,6 +107,10 @@ class _Run:
     def __init__(self, consumer: Processing, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._slots = [_Slot() for _ in range(handling.concurrency)]
+        self._unserved = iter(self._slots)
+        self._threads: list[threading.Thread] = []
+        self._beginning = Lock()
+        self._begun = Flag()
         self._free: SimpleQueue[_Slot] = SimpleQueue()
         self._filled: SimpleQueue[_Slot | None] = SimpleQueue()
         self._is_ending = False
@@ -115,22 +122,37 @@ class _Run:
 
     def work(self) -> None:
         """Receive and hand over, until something ends it; then wait for the handlers, and send acknowledgements."""
-        threads = [threading.Thread(target=self._serve, name="pulsar-ext-handler", daemon=True) for _ in self._slots]
-        for slot in self._slots:
-            self._free.put(slot)
         try:
-            for thread in threads:
-                thread.start()
+            self._begin()
             with contextlib.suppress(AlreadyClosed):
                 self._hand_over()
-        finally:
-            try:
-                self._await(threads)
-            finally:
-                with contextlib.suppress(AlreadyClosed):
-                    self._consumer.flush_acks()
+            self._finish()
+        except BaseException:  # wherever a signal's handler raised, in the end as well; a second one waits for nobody
+            self._finish()
+            raise
         if self._error is not None:
             raise self._error
+
+    def _begin(self) -> None:
+        """Have the handlers' threads begin, once.
+
+        `Thread.start()` waits in Python, and an interrupted one leaves a lock that its thread hangs in: another thread
+        makes these calls, and begins in one call of C.
+        """
+        start_new_thread(self._begin_threads, ())
+
+    def _begin_threads(self) -> None:
+        with self._beginning:
+            try:
+                for slot in self._unserved:
+                    thread = threading.Thread(target=self._serve, name="pulsar-ext-handler", daemon=True)
+                    thread.start()
+                    self._threads.append(thread)
+                    self._free.put(slot)
+            except BaseException as error:  # noqa: BLE001  # it is raised where process() was called
+                self._error = error
+                self.end()
+            self._begun.set()
 
     def _hand_over(self) -> None:
         while not self._is_ending:
@@ -146,16 +168,20 @@ class _Run:
             self._filled.put(slot)
             return
 
-    def _await(self, threads: list[threading.Thread]) -> None:
-        """Wait until the handlers have ended; what none was begun for comes again."""
+    def _finish(self) -> None:
+        """Wait until the handlers have ended, and send acknowledgements; what no handler began with comes again."""
         self._is_ending = True
+        self._begin()  # which an interrupted one may not have done
+        self._begun.wait()
         self._filled.put(None)  # which each thread hands on to the next
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        for thread in self._threads:
+            thread.join()
         for slot in self._slots:
             if slot.message is not None:
                 drive(self._handling.refused(self._consumer, slot.message))
+                slot.message = None
+        with contextlib.suppress(AlreadyClosed):
+            self._consumer.flush_acks()
 
     def _serve(self) -> None:
         for slot in iter(self._filled.get, None):

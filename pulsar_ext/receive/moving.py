@@ -32,7 +32,7 @@ class Moving:
         """Move to a message, or to a publish time in milliseconds.
 
         A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next one to come, otherwise the one after it is.
+        the next one to come, otherwise the one after it is, as with Java's.
 
         A consumer of several topics or partitions also takes a dict that has an id or a time by topic, and moves on
         these only; of the others comes again what was not acknowledged.

@@ -46,7 +46,7 @@ _BEHIND_ALL: Final = 1 << 62
 
 
 class Head:
-    """The messages of an entry before the one that was sought.
+    """The messages of an entry before the one that was sought; of a chunked message its last chunk's entry.
 
     Args:
         entry: ledger and entry; no other topic has that ledger.
@@ -64,9 +64,9 @@ class Head:
             target: the C++ id.
             inclusive: whether that message itself is not.
         """
+        if target in (InnerMessageId.earliest, InnerMessageId.latest):
+            return None
         data = decode(target.serialize())
-        if target in (InnerMessageId.earliest, InnerMessageId.latest) or data.first_chunk is not None:
-            return None  # the C++ consumer leaves a last chunk without the others out by itself
         last = data.batch_index - inclusive
         if last < (0 if data.batch_index >= 0 else -1):
             return None
@@ -78,8 +78,11 @@ class Head:
         return bool(entry == self.entry and inner_id.batch_index() <= self.last)
 
     def is_behind(self, inner_id: Any) -> bool:
-        """Whether a C++ id that is none of them says that all of them have come; one of another partition does not."""
-        return bool(inner_id.ledger_id() == self.entry[0])
+        """Whether a C++ id that is none of them says that all of them have come.
+
+        One of another partition does not, nor does that of a chunked message that ends among the chunks of this one.
+        """
+        return bool(inner_id.ledger_id() == self.entry[0] and inner_id.entry_id() >= self.entry[1])
 
 
 def read_heads(heads: Iterable[Head], inner: Any, left_out: Callable[[Any, int], None]) -> list[Any]:

@@ -33,8 +33,6 @@ class Awaited(Rig):
         self.topic = self.world.topic()
         self.feeder = Feeder(self.world, self.topic)
         self.next = 0
-        self.acknowledged: set[int] = set()
-        self.maybe: set[int] = set()
         self.task: Any = None
         self.tasks: set[Any] = set()
         self.run(self._open())
@@ -89,7 +87,7 @@ class Awaited(Rig):
 
     async def _call(self) -> Any:
         handle, variant = self.handle, self.variant
-        blocks = {"loop": self._loop, "loop of reader": self._loop, "scope": self._scope, "process": self._process}
+        blocks = {"loop": self._loop, "loop of reader": self._loop, "scope": self._scope}
         blocks |= {"with": self._with, "with reader": self._with}
         if variant in blocks:
             return await blocks[variant]()
@@ -117,20 +115,6 @@ class Awaited(Rig):
         async with self.handle:
             pass
 
-    async def _process(self) -> None:
-        processing = asyncio.ensure_future(self.handle.process(self._handled, concurrency=2))
-        try:
-            await asyncio.sleep(0.01)
-        finally:
-            processing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await processing
-
-    async def _handled(self, message: Any) -> None:
-        self.next = max(self.next, index_of(message) + 1)
-        self.acknowledged.discard(index_of(message))
-        self.maybe.add(index_of(message))
-
     def cancel(self) -> None:
         """Cancel the call, as the first Ctrl-C of `asyncio.run()` does."""
         self.task.cancel()
@@ -153,7 +137,7 @@ class Awaited(Rig):
         came = self.got
         messages = came if isinstance(came, list) else []
         yield from self.took(messages)
-        if self.feeder.sent - self.next < 10 or self.variant == "process":
+        if self.feeder.sent - self.next < 10:
             self.feeder.send(20)
         if self.variant == "unsubscribe" and not self.handle.blocking.is_closed:
             with contextlib.suppress(pulsar_ext.PulsarException):
@@ -218,7 +202,7 @@ _RECEIVING = frozenset(
 )
 _MOVING = frozenset({"seek", "seek of reader", "redeliver_unacknowledged_messages"})
 _ACKNOWLEDGING = frozenset({"acknowledge", "acknowledge_many", "acknowledge_cumulative", "flush_acks", "pending_acks"})
-_UNORDERED = frozenset({"negative_acknowledge", "scope", "process", "redeliver_unacknowledged_messages", "unsubscribe"})
+_UNORDERED = frozenset({"negative_acknowledge", "scope", "redeliver_unacknowledged_messages", "unsubscribe"})
 
 
 class AwaitedSending(Awaited):

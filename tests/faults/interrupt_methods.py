@@ -9,6 +9,7 @@ import interrupt_acking as acking
 import interrupt_awaited as awaited
 import interrupt_moving as moving
 import interrupt_opening as opening
+import interrupt_processing as processing
 import interrupt_producing as producing
 import interrupt_receiving as receiving
 
@@ -75,6 +76,7 @@ def _receiving() -> Iterator[Case]:
         "is_connected",
     )
     yield from _named(receiving.Pausing, "Consumer", "pause", "resume")
+    yield from _cases(processing.Processing, "Consumer.process")
     yield from _cases(receiving.Reading, "Reader.read_next", "", "queue of 0")
     yield from _named(receiving.AskingReader, "Reader", "has_message_available", "topic", "is_connected")
     yield from _named(receiving.ClosingReader, "Reader", "close", __exit__="with")
@@ -163,7 +165,7 @@ def _awaited() -> Iterator[Case]:
         "asyncio.Consumer",
         *("receive", "receive_many", "batch_receive", "acknowledge", "acknowledge_many", "acknowledge_cumulative"),
         *("negative_acknowledge", "flush_acks", "pending_acks", "redeliver_unacknowledged_messages", "seek"),
-        *("unsubscribe", "close", "get_last_message_id", "process"),
+        *("unsubscribe", "close", "get_last_message_id"),
         __anext__="loop",
         ack_scope="scope",
         __aexit__="with",
@@ -177,6 +179,7 @@ def _awaited() -> Iterator[Case]:
         __anext__="loop of reader",
         __aexit__="with reader",
     )
+    yield from _named(processing.AwaitedProcessing, "asyncio.Consumer", "process")
     yield from _named(
         awaited.AwaitedSending,
         "asyncio.Producer",
@@ -281,7 +284,6 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         "shutdown": "calls the blocking one, which is covered",
     },
     "Consumer": {
-        "process": "runs handlers on threads; how it ends is in tests/integration/process/test_termination.py",
         "reconsume_later_cumulative": "is reconsume_later() and acknowledge_cumulative(), which are covered",
         "send_dead_letter": "is reconsume_later() with another topic",
     },

@@ -225,3 +225,37 @@ def test_a_queued_send_that_is_cancelled_and_then_refused_leaves_its_place(run, 
         assert producer._in_flight == 0
 
     run(steps)
+
+
+def test_a_process_that_is_cancelled_keeps_nothing(run, topic):
+    """Cancelled at any turn of the loop, also before a message came to its handler, it gives every one back."""
+
+    async def steps(client):
+        producer = await client.create_producer(topic, batching_enabled=False)
+        consumer = await client.subscribe(
+            topic, "s", consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100
+        )
+        await asyncio.gather(*(producer.send(b"%d" % number) for number in range(200)))
+        handled = set()
+
+        async def handle(message):
+            await asyncio.sleep(0)
+            handled.add(int(message.data()))
+            if len(handled) == 200:
+                consumer.stop_processing()
+
+        for turns in range(12):
+            message = await consumer.receive(5000)  # behind which others wait in the queue
+            handled.add(int(message.data()))
+            await consumer.acknowledge(message)
+            processing = asyncio.create_task(consumer.process(handle, concurrency=3))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            processing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await processing
+        async with asyncio.timeout(30):
+            await consumer.process(handle, concurrency=3)
+        assert handled == set(range(200))
+
+    run(steps)

@@ -85,6 +85,35 @@ def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
         assert [index_of(message) for message in drain(reader.read_next, 6 - index)] == list(range(index, 6))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("type_", TYPES)
+def test_an_exclusive_seek_goes_on_behind_the_whole_message(client, admin, topic, sent, form, type_):
+    """As Java's, it delivers the message behind the one sought, twice in a row, and none of its chunks stays."""
+    consumer = client.subscribe(topic, "s", type_)
+    for _ in range(2):
+        consumer.seek(FORMS[form](sent[2]))
+        messages = drain(consumer.receive, 3)
+        assert [index_of(message) for message in messages] == [3, 4, 5]
+    consumer.acknowledge_many(messages)
+    consumer.flush_acks(confirm=True)
+    assert eventually(lambda: not admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries)
+
+
+@pytest.mark.parametrize("way", ["listener", "no queue"])
+def test_an_exclusive_seek_leaves_the_message_out_of_every_way_to_receive(client, admin, topic, sent, way):
+    """A listener and a consumer without a queue begin behind the chunked message that was sought as well."""
+    heard = []
+    hear = {"message_listener": lambda _, message: heard.append(index_of(message))} if way == "listener" else {}
+    queue = 1000 if hear else 0
+    consumer = client.subscribe(topic, "s", receiver_queue_size=queue, **hear)
+    consumer.seek(sent[2])
+    if hear:
+        assert eventually(lambda: heard[-3:] == [3, 4, 5])
+        assert 2 not in heard
+    else:
+        assert [index_of(message) for message in drain(consumer.receive, 3)] == [3, 4, 5]
+
+
 @pytest.mark.through
 def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
     """The numbers of the first or a middle chunk resolve to the same whole id, and a seek to them loses nothing."""
