@@ -39,6 +39,7 @@ __all__ = [
     "ProducerHandle",
     "ReaderDoor",
     "adopt",
+    "build_again",
     "build_plain",
     "consumers_of",
     "inner_of",
@@ -283,6 +284,15 @@ def inner_producer_of(official: Any) -> Any:
 def build_plain(data: bytes | None, options: dict[str, Any]) -> Any:
     """Make a C++ message of a payload that is encoded, None for a message without a value."""
     return _plain.build(data, **options)
+
+
+def build_again(sent: Any, options: dict[str, Any], sequence_id: int) -> Any:
+    """Make a C++ message that was sent anew, with its options: one that was sent cannot be sent again."""
+    data = None if sent.has_null_value() else sent.data()
+    again = {**options, "sequence_id": sequence_id}
+    if again.get("properties"):
+        again["properties"] = sent.properties()  # as they were: the application may have changed its own
+    return build_plain(data, again)
 
 
 _HANDLES = {"Consumer": "_consumer", "Reader": "_reader"}

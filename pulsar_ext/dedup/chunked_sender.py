@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulsar
 
 from pulsar_ext._native.handles import build_plain, inner_producer_of
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
-from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.message_id import MessageId, from_inner
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.sender import close_quietly
 
+from .patience import Patience
 from .sender import DedupSender
 from .sequence_ids import Standing
 from .stored import is_whole
@@ -48,6 +47,7 @@ _PAUSE_SECONDS = 0.2
 _METADATA_BYTES = 4096
 
 _log = logging.getLogger("pulsar_ext")
+T = TypeVar("T")
 
 
 class ChunkRecovery:
@@ -225,13 +225,6 @@ class ChunkedSender(DedupSender):
         close_quietly(self.handle)
         self.handle.replace(self._patiently(lambda: self._recovery.open_as(self._recovery.name)))
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """Ask until there is an answer: the broker may be starting, or loading the topic."""
-        deadline = time.monotonic() + (self.dispatch.timeout or 1e9)
-        while True:
-            try:
-                return ask()
-            except (AdminError, pulsar.PulsarException):
-                if self.closed or self.dispatch.pending.barred or time.monotonic() > deadline:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask until there is an answer, for as long as the producer's timeout says and it is not closed."""
+        return Patience(self.dispatch.timeout or 1e9, lambda: self.closed or self.dispatch.pending.barred)(ask)

@@ -149,10 +149,10 @@ class DedupDispatcher(BatchDispatcher):
         if not self.timeout or self._timed_out:
             return left
         # At once: others take out what has its outcome.
-        flying = [batch for batch in list(self._flying) if batch.began < inf]
-        if not flying:
+        unanswered = next((batch for batch in list(self._flying) if batch.began < inf), None)
+        if unanswered is None:
             return left
-        oldest = flying[0].began + self.timeout - now
+        oldest = unanswered.began + self.timeout - now
         if oldest > 0:
             return oldest if left is None else min(left, oldest)
         self._timed_out = True

@@ -14,98 +14,36 @@ ones. (`name~1` is for messages in chunks; where a name goes on is told by those
 from __future__ import annotations
 
 import logging
-import time
-from contextlib import closing
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.handles import build_plain, inner_producer_of
+from pulsar_ext._native.handles import build_again, inner_producer_of
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._runtime.condition import Flag
-from pulsar_ext.errors import AdminError, AdminNotFound, MessageIdUnresolved
+from pulsar_ext.errors import MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
+from pulsar_ext.produce.sender import close_quietly
 
+from .patience import Patience, PatientAdmin
 from .resumption import not_held
 from .stored import own_entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
+    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.produce.batch import Batch
     from pulsar_ext.produce.outcome import PersistedEntry
 
 __all__ = ["DuplicateCheck"]
 
 _OK = pulsar.Result.Ok
-_PAUSE_SECONDS = 0.2
 _log = logging.getLogger("pulsar_ext")
-T = TypeVar("T")
-
-
-class Patience:
-    """Asks again while a broker may be starting, or loading the topic.
-
-    Args:
-        seconds: for how long.
-        is_over: whether nobody waits any more.
-    """
-
-    def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        self._deadline, self._is_over = time.monotonic() + seconds, is_over
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is of no use to ask again."""
-        return self._is_over() or time.monotonic() > self._deadline
-
-    def __call__(self, ask: Callable[[], T], *, answers: tuple[type[Exception], ...] = ()) -> T:
-        """Ask until there is an answer; `answers` are errors that are one."""
-        while True:
-            try:
-                return ask()
-            except answers:
-                raise
-            except (AdminError, pulsar.PulsarException):
-                if self.is_over:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-
-
-class PatientAdmin:
-    """The two requests of a look-up, each asked with patience: a walk over many entries need not begin again.
-
-    An entry that is not found was trimmed only if its ledger is not listed any more; a topic that moves to another
-    broker, or whose bookie starts, has entries that are not found for a while.
-    """
-
-    def __init__(self, admin: PulsarAdmin, ask: Patience) -> None:
-        self._admin, self._ask = admin, ask
-
-    def internal_stats(self, topic: str) -> InternalStats:
-        """Give the statistics of a topic."""
-        return self._ask(lambda: self._admin.internal_stats(topic))
-
-    def entry(self, topic: str, ledger_id: int, entry_id: int, **options: Any) -> EntryMetadata:
-        """Give the headers of an entry.
-
-        Raises:
-            AdminNotFound: it was trimmed.
-        """
-        while True:
-            try:
-                return self._ask(
-                    lambda: self._admin.entry(topic, ledger_id, entry_id, **options), answers=(AdminNotFound,)
-                )
-            except AdminNotFound:
-                if dict(self.internal_stats(topic).ledger_sizes()).get(ledger_id, 0) <= entry_id or self._ask.is_over:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
 
 
 class DuplicateCheck:
@@ -169,11 +107,14 @@ class DuplicateCheck:
         first, last = missing[0].ids[0], missing[-1].ids[-1]
         for number in count(1):
             name = f"{self._name}+{number}"
-            with closing(ask(partial(self._open_as, name))) as producer:
+            producer = ask(partial(self._open_as, name))
+            try:
                 if producer.last_sequence_id() >= first:
                     continue  # another time it was this name's turn
                 # One by one: nothing behind a message may be stored where the message is not.
                 sent = {batch: self._send_one(inner_producer_of(producer), batch) for batch in missing}
+            finally:
+                close_quietly(producer)
             _log.warning(
                 "The broker called messages of the producer %s duplicates, with sequence ids from %d to %d, and %s did "
                 "not hold them: it had refused them and stored later ones. They have been sent under the name %s, and "
@@ -218,5 +159,4 @@ def _built_again(batch: Batch) -> Any:
     """Make the C++ message of a batch anew: one that was sent cannot be sent again."""
     if batch.message is None:
         return batch_message(batch.payload(), batch.count)
-    data = None if batch.message.has_null_value() else batch.message.data()
-    return build_plain(data, {**batch.options, "sequence_id": batch.ids[0]})
+    return build_again(batch.message, batch.options, batch.ids[0])

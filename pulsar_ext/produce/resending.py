@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext._native.handles import build_plain
+from pulsar_ext._native.handles import build_again, build_plain
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._runtime.scheduler import batch_scheduler
 
@@ -159,12 +159,7 @@ class ResendingDispatcher(BatchDispatcher):
         for batch in list(self._flying):
             if operator.length_hint(batch.unsent or (None,)):
                 continue  # a signal came between: it is still to be pushed
-            sent = batch.message
-            data = None if sent.has_null_value() else sent.data()
-            options = {**batch.options, "sequence_id": batch.ids[0]}
-            if options.get("properties"):
-                options["properties"] = sent.properties()  # as they were: the application may have changed its own
-            batch.message = build_plain(data, options)
+            batch.message = build_again(batch.message, batch.options, batch.ids[0])
             self.handle.inner.send_async(batch.message, partial(self.on_outcome, batch))
             if batch.refused:
                 batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))

@@ -20,7 +20,6 @@ import random
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 import pulsar_ext
+from pulsar_ext.admin import Persistence, PulsarAdmin, Retention
 from pulsar_ext.testing import Profile, PulsarProcess
 
 if TYPE_CHECKING:
@@ -69,31 +69,17 @@ class Stream:
         self.told[number] = result.name
 
 
-class Namespace:
-    """The namespace, and how many bookies it asks for."""
-
-    def __init__(self, admin_url: str) -> None:
-        self._url = f"{admin_url}/admin/v2/namespaces/{_NAMESPACE}"
-        self._ask("PUT", "", {})
-        self._ask("POST", "/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
-        self.want(1)
-
-    def want(self, bookies: int) -> None:
-        """Have every ledger made from now on stored by so many bookies."""
-        names = ("bookkeeperEnsemble", "bookkeeperWriteQuorum", "bookkeeperAckQuorum")
-        self._ask("POST", "/persistence", {**dict.fromkeys(names, bookies), "managedLedgerMaxMarkDeleteRate": 0})
-
-    def _ask(self, method: str, path: str, body: dict[str, Any]) -> None:
-        request = urllib.request.Request(
-            self._url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
-        )
-        urllib.request.urlopen(request, timeout=30).close()
+def want(admin: PulsarAdmin, bookies: int) -> None:
+    """Have every ledger made from now on stored by so many bookies."""
+    admin.set_persistence(_NAMESPACE, Persistence(bookies, bookies, bookies, 0))
 
 
 def run(client_name: str, topics: Sequence[str], seconds: float) -> dict[str, Any]:
     """Have one client's producers send to topics while writes are refused; count what came of it."""
     with PulsarProcess(_PROFILE) as broker:
-        namespace = Namespace(broker.admin_url)
+        admin = PulsarAdmin(broker.admin_url)
+        admin.create_namespace(_NAMESPACE)
+        admin.set_retention(_NAMESPACE, Retention(-1, -1))
         client: Any = (
             pulsar_ext.Client(broker.service_url, admin=broker.admin_url, logger=_QUIET)
             if client_name == "pulsar_ext"
@@ -120,13 +106,14 @@ def run(client_name: str, topics: Sequence[str], seconds: float) -> dict[str, An
         over = time.monotonic() + seconds
         while time.monotonic() < over:
             for bookies in (2, 1):
-                namespace.want(bookies)
+                want(admin, bookies)
                 time.sleep(0.2 + random.random() * 0.6)
             turns += 1
         end.set()
         for thread in threads:
             thread.join()
         client.close()
+        admin.close()
         return {"client": client_name, "turns": turns, **_counted(broker.service_url, streams)}
 
 

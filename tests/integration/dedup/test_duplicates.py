@@ -51,12 +51,15 @@ def send_async(producer, first, last):
     """Send numbers as they are; give what each is told, with the id, in the order of the answers."""
     told = []
     for number in range(first, last + 1):
+        properties = {"number": f"{number}"}
         producer.send_async(
             b"%d" % number,
             lambda result, message_id, number=number: told.append((number, str(result.name), message_id)),
+            properties,
             sequence_id=number,
             partition_key=f"k{number % 2}",
         )
+        properties["number"] = "changed by the application, which may"
     return told
 
 
@@ -115,7 +118,8 @@ def test_what_the_broker_refused_and_calls_a_duplicate_is_stored_once(producer, 
     assert names(admin, topic).count("p+1") == len({(one.ledger_id(), one.entry_id()) for one in again.values()})
     for number, message_id in again.items():
         reader = client.create_reader(topic, message_id, start_message_id_inclusive=True)
-        assert int(reader.read_next(5_000).data()) == number
+        message = reader.read_next(5_000)
+        assert (int(message.data()), message.properties()) == (number, {"number": f"{number}"})
         reader.close()
 
 
