@@ -251,7 +251,9 @@ class _SenderFactory:
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
         group = config.bounds.messages if config.by_key else 0
         first = named["initial_sequence_id"]
-        opening = Opening(admin, topic, name, first, group, chunked=chunked, recall=self._recall)
+        opening = Opening(
+            admin, topic, name, first, group, most_pending=config.limit, chunked=chunked, recall=self._recall
+        )
 
         def open_as(name: str) -> pulsar.Producer:
             return self._open_native(**changed, producer_name=name)

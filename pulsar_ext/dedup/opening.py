@@ -21,6 +21,7 @@ from pulsar_ext.errors import (
 )
 from pulsar_ext.ids.topic_name import TopicName
 
+from .gaps import held_behind_gap
 from .recall import MOST_ENTRIES
 from .resumption import is_persisted, resume_chunked
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
@@ -29,7 +30,7 @@ from .stored import own_entries, same_name, snapshot_of, stored_entry, tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.admin import InternalStats, PulsarAdmin
 
     from .recall import Recall
 
@@ -73,6 +74,7 @@ class Opening:
         name: the producer's name.
         initial: as `initial_sequence_id`.
         group: how many messages a group of batches by key may have, 0 where batches are not by key.
+        most_pending: how many messages may be without an answer at a time, 0 for any number.
         chunked: whether messages are sent in chunks.
         recall: finds a forgotten name's last message on the topic; None to refuse such a name.
     """
@@ -85,6 +87,7 @@ class Opening:
         initial: int | None,
         group: int,
         *,
+        most_pending: int,
         chunked: bool,
         recall: Recall | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class Opening:
         self._name = name
         self._initial = -1 if initial is None else initial
         self._group = group
+        self._most_pending = most_pending
         self._chunked = chunked
         self._recall = recall
         self.half_written: int | None = None
@@ -151,27 +155,39 @@ class Opening:
             AdminError: the admin API refused or did not answer.
         """
         above: frozenset[int] = frozenset()
+        stats = self._admin.internal_stats(self._topic)
         if published < 0:
             if self._recall is not None:
                 published = self._recalled(self._recall)
             else:
-                self._check_fresh()
-            return SequenceIds(published, above, first=self._initial + 1)
-        stats = self._admin.internal_stats(self._topic)
+                self._check_fresh(stats)
+        else:
+            borne_out = self._borne_out(published, stats)
+            if borne_out is None:
+                return None
+            published = borne_out
+        if self._group and published >= 0:
+            above = persisted_above(published, self._own(published), self._group)
+        elif published >= 0:
+            behind = held_behind_gap(self._admin, self._topic, stats, self._name, self._most_pending)
+            published, above = behind or (published, above)
+        return SequenceIds(published, above, first=self._initial + 1)
+
+    def _borne_out(self, published: int, stats: InternalStats) -> int | None:
+        """Give where the name goes on by the broker's number; None if the topic does not bear that out."""
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
             own = own_entries(self._admin, self._topic, stats, self._name, derived=True)
             resumption = resume_chunked(published, own, snapshot)
             if resumption is None:
                 return None
-            published, self.half_written = resumption.published, resumption.half_written
-        elif snapshot != published:
+            self.half_written = resumption.half_written
+            return resumption.published
+        if snapshot != published:
             own = own_entries(self._admin, self._topic, stats, self._name, behind=counted)
             if not is_persisted(published, own, snapshot):
                 return None
-        if self._group:
-            above = persisted_above(published, self._own(published), self._group)
-        return SequenceIds(published, above, first=self._initial + 1)
+        return published
 
     def unsure(self, published: int) -> ProducerBroken:
         """Give the error of a number that the topic does not bear out."""
@@ -223,9 +239,8 @@ class Opening:
         self.half_written = found.half_written if self._chunked else None
         return found.published
 
-    def _check_fresh(self) -> None:
+    def _check_fresh(self, stats: InternalStats) -> None:
         """Find out that the topic holds nothing of a name that the broker does not know."""
-        stats = self._admin.internal_stats(self._topic)
         looked = 0
         for entry in tail(self._admin, self._topic, stats):
             is_own = same_name(entry.producer_name, self._name)

@@ -98,7 +98,7 @@ class Recall:
     def _entries(self, admin: PulsarAdmin, topic: str, stats: InternalStats) -> Iterator[FamilyEntry]:
         """Give the last entries of a topic, the newest first; what was asked for before is not asked for again."""
         known = self._known.setdefault(topic, {})
-        for position in islice(positions_from_end(stats), MOST_ENTRIES):
+        for position in islice(positions_from_end(stats.ledger_sizes()), MOST_ENTRIES):
             if position not in known:
                 try:
                     entry = admin.entry(topic, position.ledger_id, position.entry_id)

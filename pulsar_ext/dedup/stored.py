@@ -16,12 +16,13 @@ from .resumption import OwnEntry
 from .sequence_ids import StoredEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
 __all__ = [
     "derives_from",
+    "is_resent_as",
     "is_shown_exactly",
     "is_whole",
     "own_entries",
@@ -46,6 +47,12 @@ def same_name(shown: str, name: str) -> bool:
 def derives_from(shown: str, name: str) -> bool:
     """Whether an entry's producer name is one that was derived from this one for messages in chunks."""
     return shown.startswith(f"{_shown(name)}~")
+
+
+def is_resent_as(shown: str, name: str) -> bool:
+    """Whether an entry's producer name is one under which messages of this one are sent that the broker refused."""
+    begin, plus, number = shown.rpartition("+")
+    return bool(plus) and begin == _shown(name) and number.isdecimal()
 
 
 def is_shown_exactly(name: str) -> bool:
@@ -145,15 +152,15 @@ def stored_entry(entry: EntryMetadata) -> StoredEntry:
 
 def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
     """Give a topic's entries, the newest first."""
-    for position in positions_from_end(stats):
+    for position in positions_from_end(stats.ledger_sizes()):
         try:
             yield admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
         except AdminNotFound:
             return  # trimmed, as all before it
 
 
-def positions_from_end(stats: InternalStats) -> Iterator[Position]:
-    """Give the positions of a topic's entries, the newest first."""
-    for ledger_id, entries in reversed(stats.ledger_sizes()):
+def positions_from_end(sizes: Sequence[tuple[int, int]]) -> Iterator[Position]:
+    """Give the positions of a topic's entries, the newest first, by its ledgers and how many entries each has."""
+    for ledger_id, entries in reversed(sizes):
         for entry_id in reversed(range(entries)):
             yield Position(ledger_id, entry_id)
