@@ -28,7 +28,7 @@ def derived(broker, monkeypatch):
 
 def _stored(client, topic):
     """Send a message, one in chunks and another; subscribe before; the id of the second as bare numbers."""
-    consumer = client.subscribe(topic, "s")
+    consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     producer = client.create_producer(topic, chunking_enabled=True, batching_enabled=False)
     _, sent, _ = [producer.send(content) for content in (b"before", _LARGE, b"after")]
     return consumer, pulsar.MessageId(sent.partition(), sent.ledger_id(), sent.entry_id())
@@ -51,7 +51,7 @@ def test_an_official_authentication_is_not_guessed(client_factory, broker, topic
     assert [consumer.receive(20_000).data() for _ in range(3)] == [b"before", _LARGE, b"after"]
     consumer.close()
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
-        consumer = client_factory(broker, admin=admin, **theirs).subscribe(topic, "s")
+        consumer = client_factory(broker, admin=admin, **theirs).subscribe(topic, "s", start_message_id_inclusive=True)
         consumer.seek(stored)
         assert consumer.receive(20_000).data() == _LARGE
 
