@@ -11,7 +11,6 @@ if it is there, and is stored if it is not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import AdminNotFound, InvalidUse
@@ -21,7 +20,7 @@ from .resumption import OwnEntry
 from .stored import derives_from, is_resent_as, positions_from_end, same_name, stored_entry, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
@@ -82,13 +81,13 @@ def held_behind_gap(
         for entry in tail(admin, topic, stats):
             if entry.position.ledger_id < gaps[0].ledger_id:
                 break
+            if not _is_own(entry.producer_name, name):
+                continue
             if same_name(entry.producer_name, name):
                 own += entry.num_messages_in_batch or 1
                 if most_pending and own > _PROCESSES * most_pending:  # no older gap was left by a process that ended
                     gaps = [gap for gap in gaps if gap.ledger_id > entry.position.ledger_id]
                     break
-            elif not (is_resent_as(entry.producer_name, name) or derives_from(entry.producer_name, name)):
-                continue
             if not OwnEntry.of(entry).is_partial:
                 held.update(_ids(admin, topic, entry))
     except InvalidUse:
@@ -106,25 +105,40 @@ def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> It
         behind += entries
         if behind > _MOST_ENTRIES:
             return
-        first = _own(admin, topic, name, (Position(ledger_id, entry_id) for entry_id in range(entries)))
-        last = _own(admin, topic, name, positions_from_end(sizes[:index]))
-        if first is None or last is None:
-            continue
-        gap = Gap(ledger_id, max(_ids(admin, topic, last)), min(_ids(admin, topic, first)))
-        if gap.behind > gap.before + 1:
-            yield gap
+        in_ledger = (Position(ledger_id, entry_id) for entry_id in range(entries))
+        first = next((one for one in _own(admin, topic, name, in_ledger) if same_name(one.producer_name, name)), None)
+        before = _highest_before(admin, topic, name, sizes[:index])
+        if first is not None and before is not None and (lowest := min(_ids(admin, topic, first))) > before + 1:
+            yield Gap(ledger_id, before, lowest)
 
 
-def _own(admin: PulsarAdmin, topic: str, name: str, positions: Iterable[Position]) -> EntryMetadata | None:
-    """Give the first of these entries that is the name's, None where it is far away or was trimmed."""
-    for position in islice(positions, _MOST_FOREIGN):
+def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[tuple[int, int]]) -> int | None:
+    """Give the highest id of a name's last entry in these ledgers, and of derived names' entries behind that."""
+    highest = -1
+    for entry in _own(admin, topic, name, positions_from_end(sizes)):
+        if not OwnEntry.of(entry).is_partial:
+            highest = max(highest, *_ids(admin, topic, entry))
+            if same_name(entry.producer_name, name):
+                return highest
+    return None
+
+
+def _own(admin: PulsarAdmin, topic: str, name: str, positions: Iterable[Position]) -> Iterator[EntryMetadata]:
+    """Give the entries of a name, and of names derived from it, until too many are of others, or one was trimmed."""
+    foreign = 0
+    for position in positions:
         try:
             entry = admin.entry(topic, position.ledger_id, position.entry_id)
         except AdminNotFound:
-            return None
-        if same_name(entry.producer_name, name):
-            return entry
-    return None
+            return
+        if _is_own(entry.producer_name, name):
+            yield entry
+        elif (foreign := foreign + 1) > _MOST_FOREIGN:
+            return
+
+
+def _is_own(shown: str, name: str) -> bool:
+    return same_name(shown, name) or is_resent_as(shown, name) or derives_from(shown, name)
 
 
 def _ids(admin: PulsarAdmin, topic: str, entry: EntryMetadata) -> tuple[int, ...]:

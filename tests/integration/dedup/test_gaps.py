@@ -28,7 +28,7 @@ def broker(pulsar_broker_factory):
 def store(broker, admin, topic):
     """Stores numbers of a name as the official client does, each argument in a ledger of its own."""
 
-    def store(*ledgers, name="p", **options):
+    def store(*ledgers, name="p", unload=True, **options):
         for numbers in ledgers:
             client = official_client(broker)
             producer = client.create_producer(topic, producer_name=name, **options)
@@ -36,7 +36,8 @@ def store(broker, admin, topic):
                 producer.send_async(b"%d" % number, None, sequence_id=number)
             producer.flush()
             client.close()
-            admin.unload(topic)
+            if unload:
+                admin.unload(topic)
 
     return store
 
@@ -94,6 +95,17 @@ def test_a_gap_that_is_filled_is_none(store, client, topic):
     store(range(4), [9])
     store(range(4, 9), name="p+1")
     assert opened(client, topic).last_sequence_id_published() == 9
+
+
+def test_what_stands_between_two_ledgers_under_other_names_leaves_no_gap(store, client, topic):
+    """9 is followed by what was sent again, and 10 by 11 in chunks under a name of its own: the name goes on at 12."""
+    store(range(4))
+    store([9], unload=False)
+    store(range(4, 9), name="p+1")
+    store([10], unload=False)
+    store([11], name="p~1")
+    store([12])
+    assert opened(client, topic).last_sequence_id_published() == 12
 
 
 def test_the_oldest_gap_counts(store, client, admin, topic):
