@@ -95,16 +95,13 @@ def _finding(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list
         "warning" if holders else "error",
         facts.name,
         name,
-        f"{_count(entries, 'entry', 'entries')} from {facts.position(holes[0].first)} on stayed unacknowledged, though "
-        f"{holes[0].acknowledged_behind:,} behind are acknowledged; {said}"
-        + (
-            f"; {in_part} messages of batches among it are acknowledged, and the rest of these batches is not"
-            if in_part
-            else ""
-        ),
+        f"{_count(entries, 'entry', 'entries')} from {facts.position(holes[0].first)} on are unacknowledged, though "
+        f"{holes[0].acknowledged_behind:,} entries behind them are acknowledged; {said}"
+        + (f"; of batches among them {in_part} messages are acknowledged and the others are not" if in_part else ""),
         evidence,
-        f"the cursor stays before them: {kept:,} entries, about {kept * facts.internal.entry_bytes():,.0f} bytes, are "
-        "kept, and its acknowledgements come again if the broker keeps no more ranges of them",
+        f"the cursor stays in front of them, so {kept:,} entries are kept, about "
+        f"{kept * facts.internal.entry_bytes():,.0f} bytes; if there are more such gaps than the broker stores, "
+        "acknowledged messages come again",
         (
             Remedy(
                 "have the broker load the topic anew: clients connect again, and what is not acknowledged is delivered "

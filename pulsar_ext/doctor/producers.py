@@ -57,8 +57,8 @@ def find_forgotten(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         "",
-        f"deduplication is on, and of {len(forgotten)} connected producers, {', '.join(map(repr, forgotten))}, neither "
-        "the broker's snapshot of sequence ids nor an entry behind it has one, though they have sent",
+        f"deduplication is on, but the broker would know no sequence id of {len(forgotten)} connected producers that "
+        f"have sent, {', '.join(map(repr, forgotten))}: its snapshot has none, nor has an entry behind the snapshot",
         {
             "producers": {
                 one: {"last_entry": str(entry.position), "sequence_id": sequence_ids[one]}
@@ -118,10 +118,9 @@ def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         "",
-        f"deduplication is off, and of {len(facts.entries):,} entries that were looked at {len(again)} have the "
-        f"sequence id of an earlier one of the same producer, and {len(back)} one that goes backwards; they were sent "
-        "again, or by producers that began to count anew, of the name "
-        f"{', '.join(map(repr, sorted(producers)))}",
+        f"deduplication is off; of {len(facts.entries):,} entries that were looked at, {len(again)} repeat the "
+        f"sequence id of an earlier one of the same producer, and the ids of {len(back)} go backwards; "
+        f"{', '.join(map(repr, sorted(producers)))} sent messages again, or began to count anew",
         {
             "producers": sorted(producers),
             "again": [[str(first), str(second)] for first, second in again[:_SHOWN]],

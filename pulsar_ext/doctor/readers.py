@@ -84,7 +84,7 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
         "error" if used >= 1 else "warning",
         facts.name,
         name,
-        f"a reader has {unread:,} entries before it in full ledgers that no subscription keeps, and "
+        f"a reader has not read {unread:,} entries of full ledgers, which no subscription keeps, and "
         + ("there is no retention" if retention == _NONE else f"{used:.0%} of their retention is used up"),
         {
             "readers": consumers,

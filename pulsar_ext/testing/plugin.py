@@ -27,29 +27,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pulsar-backend",
         dest="pulsar_backend",
         choices=("auto", "docker", "process"),
-        help="what brokers run in (PULSAR_EXT_BACKEND; auto: Docker where an engine answers, else a process)",
+        help="what a broker runs in: a container or a process; auto takes a container if a Docker engine answers "
+        "(variable PULSAR_EXT_BACKEND)",
     )
-    group.addoption("--pulsar-profile", dest="pulsar_profile", help="profile of the broker (PULSAR_EXT_PROFILE; plain)")
+    group.addoption(
+        "--pulsar-profile",
+        dest="pulsar_profile",
+        help="how the broker is set up, such as dedup or auth; plain by default (variable PULSAR_EXT_PROFILE)",
+    )
     group.addoption(
         "--pulsar-version",
         dest="pulsar_pulsar_version",
-        help="version of the brokers (PULSAR_EXT_PULSAR_VERSION; by default the one that the plugin is tested with)",
+        help="which version of Pulsar to start, by default the one that the plugin is tested with "
+        "(variable PULSAR_EXT_PULSAR_VERSION)",
     )
     group.addoption(
         "--pulsar-through",
         dest="pulsar_through",
         choices=("standalone", "mtls", "cluster"),
-        help="what the broker of a profile is: standalone, with mutual TLS, or a cluster (PULSAR_EXT_THROUGH)",
+        help="start each profile's broker as a standalone one, behind mutual TLS, or as a cluster "
+        "(variable PULSAR_EXT_THROUGH)",
     )
     group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
-        help="use the broker that runs there instead of starting one (PULSAR_URL; its token: PULSAR_TOKEN)",
+        help="use the broker at this URL instead of starting one (variable PULSAR_URL; its token is in PULSAR_TOKEN)",
     )
     group.addoption(
         "--pulsar-admin-url",
         dest="pulsar_admin_url",
-        help="that broker's admin REST API (PULSAR_ADMIN_URL; port 8080 of the same host)",
+        help="the admin REST API of that broker, by default port 8080 of the same host (variable PULSAR_ADMIN_URL)",
     )
 
 

@@ -1,0 +1,66 @@
+"""The badges say what the reports of a run say, and nothing is drawn of none."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+if str(ROOT) not in sys.path:  # the builder is no part of the package
+    sys.path.insert(0, str(ROOT))
+
+builder = importlib.import_module("docs.builder.badges")
+CASES = """<testsuites><testsuite name="pytest" timestamp="2026-11-26T09:00:00+00:00">
+<testcase classname="tests.integration.ack.test_ack" name="test_a[blocking]"/>
+<testcase classname="tests.integration.ack.test_ack" name="test_b[cluster-blocking]"/>
+<testcase classname="tests.integration.testing.test_container" name="test_c"/>
+<testcase classname="tests.unit.test_d" name="test_d"/>{}
+</testsuite></testsuites>"""
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Reads a report with this in it as well."""
+
+    def report(more=""):
+        file = tmp_path / "report.xml"
+        file.write_text(CASES.format(more))
+        return builder.Report.read([file])
+
+    return report
+
+
+def test_what_passed_is_counted_and_where_it_ran_is_named(report):
+    """Four tests passed, on a standalone broker, a cluster and containers; none went through mTLS."""
+    drawn = builder.badges(report())
+    assert drawn["tests"].text == "4 passed"
+    assert drawn["brokers"].text == "standalone, cluster, containers"
+    assert drawn["day"].text == "2026-11-26"
+    assert "<title>tests: 4 passed</title>" in drawn["tests"].svg()
+
+
+def test_what_failed_or_was_skipped_is_not_passed(report):
+    """A failure and a skipped test are named, a failure in red."""
+    good = builder.badges(report())["tests"].colour
+    drawn = builder.badges(
+        report(
+            '<testcase classname="tests.integration.a" name="e[mtls]"><failure/></testcase>'
+            '<testcase classname="tests.integration.a" name="f"><skipped/></testcase>'
+        )
+    )
+    assert drawn["tests"].text == "4 passed, 1 failed, 1 skipped"
+    assert drawn["tests"].colour != good
+    assert "mTLS" not in drawn["brokers"].text
+
+
+@pytest.mark.parametrize("reports", [[], ["no-such-file.xml"]])
+def test_nothing_is_drawn_of_no_report(reports):
+    """The program says what is missing."""
+    command = [sys.executable, "-m", "docs.builder.badges", *reports]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("no badge was drawn: ")
