@@ -31,9 +31,10 @@ __all__ = [
     "read_heads",
 ]
 
-NOT_THERE = (NotConnected, pulsar.BrokerMetadataError)
+NOT_THERE = (NotConnected, pulsar.BrokerMetadataError, pulsar.NotAllowedError)
 """What a seek says that has moved nothing. The second is the broker's, which does not know the consumer: it has closed
-it, for another seek or an operator's, and the C++ client has yet to hear of it, and to open it again."""
+it, for another seek or an operator's, and the C++ client has yet to hear of it, and to open it again. The third is the
+C++ client's own: an earlier seek is on its way, for of several topics the first that fails is the answer."""
 PROBE: Final[dict[str, Any]] = {"receiver_queue_size": 0, "reader_listener": None}
 """How a reader is opened that is to find a place: without a queue nothing is on its way when it seeks."""
 _HEAD_SECONDS, _MOST_AHEAD = 3.0, 1000

@@ -51,6 +51,37 @@ def test_a_seek_that_fails_on_several_topics_is_asked_for_again(program, broker)
     assert done.stdout.splitlines()[-1:] == ["went on"], done.stderr[-2000:]
 
 
+def test_a_seek_is_asked_for_again_while_those_of_other_topics_are_on_their_way(program, broker):
+    """Of thirty topics the first failure is the answer, and others have not failed by then: no error in ten cuts."""
+    done = program(
+        """
+        with reach.proxy() as proxy:
+            client = connect(proxy.service_url)
+            consumer = client.subscribe([f"{topic}-{number}" for number in range(30)], "s")
+            raised = []
+            def seek():
+                try:
+                    consumer.seek(pulsar.MessageId.earliest)
+                except pulsar.PulsarException as error:
+                    raised.append(error)
+            for _ in range(10):
+                while not consumer.is_connected():
+                    time.sleep(0.02)
+                proxy.pause()
+                thread = threading.Thread(target=seek)
+                thread.start()
+                time.sleep(0.3)
+                proxy.cut()
+                proxy.resume()
+                thread.join()
+            assert not raised, raised
+            client.close()
+        print("went on")
+        """
+    )
+    assert done.stdout.splitlines()[-1:] == ["went on"], done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("topics", [1, 2])
 def test_a_seek_behind_the_broker_closing_the_consumer_waits_for_it_to_open(
     client_factory, broker, admin, topic, topics
