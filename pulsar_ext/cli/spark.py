@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.look.audit import AuditedTopic, audit_page
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
-from .output import Plan, print_plan, print_result
+from .output import Plan, now_text, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,6 +28,15 @@ app = App(name="spark", help="Archive, replay, balance and audit topics with Apa
 
 Master = Annotated[str | None, Parameter(env_var="SPARK_MASTER")]
 Flag = Annotated[bool, Parameter(negative="")]
+
+_FINDINGS = {
+    "incomplete_chunks": "incomplete chunks",
+    "duplicate_sequence_ids": "repeated sequence ids",
+    "mixed_batches": "mixed batches",
+    "sequence_gaps": "gaps in sequence ids",
+    "gone_entries": "entries that are gone",
+}
+"""What an audit finds, and how it is called where people read it."""
 
 
 @Parameter(name="*")
@@ -169,6 +179,7 @@ def plan_ranges(
 def audit(
     topic: str,
     *,
+    html: Annotated[Path | None, Parameter(negative="")] = None,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
 ) -> int:
@@ -178,6 +189,7 @@ def audit(
 
     Args:
         topic: The topic to look at, with or without partitions. Separate several by commas.
+        html: File for a page with the findings of each partition, which needs nothing beside it.
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a table.
     """
@@ -185,22 +197,36 @@ def audit(
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
         found = jobs.audit(spark, target.options(topic))
-    names = ("incomplete_chunks", "duplicate_sequence_ids", "mixed_batches", "sequence_gaps", "gone_entries")
+    if html is not None:
+        pictured = [
+            AuditedTopic(
+                one.topic,
+                one.messages,
+                one.is_clean,
+                {
+                    said: (finding.count, finding.examples)
+                    for name, said in _FINDINGS.items()
+                    for finding in [getattr(one, name)]
+                },
+            )
+            for one in found
+        ]
+        write_page(html, audit_page(pictured, topic, now_text()))
     if as_json:
         rows: list[dict[str, Any]] = [
             {
                 "topic": one.topic,
                 "messages": one.messages,
                 "clean": one.is_clean,
-                **{name: vars(getattr(one, name)) for name in names},
+                **{name: vars(getattr(one, name)) for name in _FINDINGS},
             }
             for one in found
         ]
         print_result(json.dumps(rows))
     else:
-        table = Table("topic", Column("messages", justify="right"), *(name.replace("_", " ") for name in names))
+        table = Table("topic", Column("messages", justify="right"), *_FINDINGS.values())
         for one in found:
-            findings = (getattr(one, name) for name in names)
+            findings = (getattr(one, name) for name in _FINDINGS)
             cells = (f"{f.count:,}" + (f": {', '.join(f.examples[:3])}" if f.count else "") for f in findings)
             table.add_row(one.topic, f"{one.messages:,}", *cells, style=None if one.is_clean else "yellow")
         Console().print(table)
