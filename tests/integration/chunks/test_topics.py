@@ -90,6 +90,17 @@ def test_interleaved_messages_are_read_from_a_stored_id(client, topic, interleav
 
 
 @pytest.mark.parametrize("form", STORED)
+def test_an_exclusive_seek_leaves_out_the_one_message_alone(client, topic, interleaved, form):
+    """Behind a seek to any of them, all that begin at or after its first chunk come whole, but not itself."""
+    consumer = client.subscribe(topic, "s")
+    for index, sought in interleaved.items():
+        consumer.seek(FORMS[form](sought))
+        first = sought.first_chunk_message_id()
+        behind = {i for i, other in interleaved.items() if other.first_chunk_message_id() >= first} - {index}
+        assert sorted(index_of(message) for message in drain(consumer.receive, len(behind))) == sorted(behind)
+
+
+@pytest.mark.parametrize("form", STORED)
 def test_interleaved_messages_are_acknowledged_one_by_one(client, topic, interleaved, form):
     """Acknowledging six of twelve by stored ids leaves exactly the other six, each delivered whole once."""
     with client.subscribe(topic, "s", pulsar.ConsumerType.Shared, **EARLIEST) as consumer:
