@@ -227,8 +227,8 @@ def _page(rows: list[str], alone: list[str], options: argparse.Namespace) -> str
         f"{options.messages:,} each; spans are exported to nowhere, in batches.",
     )
     floor = (
-        "What OpenTelemetry takes without any client: a span with four attributes is started, its context is written, and",
-        "it is ended; a counter counts and a histogram records.",
+        "What OpenTelemetry takes without any client: a span with four attributes is started, its context is",
+        "written, and it is ended; a counter counts and a histogram records.",
     )
     return "\n".join(["# What OpenTelemetry costs", "", *said, "", *rows, "", *floor, "", *alone, ""])
 

@@ -141,6 +141,11 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         """Give statistics of this consumer; see `pulsar_ext.Consumer`."""
         return await self._executor.run(self.blocking.stats)
 
+    def subscribed_to(self) -> str:
+        """Give what was subscribed to: a topic's full name, several joined by commas, or the text of a pattern."""
+        subscribed: str = self.blocking.subscribed_to()
+        return subscribed
+
     def pending_acks(self) -> int:
         """Count the acknowledgements that have not been sent: of entries, and of parts of batches."""
         pending: int = self.blocking.pending_acks()

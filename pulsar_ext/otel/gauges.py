@@ -79,7 +79,7 @@ def _looking(
         for consumer in [one for context in list(contexts) for one in context.opener.received_by()]:
             if isinstance(consumer, Consumer):
                 with contextlib.suppress(pulsar.PulsarException):  # it is being closed
-                    sums[consumer.topic(), consumer.subscription_name()] += count(consumer)
+                    sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)
         for (topic, subscription), number in sums.items():
             yield Observation(number, {SYSTEM: "pulsar", DESTINATION: topic, SUBSCRIPTION: subscription})
 

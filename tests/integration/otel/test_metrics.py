@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pulsar as official
 import pytest
@@ -28,13 +29,16 @@ def measured(client):
     reader = InMemoryMetricReader()
     pulsar_ext.otel.instrument(getattr(client, "awaited", client), meter_provider=MeterProvider([reader]))
 
-    def measure(name, subscription=None):
+    def points(name):
         resources = reader.get_metrics_data().resource_metrics
         metrics = [one for resource in resources for scope in resource.scope_metrics for one in scope.metrics]
-        points = [point for one in metrics if one.name == name for point in one.data.data_points]
-        where = "messaging.destination.subscription.name"
-        return sum(one.value for one in points if subscription in (None, one.attributes.get(where)))
+        return [point for one in metrics if one.name == name for point in one.data.data_points]
 
+    def measure(name, subscription=None):
+        where = "messaging.destination.subscription.name"
+        return sum(one.value for one in points(name) if subscription in (None, one.attributes.get(where)))
+
+    measure.points = points
     return measure
 
 
@@ -102,6 +106,19 @@ def test_pending_acknowledgements(client, topic, measured):
     consumers[0].close()
     consumers[1].flush_acks()
     assert measured(name, "s") == 0
+
+
+def test_consumers_of_several_topics_are_shown_by_what_they_subscribed_to(client, topic, measured):
+    """One series for a list of topics and one for a pattern, whichever consumer it is: no name is made up for each."""
+    pattern = re.compile(f"{topic}-.*")
+    for number in range(2):
+        client.create_producer(f"{topic}-{number}").close()
+    consumers = [client.subscribe(what, "s", Shared) for what in ([f"{topic}-0", f"{topic}-1"], pattern) for _ in "ab"]
+    points = measured.points("pulsar.client.consumer.ack.pending")
+    assert sorted(one.attributes["messaging.destination.name"] for one in points) == sorted(
+        [f"{topic}-0,{topic}-1", pattern.pattern]
+    )
+    assert {one.subscribed_to() for one in consumers} == {f"{topic}-0,{topic}-1", pattern.pattern}
 
 
 @pytest.mark.blocking_only("awaited consumers fetch nothing ahead")
