@@ -248,7 +248,10 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             ),
             _OWN,
         ),
-        **dict.fromkeys(("fetched_ahead", "is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted"), _HELD),
+        **dict.fromkeys(
+            ("fetched_ahead", "is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted", "subscribed_to"),
+            _HELD,
+        ),
         "stop_processing": "says so, and no more",
         **dict.fromkeys(("pause_message_listener", "resume_message_listener"), _LISTENS),
         **dict.fromkeys(("get_last_message_ids", "has_reached_end_of_topic", "stats"), _ASKS),
