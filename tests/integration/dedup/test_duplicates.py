@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 
@@ -67,6 +69,12 @@ def overtaken(producer, broker, proxy, topic, first, last):
     """Send numbers of which only the last arrives, as if the broker had refused the others, behind a new connection."""
     proxy.pause("to_broker")
     told = send_async(producer, first, last)
+    overtake(broker, proxy, topic, last)
+    return told
+
+
+def overtake(broker, proxy, topic, last):
+    """Store the last of the numbers that the proxy keeps back, in their producer's name, and let that connect again."""
     proxy.refuse()
     proxy.cut()
     client = official.Client(broker.service_url, logger=official.ConsoleLogger(official.LoggerLevel.Error))
@@ -75,7 +83,6 @@ def overtaken(producer, broker, proxy, topic, first, last):
     client.close()
     proxy.resume()
     proxy.accept()
-    return told
 
 
 def opened_officially(client, topic):
@@ -166,6 +173,48 @@ def test_a_close_waits_for_a_look_up_without_a_connection_too(broker, proxy, top
         closing.join()
     assert [result for _, result, _ in told] == ["Ok"] * 5 + ["DuplicateMessage"]
     assert stored(client, admin, topic) == list(range(10))
+
+
+KILLED = """
+import os, sys
+import pulsar, pulsar_ext
+
+service_url, admin_url, topic = sys.argv[1:]
+logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull)
+client = pulsar_ext.Client(service_url, admin=admin_url, logger=logger)
+producer = client.create_producer(topic, producer_name="p", deduplication=True)
+for first, last in ((0, 3), (4, 9)):
+    for number in range(first, last + 1):
+        producer.send_async(b"%d" % number, None, sequence_id=number)
+    print("sent", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_process_is_killed_while_it_looks_them_up(broker, proxy, topic, client, admin):
+    """Another one goes on in front of 4, though the broker's number is 9 by then, and each number is stored once."""
+    with HeldAdmin(broker.admin_url) as held:
+        command = [sys.executable, "-c", KILLED, proxy.service_url, held.url, topic]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with subprocess.Popen(command, text=True, **pipes) as process:
+            assert process.stdout.readline() == "sent\n"
+            until(lambda: admin.internal_stats(topic).number_of_entries == 4)
+            held.hold()
+            proxy.pause("to_broker")
+            process.stdin.write("on\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "sent\n"
+            admin.unload(topic)  # what is stored next is in another ledger, as behind a write that failed
+            overtake(broker, proxy, topic, 9)
+            assert held.asked.wait(20)
+            process.kill()
+        held.release()
+    producer = client.create_producer(topic, producer_name="p", deduplication=True)
+    assert producer.last_sequence_id_published() == 3
+    told = send_async(producer, 4, 11)
+    producer.flush()
+    assert [number for number, result, _ in told if result != "Ok"] == [9]
+    assert stored(client, admin, topic) == list(range(12))
 
 
 @ONE_BY_ONE
