@@ -278,7 +278,7 @@ def test_what_came_again_and_what_was_held_already_are_counted(telemetry):
 def test_the_consumers_of_several_clients_are_looked_at(monkeypatch):
     """One provider shows those of all its clients, in sum; another one none of them, and nothing keeps a client."""
     consumer = pulsar_ext.Consumer()
-    monkeypatch.setattr(type(consumer), "topic", lambda _: TOPIC)
+    monkeypatch.setattr(type(consumer), "subscribed_to", lambda _: TOPIC)
     monkeypatch.setattr(type(consumer), "subscription_name", lambda _: "s")
     monkeypatch.setattr(gauges, "_GAUGES", [("held", "", "", lambda _: 3)])
     one, other = InMemoryMetricReader(), InMemoryMetricReader()
