@@ -86,8 +86,9 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         """
         if self._consumer is not None:
             return
+        client = self._outer_config.client
         await super().start()
-        consumer = await self._outer_config.client.subscribe(
+        consumer = await client.subscribe(
             self.topics.behind(self._outer_config.prefix),
             self.subscription,
             consumer_type=self._type,

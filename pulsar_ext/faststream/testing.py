@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import anyio
+import pulsar
 from faststream._internal.endpoint.utils import ParserComposition
 from faststream._internal.parser import DefaultCodec
 from faststream._internal.producer import ProducerProto
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from .subscriber import PulsarSubscriber
 
 __all__ = ["TestPulsarBroker"]
+
+_FOREVER_SECONDS = 1e9
 
 
 class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker):
@@ -64,12 +68,19 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
 
     @contextmanager
     def _patch_producer(self, broker: PulsarBroker) -> Iterator[None]:
-        with change_producer(broker.config.broker_config, _Loopback(broker, self.brokers)):
-            yield
+        config = broker.config.broker_config
+        with change_producer(config, _Loopback(broker, self.brokers)):
+            try:
+                yield
+            finally:
+                config.opened = None
 
-    async def _fake_connect(self, *_: Any, **__: Any) -> Any:
-        """Give what stands for the client, for whatever a handler asks of it."""
-        return MagicMock(name="Client")
+    async def _fake_connect(self, broker: PulsarBroker, *_: Any, **__: Any) -> Any:
+        """Give what stands for the client: its consumers receive nothing, so that subscribers can be started later."""
+        consumer = AsyncMock(name="Consumer", receive=_nothing_comes)
+        client = MagicMock(name="Client", subscribe=AsyncMock(return_value=consumer))
+        broker.config.broker_config.opened = client
+        return client
 
 
 class _Loopback(ProducerProto[PulsarPublishCommand]):
@@ -131,6 +142,11 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         topic, message_id = str(TopicName.parse(cmd.destination)), MessageId(-1, 0, next(self._numbers))
         message.__dict__.update(topic_name=lambda: topic, message_id=lambda: message_id)  # each hides the method
         return message
+
+
+async def _nothing_comes(timeout_millis: int | None = None) -> Message:
+    await asyncio.sleep(_FOREVER_SECONDS if timeout_millis is None else timeout_millis / 1000)
+    raise pulsar.Timeout("Pulsar error: TimeOut")
 
 
 def _subscribers(brokers: Sequence[PulsarBroker]) -> list[PulsarSubscriber]:

@@ -30,9 +30,8 @@ class Topics:
     declared: str | Sequence[str] | re.Pattern[str]
 
     def __post_init__(self) -> None:
-        if not self.declared or not (
-            isinstance(self.declared, str | re.Pattern) or all(isinstance(one, str) for one in self.declared)
-        ):
+        several = isinstance(self.declared, list | tuple) and all(isinstance(one, str) for one in self.declared)
+        if not self.declared or not (several or isinstance(self.declared, str | re.Pattern)):
             raise SetupError(
                 "A subscriber takes a topic's name, a list of names, or a pattern of `re.compile`, "
                 f"not {self.declared!r}."
@@ -48,7 +47,9 @@ class Topics:
         if isinstance(self.declared, str):
             return prefix + self.declared
         if isinstance(self.declared, re.Pattern):
-            return re.compile(re.escape(prefix) + self.declared.pattern, self.declared.flags)
+            namespace, slash, name = prefix.rpartition("/")  # the namespace is no pattern, and the name is text
+            name = re.sub(r"[^\w-]", r"\\\g<0>", name)
+            return re.compile(f"{namespace}{slash}{name}{self.declared.pattern}", self.declared.flags)
         return [prefix + one for one in self.declared]
 
     def shown(self, prefix: str) -> str:
