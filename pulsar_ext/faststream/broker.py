@@ -78,7 +78,7 @@ class PulsarBroker(PulsarRegistrator, BrokerUsecase[Message, Client, PulsarBroke
         description: for AsyncAPI.
         tags: for AsyncAPI.
         logger: FastStream's logger; None for none.
-        log_level: its level.
+        log_level: the level of the two lines that each message has there.
         client_logger: the `logger` of `pulsar_ext.Client`, where the C++ client's lines go.
         apply_types: whether FastStream validates the arguments of handlers.
         serializer: as in FastStream.

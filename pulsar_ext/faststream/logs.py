@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.logger import DefaultLoggerStorage, make_logger_state
@@ -23,11 +22,7 @@ class _Columns(DefaultLoggerStorage):
 
     def __init__(self) -> None:
         super().__init__()
-        self._level = logging.INFO
         self._widths = {"subscription": 0, "topic": 0}
-
-    def set_level(self, level: int) -> None:
-        self._level = level
 
     def register_subscriber(self, params: dict[str, Any]) -> None:
         for name, width in self._widths.items():
@@ -43,7 +38,7 @@ class _Columns(DefaultLoggerStorage):
                 message_id_ln=_ID_WIDTH,
                 fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{_ID_WIDTH}s - %(message)s",
                 context=context,
-                log_level=self._level,
+                log_level=self.logger_log_level,
             )
             self._logger_ref.add(logger)
         return logger
