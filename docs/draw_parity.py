@@ -85,7 +85,7 @@ CHAPTERS = {
             "request/test_request_faults::test_every_request_is_answered_though_the_broker_is_killed"),
         row("services with FastStream", "no", "no", "`pulsar_ext.faststream.PulsarBroker`",
             f"{SERVICE}::test_a_model_comes_as_it_was_published",
-            f"{SERVICE}::test_what_becomes_of_a_message_whose_handler_raised",
+            "faststream/test_settling::test_what_becomes_of_a_message_whose_handler_raised",
             "faststream/test_faults::test_stops_in_the_middle_lose_nothing",
             "faststream/test_faults::test_a_killed_broker_loses_nothing"),
         row("retry letters", "`reconsumeLater`", "no", "`reconsume_later()`",

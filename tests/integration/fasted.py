@@ -9,7 +9,7 @@ from pulsar_ext.faststream import PulsarBroker
 
 EARLIEST = pulsar.InitialPosition.Earliest
 SHARED = pulsar.ConsumerType.Shared
-SECONDS = 90
+SECONDS = 180
 
 
 def faststream_broker(broker, service_url=None, **options):

@@ -1,19 +1,20 @@
-"""FastStream services on a real broker: what is published arrives, is answered, and is acknowledged by its policy."""
+"""FastStream services on a real broker: what is published arrives as it was, and is shared as it should be."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-import uuid
 
 import pydantic
 import pytest
 from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
-from faststream import AckPolicy, FastStream, TestApp
-from faststream.exceptions import StopConsume
+from faststream import FastStream, TestApp
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
+from pulsar_ext.otel import instrument
 
 
 class Order(pydantic.BaseModel):
@@ -27,11 +28,6 @@ class Order(pydantic.BaseModel):
 def service(broker):
     """A FastStream broker."""
     return faststream_broker(broker)
-
-
-def backlog(admin, topic, subscription="s"):
-    """How many entries are not acknowledged."""
-    return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
 
 
 @pytest.fixture
@@ -156,211 +152,6 @@ def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
     run_to_end(steps)
     assert found == [(number + 1, "fixed", f"c-{number}", "publisher", "response") for number in range(20)]
     assert logged == [(number + 1, None) for number in range(20)]
-
-
-def test_requests_and_replies(service, topic):
-    """Each of many requests at once gets the reply to it; one that nobody answers raises a TimeoutError."""
-
-    @service.subscriber(topic, subscription="s", max_workers=20)
-    async def double(number: int) -> int:
-        return number * 2
-
-    publisher = service.publisher(topic)
-
-    async def steps():
-        async with service:
-            await service.start()
-            replies = await asyncio.gather(*(service.request(number, topic) for number in range(50)))
-            assert [await reply.decode() for reply in replies] == [number * 2 for number in range(50)]
-            assert await (await publisher.request(4, correlation_id="c")).decode() == 8
-            assert (await publisher.request(4, correlation_id="c")).correlation_id == "c"
-            with pytest.raises(TimeoutError, match="no reply within"):
-                await service.request(1, f"{topic}-nobody", timeout=0.5)
-
-    run_to_end(steps)
-
-
-def test_requesters_and_repliers_of_this_library(service, client, topic, pulsar_async_client_factory, broker):
-    """A `Requester` is answered by a handler, and `request()` is answered by a `Replier`."""
-
-    @service.subscriber(topic, subscription="s")
-    async def answer(body: bytes):
-        return b"re: " + body
-
-    async def steps():
-        async with service, pulsar_async_client_factory(broker) as other:
-            await service.start()
-            async with await other.requester(topic) as requester:
-                reply = await requester.request(b"who?")
-                assert reply.data() == b"re: who?"
-
-            async def shout(message):
-                return message.data().upper()
-
-            async with await other.replier(f"{topic}-shout", shout) as replier:
-                running = asyncio.create_task(replier.run())
-                assert (await service.request(b"who?", f"{topic}-shout")).body == b"WHO?"
-                replier.stop()
-                await running
-
-    run_to_end(steps)
-
-
-def test_replies_stay_in_the_namespace(broker, client, topic):
-    """A reply goes where the message says, in its namespace; elsewhere only if `may_reply_to` says so."""
-    here, elsewhere = f"{topic}-replies", f"persistent://public/default/r-{uuid.uuid4().hex}"
-    consumer = client.subscribe([here, elsewhere], "s")
-
-    def steps_with(**options):
-        service = faststream_broker(broker, **options)
-        count = []
-
-        @service.subscriber(topic, subscription="s")
-        async def answer(body: str):
-            count.append(body)
-            return body
-
-        async def steps():
-            async with service:
-                await service.start()
-                await service.publish("1", topic, reply_to=elsewhere)
-                await service.publish("2", topic, reply_to=here)
-                await until(lambda: len(count) == 2)
-
-        return steps
-
-    run_to_end(steps_with())
-    run_to_end(steps_with(may_reply_to=lambda _, reply_topic: reply_topic == elsewhere))
-    assert [consumer.receive(10_000).data() for _ in range(2)] == [b"2", b"1"]
-    with pytest.raises(pulsar.Timeout):
-        consumer.receive(300)
-
-
-@pytest.mark.parametrize(
-    ("policy", "calls", "left"),
-    [
-        (None, 2, 0),
-        (AckPolicy.NACK_ON_ERROR, 2, 0),
-        (AckPolicy.REJECT_ON_ERROR, 1, 0),
-        (AckPolicy.ACK, 1, 0),
-        (AckPolicy.ACK_FIRST, 1, 0),
-        (AckPolicy.MANUAL, 1, 1),
-    ],
-)
-def test_what_becomes_of_a_message_whose_handler_raised(broker, admin, topic, policy, calls, left):
-    """It comes again with NACK_ON_ERROR, by default; it is acknowledged with the others; MANUAL leaves it alone."""
-    service = faststream_broker(broker, **({} if policy is None else {"ack_policy": policy}))
-    seen = []
-
-    @service.subscriber(topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_delay_ms=100)
-    async def handle(body: str, message: PulsarMessage):
-        seen.append(body)
-        if body == "bad" and seen.count("bad") == 1:
-            raise ValueError(body)
-        if policy is AckPolicy.MANUAL:
-            await message.ack()
-
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish("bad", topic)
-            await until(lambda: seen.count("bad") == calls)
-            await service.publish("good", topic)
-            await until(lambda: "good" in seen)
-
-    run_to_end(steps)
-    assert seen.count("bad") == calls
-    assert backlog(admin, topic) == left
-
-
-def test_messages_that_are_settled_by_hand(broker, admin, topic):
-    """`ack()`, `nack()` and `reject()` do what they say once; what is called behind them does nothing."""
-    service = faststream_broker(broker)
-    seen = []
-
-    @service.subscriber(
-        topic,
-        subscription="s",
-        subscription_type=SHARED,
-        ack_policy=AckPolicy.MANUAL,
-        negative_ack_redelivery_delay_ms=100,
-    )
-    async def handle(body: str, message: PulsarMessage):
-        seen.append(body)
-        if body == "again" and seen.count("again") == 1:
-            await message.nack()
-            await message.ack()
-        elif body == "rejected":
-            await message.reject()
-        else:
-            await message.ack()
-            await message.nack()
-
-    async def steps():
-        async with service:
-            await service.start()
-            for body in ("done", "again", "rejected"):
-                await service.publish(body, topic)
-            await until(lambda: len(seen) == 4)
-
-    run_to_end(steps)
-    assert sorted(seen) == ["again", "again", "done", "rejected"]
-    assert backlog(admin, topic) == 0
-
-
-def test_dead_letters_and_retry_letters(broker, client, topic):
-    """With a dead letter policy `reject()` sends a dead letter, and `nack(delay_ms)` has the message come later."""
-    service = faststream_broker(broker)
-    dead = client.subscribe(f"{topic}-s-DLQ", "dead")
-    seen = []
-
-    @service.subscriber(
-        topic,
-        subscription="s",
-        subscription_type=SHARED,
-        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(5),
-        ack_policy=AckPolicy.REJECT_ON_ERROR,
-    )
-    async def handle(body: str, message: PulsarMessage):
-        seen.append(body)
-        if body == "later" and seen.count("later") == 1:
-            await message.nack(delay_ms=200, properties={"why": "busy"})
-        if body == "bad":
-            raise ValueError(body)
-        if body == "by hand":
-            await message.reject({"why": "no such order"})
-
-    async def steps():
-        async with service:
-            await service.start()
-            for body in ("later", "bad", "by hand"):
-                await service.publish(body, topic)
-            await until(lambda: seen.count("later") == 2)
-
-    run_to_end(steps)
-    letters = {letter.data(): letter.properties().get("why") for letter in (dead.receive(10_000), dead.receive(10_000))}
-    assert letters == {b"bad": None, b"by hand": "no such order"}
-    assert sorted(seen) == ["bad", "by hand", "later", "later"]
-
-
-def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
-    """A handler that ends by a CancelledError of its own strands nothing."""
-    seen = []
-
-    @service.subscriber(topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_delay_ms=100)
-    async def handle(body: str):
-        seen.append(body)
-        if len(seen) == 1:
-            raise asyncio.CancelledError
-
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish("x", topic)
-            await until(lambda: len(seen) == 2)
-
-    run_to_end(steps)
-    assert backlog(admin, topic) == 0
 
 
 def test_a_shared_subscription(broker, topic):
@@ -505,31 +296,6 @@ def test_an_application_runs_and_answers_pings(broker, service, topic):
     run_to_end(steps)
 
 
-def test_a_handler_ends_its_subscriber(service, topic, client, admin):
-    """StopConsume stops one subscriber amid its messages: the others are left to the next one, none is lost."""
-    seen = []
-
-    @service.subscriber(topic, subscription="s", max_workers=4)
-    async def handle(number: int):
-        seen.append(number)
-        if number == 10:
-            raise StopConsume
-
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish_batch(*range(200), topic=topic)
-            await until(lambda: 10 in seen)
-            await until(lambda: not handle._subscribers[0].running)
-            await until(lambda: handle._subscribers[0]._consumer is None)
-
-    run_to_end(steps)
-    left, consumer = set(), client.subscribe(topic, "s")
-    while len(left | set(seen)) < 200:
-        left.add(int(consumer.receive(10_000).data()))
-    assert len(seen) < 200
-
-
 def test_the_test_client_on_the_real_broker(broker, topic, admin):
     """With `with_real` mocks see what went over the broker, and the subscription that they needed is deleted."""
     service = faststream_broker(broker)
@@ -548,3 +314,26 @@ def test_the_test_client_on_the_real_broker(broker, topic, admin):
 
     run_to_end(steps)
     assert admin.stats(f"{topic}-out").subscriptions == {}
+
+
+def test_traces_go_through_a_handler(service, topic):
+    """A client that is instrumented before the start traces what is published and handled, as one trace."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    seen = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(message.headers["traceparent"])
+
+    async def steps():
+        async with service:
+            instrument(await service.connect(), tracer_provider=provider)
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: seen)
+
+    run_to_end(steps)
+    spans = exporter.get_finished_spans()
+    assert {span.name for span in spans} == {f"send {topic}", f"process {topic}", f"ack {topic}"}
+    assert {f"{span.context.trace_id:032x}" for span in spans} == {seen[0].split("-")[1]}

@@ -133,7 +133,7 @@ def test_a_killed_broker_loses_nothing(pulsar_own_broker):
     """A broker that is killed and started again amid the service: every message that was published is handled."""
     broker = pulsar_own_broker("plain")
     topic = "persistent://public/default/killed"
-    service = faststream_broker(broker, graceful_timeout=60)
+    service = faststream_broker(broker, producer_options={"send_timeout_millis": 0})
     found, sent = set(), set()
 
     @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=20)
@@ -159,3 +159,32 @@ def test_a_killed_broker_loses_nothing(pulsar_own_broker):
 
     run_to_end(steps)
     assert found == sent == set(range(MESSAGES))
+
+
+@pytest.mark.standalone_only("kills the one broker that there is", ways=("cluster",))
+def test_a_stop_behind_a_killed_broker_ends(pulsar_own_broker, pulsar_client_factory):
+    """A service whose broker is gone can be stopped; behind a restart what it did not acknowledge comes again."""
+    broker = pulsar_own_broker("plain")
+    topic = "persistent://public/default/stopped"
+    service = faststream_broker(broker, operation_timeout_seconds=3)
+    found = []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=5)
+    async def handle(number: int):
+        found.append(number)
+        await asyncio.Event().wait()
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish_batch(*range(20), topic=topic)
+            await until(lambda: len(found) == 5)
+            service.config.broker_config.graceful_timeout = 0.1
+            await asyncio.to_thread(broker.kill)
+
+    run_to_end(steps)
+    broker.restart()
+    consumer, again = pulsar_client_factory(broker).subscribe(topic, "s", SHARED), set()
+    while len(again) < 20:
+        again.add(int(consumer.receive(60_000).data()))
+    assert again == set(range(20))
