@@ -9,9 +9,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fast_depends import dependency_provider
-from faststream import ContextRepo
 from faststream._internal.broker import BrokerUsecase
 from faststream._internal.constants import EMPTY
+from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
@@ -54,7 +54,9 @@ _DEFAULT_URL = "pulsar://localhost:6650"
 _PING_SECONDS = 5.0
 
 
-class PulsarBroker(PulsarRegistrator, BrokerUsecase[Message, Client, PulsarBrokerConfig]):
+class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
+    PulsarRegistrator, BrokerUsecase[Message, Client, PulsarBrokerConfig]
+):
     """A FastStream broker whose client is a `pulsar_ext.asyncio.Client`.
 
     Args:

@@ -41,7 +41,7 @@ class PulsarBrokerConfig(BrokerConfig):
 class PulsarSubscriberConfig(SubscriberUsecaseConfig):
     """Of a subscriber."""
 
-    _outer_config: PulsarBrokerConfig
+    _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topics: Topics
     subscription: str
     subscription_type: Any
@@ -61,7 +61,7 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
 class PulsarPublisherConfig(PublisherUsecaseConfig):
     """Of a publisher."""
 
-    _outer_config: PulsarBrokerConfig
+    _outer_config: PulsarBrokerConfig  # pyright: ignore[reportIncompatibleVariableOverride]  # as FastStream's
     topic: str
     key: str | None
     headers: Mapping[str, str]

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["PulsarRouter"]
 
 
-class PulsarRouter(PulsarRegistrator, BrokerRouter[Message, PulsarBrokerConfig]):
+class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
+    PulsarRegistrator, BrokerRouter[Message, PulsarBrokerConfig]
+):
     """Declares subscribers and publishers for `broker.include_router()`.
 
     Args:
