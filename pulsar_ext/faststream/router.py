@@ -34,7 +34,8 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         routers: other routers that this one takes over.
         parser: as in FastStream.
         decoder: as in FastStream.
-        ack_policy: of those of its subscribers that have none of their own.
+        ack_policy: of those of its subscribers that have none of their own. As in FastStream, those that are declared
+            before a broker includes the router do not take the broker's.
         include_in_schema: for AsyncAPI.
     """
 

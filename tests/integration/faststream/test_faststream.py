@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import pydantic
 import pytest
-from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
+from fasted import EARLIEST, faststream_broker, run_to_end, until
 from faststream import FastStream, TestApp
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -152,55 +151,6 @@ def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
     run_to_end(steps)
     assert found == [(number + 1, "fixed", f"c-{number}", "publisher", "response") for number in range(20)]
     assert logged == [(number + 1, None) for number in range(20)]
-
-
-def test_a_shared_subscription(broker, topic):
-    """Services that share a subscription share its messages: each is handled once, and each service gets some."""
-    found = {"one": [], "other": []}
-
-    def service_of(name):
-        service = faststream_broker(broker)
-
-        @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=5, receiver_queue_size=10)
-        async def handle(number: int):
-            found[name].append(number)
-            await asyncio.sleep(0.005)
-
-        return service
-
-    async def steps():
-        async with service_of("one") as one, service_of("other") as other:
-            await one.start()
-            await other.start()
-            await one.publish_batch(*range(300), topic=topic)
-            await until(lambda: sum(map(len, found.values())) == 300)
-
-    run_to_end(steps)
-    assert sorted(found["one"] + found["other"]) == list(range(300))
-    assert all(found.values())
-
-
-def test_so_many_handlers_at_once(service, topic):
-    """`max_workers` handlers run at once, and never more."""
-    running, most, done = 0, 0, 0
-
-    @service.subscriber(topic, subscription="s", max_workers=7)
-    async def handle(number: int):
-        nonlocal running, most, done
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0.01)
-        running -= 1
-        done += 1
-
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish_batch(*range(100), topic=topic)
-            await until(lambda: done == 100)
-
-    run_to_end(steps)
-    assert most == 7
 
 
 def test_a_chunked_message(service, topic):

@@ -180,7 +180,9 @@ def test_a_stop_behind_a_killed_broker_ends(pulsar_own_broker, pulsar_client_fac
             await service.publish_batch(*range(20), topic=topic)
             await until(lambda: len(found) == 5)
             service.config.broker_config.graceful_timeout = 0.1
+            assert await service.ping(timeout=60)
             await asyncio.to_thread(broker.kill)
+            assert not await service.ping(timeout=0.5)
 
     run_to_end(steps)
     broker.restart()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
-from fasted import SHARED, faststream_broker, run_to_end, until
+from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
 from faststream import AckPolicy
 from faststream.exceptions import StopConsume
 
@@ -135,6 +136,36 @@ def test_dead_letters_and_retry_letters(broker, client, topic):
     letters = {letter.data(): letter.properties().get("why") for letter in (dead.receive(10_000), dead.receive(10_000))}
     assert letters == {b"bad": None, b"by hand": "no such order"}
     assert sorted(seen) == ["bad", "by hand", "later", "later"]
+
+
+def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client, topic):
+    """A subscriber to a pattern has what it rejects come again, until its policy makes a dead letter of it."""
+    service = faststream_broker(broker)
+    dead = client.subscribe(f"{topic}-dead", "dead")
+    seen = []
+
+    @service.subscriber(
+        re.compile(f"{topic}-live"),
+        subscription="s",
+        subscription_type=SHARED,
+        initial_position=EARLIEST,
+        pattern_auto_discovery_period=1,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(2, f"{topic}-dead"),
+        ack_policy=AckPolicy.REJECT_ON_ERROR,
+    )
+    async def handle(body: str):
+        seen.append(body)
+        raise ValueError(body)
+
+    async def steps():
+        async with service:
+            await service.publish("bad", f"{topic}-live")
+            await service.start()
+            return await asyncio.to_thread(dead.receive, 60_000)
+
+    assert run_to_end(steps).data() == b"bad"
+    assert seen == ["bad"] * 3
 
 
 def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
