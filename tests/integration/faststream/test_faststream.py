@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
+from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
 from pulsar_ext.otel import instrument
 
 
@@ -228,12 +229,12 @@ def test_messages_one_by_one(service, topic):
 
 
 def test_an_application_runs_and_answers_pings(broker, service, topic):
-    """FastStream's application starts and stops the broker, which says whether Pulsar answers."""
+    """FastStream's application starts and stops the broker, which says whether Pulsar answers, and has the client."""
     seen = []
 
     @service.subscriber(topic, subscription="s")
-    async def handle(body: str):
-        seen.append(body)
+    async def handle(body: str, client: Client):
+        seen.append(client)
 
     async def steps():
         assert not await service.ping()
@@ -241,6 +242,7 @@ def test_an_application_runs_and_answers_pings(broker, service, topic):
             assert await service.ping(timeout=10)
             await service.publish("x", topic)
             await until(lambda: seen)
+            assert seen == [await service.connect()]
         assert not await service.ping()
 
     run_to_end(steps)
