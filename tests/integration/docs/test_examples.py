@@ -21,6 +21,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from chunked import eventually
 
 import pulsar_ext as pulsar
 
@@ -233,15 +234,20 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
         invoice = written.receive(30_000)
         bill = json.loads(invoice.data())
         found[bill["order"]] = (bill["total"], invoice.partition_key())
+        if len(found) == 500:
+            program.end(process, signal.SIGKILL)
+            process = program.start()
         if len(found) == 1_000:
+            assert eventually(lambda: subscription_of(client, topic, "billing").consumers)  # it hears signals by then
             assert program.end(process, signal.SIGTERM) == 0
             process = program.start()
     letter = letters.receive(30_000)
+    assert eventually(lambda: subscription_of(client, topic, "billing").consumers)
     assert program.end(process, signal.SIGTERM) == 0
     assert found == {number: (2 * number, f"k{number}") for number in range(2_000)}
     assert letter.data() == b'{"number": "none"}'
     assert "integer" in letter.properties()["reason"]
-    assert left(client, topic, "billing") == 0
+    assert subscription_of(client, topic, "billing").backlog_entries == 0
 
 
 @pytest.mark.filterwarnings("default")
@@ -274,7 +280,11 @@ def send_numbers(client, topic, count, subscription="work"):
     return list(range(count))
 
 
-def left(client, topic, subscription="work"):
+def left(client, topic):
     """How many entries the worker has not acknowledged."""
-    admin = client.context.admin_api()
-    return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
+    return subscription_of(client, topic, "work").backlog_entries
+
+
+def subscription_of(client, topic, name):
+    """What the broker says of a subscription."""
+    return client.context.admin_api().stats(topic, precise_backlog=True).subscriptions[name]
