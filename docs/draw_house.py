@@ -20,6 +20,7 @@ EVERYWHERE = {"errors", "_native", "ids", "_wire"}
 """The ground: nearly everything stands on it, and arrows to it would hide the others."""
 PLACES = {
     "cli": (0.5, 14), "reproduce": (0.5, 13), "testing": (0.5, 12), "spark": (0.2, 11), "asyncio": (0.8, 11),
+    "faststream": (0.85, 12),
     "otel": (0.16, 9.2), "doctor": (0.88, 9.1), "request": (0.14, 10.05), "look": (0.88, 9.95),
     "topics_reader": (0.385, 9.35),
     "client": (0.5, 10.45), "key_shared": (0.62, 9), "consumer": (0.85, 8.3), "process": (0.85, 7.55),
@@ -69,7 +70,7 @@ def _kind(room: str) -> str:
         return "face"
     if room in EVERYWHERE:
         return "ground"
-    return "top" if room in ("cli", "reproduce", "testing", "spark", "asyncio") else "room"
+    return "top" if room in ("cli", "reproduce", "testing", "spark", "asyncio", "faststream") else "room"
 
 
 def main() -> None:

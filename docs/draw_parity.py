@@ -22,6 +22,7 @@ Java's client beside `pulsar-client` 3.13 and this library. Each yes of this lib
 TABLE = "| what | Java | Python official | pulsar_ext |\n|---|---|---|---|\n"
 MANY, SOME = "topics_reader/test_topics_reader", "receive/test_seek_of_some"
 SETTINGS, COUNTED = "client/test_consumer_settings", "client/test_statistics"
+SERVICE = "faststream/test_faststream"
 LETTERS, SEEN = "redelivery/test_retry_letters", "intercept/test_intercepted"
 
 
@@ -82,6 +83,11 @@ CHAPTERS = {
         row("request and reply", "no", "no", "`requester()`, `replier()`",
             "request/test_request::test_each_request_gets_its_own_reply",
             "request/test_request_faults::test_every_request_is_answered_though_the_broker_is_killed"),
+        row("services with FastStream", "no", "no", "`pulsar_ext.faststream.PulsarBroker`",
+            f"{SERVICE}::test_a_model_comes_as_it_was_published",
+            "faststream/test_settling::test_what_becomes_of_a_message_whose_handler_raised",
+            "faststream/test_faults::test_stops_in_the_middle_lose_nothing",
+            "faststream/test_faults::test_a_killed_broker_loses_nothing"),
         row("retry letters", "`reconsumeLater`", "no", "`reconsume_later()`",
             f"{LETTERS}::test_each_message_comes_so_often_and_is_then_a_dead_letter",
             "redelivery/test_retry_java::test_letters_go_back_and_forth"),

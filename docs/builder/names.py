@@ -22,6 +22,7 @@ _MODULES: Final = (
     "pulsar_ext.spark",
     "pulsar_ext.spark.jobs",
     "pulsar_ext.otel",
+    "pulsar_ext.faststream",
     "pulsar_ext.admin",
     "pulsar_ext.reproduce",
 )
@@ -38,7 +39,7 @@ PAGES: Final = {
     "asyncio": ("asyncio", ("asyncio",)),
     "errors": ("Errors and warnings", ("errors",)),
     "testing": ("Testing", ("testing",)),
-    "integrations": ("Spark and OpenTelemetry", ("spark", "otel")),
+    "integrations": ("Spark, OpenTelemetry and FastStream", ("spark", "otel", "faststream")),
     "reproduce": ("Reproduce", ("reproduce",)),
 }
 """The pages: a title, and the rooms of the house whose names are there. What fits nowhere is on the client's page."""

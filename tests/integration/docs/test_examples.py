@@ -7,6 +7,7 @@ which `word_count.py` is like, in tests/integration/spark.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -20,6 +21,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from chunked import eventually
 
 import pulsar_ext as pulsar
 
@@ -214,6 +216,40 @@ def test_an_async_worker_that_is_killed_loses_no_invoice(broker, client, topic, 
     assert sorted(found) == expected
 
 
+def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, topic, pulsar_topic_factory):
+    """faststream_service.py: killed and terminated amid its work, it bills every order; what is none is a letter."""
+    invoices = pulsar_topic_factory("invoices", broker=broker)
+    client.subscribe(topic, "billing", pulsar.ConsumerType.Shared).close()
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    for number in range(2_000):
+        order = {"number": number, "pieces": 2, "price": number}
+        producer.send_async(json.dumps(order).encode(), None, partition_key=f"k{number}")
+    producer.send_async(b'{"number": "none"}', None)
+    producer.flush()
+    written, letters = client.subscribe(invoices, "s"), client.subscribe(f"{topic}-billing-DLQ", "s")
+    program = Program(broker, "faststream_service.py", broker.service_url, topic, invoices)
+    program.be_killed(random.Random(8))
+    process, found = program.start(), {}
+    while len(found) < 2_000:
+        invoice = written.receive(30_000)
+        bill = json.loads(invoice.data())
+        found[bill["order"]] = (bill["total"], invoice.partition_key())
+        if len(found) == 500:
+            program.end(process, signal.SIGKILL)
+            process = program.start()
+        if len(found) == 1_000:
+            assert eventually(lambda: subscription_of(client, topic, "billing").consumers)  # it hears signals by then
+            assert program.end(process, signal.SIGTERM) == 0
+            process = program.start()
+    letter = letters.receive(30_000)
+    assert eventually(lambda: subscription_of(client, topic, "billing").consumers)
+    assert program.end(process, signal.SIGTERM) == 0
+    assert found == {number: (2 * number, f"k{number}") for number in range(2_000)}
+    assert letter.data() == b'{"number": "none"}'
+    assert "integer" in letter.properties()["reason"]
+    assert subscription_of(client, topic, "billing").backlog_entries == 0
+
+
 @pytest.mark.filterwarnings("default")
 def test_the_tests_of_a_worker_pass(pulsar_broker_factory, tmp_path):
     """test_worker.py: its tests pass, with the plugin as a project of its own has it."""
@@ -246,5 +282,9 @@ def send_numbers(client, topic, count, subscription="work"):
 
 def left(client, topic):
     """How many entries the worker has not acknowledged."""
-    admin = client.context.admin_api()
-    return admin.stats(topic, precise_backlog=True).subscriptions["work"].backlog_entries
+    return subscription_of(client, topic, "work").backlog_entries
+
+
+def subscription_of(client, topic, name):
+    """What the broker says of a subscription."""
+    return client.context.admin_api().stats(topic, precise_backlog=True).subscriptions[name]

@@ -1,0 +1,15 @@
+"""A FastStream broker for Pulsar: `PulsarBroker`, its router, its messages and its test client.
+
+It stands on `pulsar_ext.asyncio`: a subscriber is a consumer, and what is published goes through producers that are
+kept open. FastStream's headers are Pulsar's properties. Needs the extra `faststream`.
+"""
+
+from __future__ import annotations
+
+from .annotations import PulsarMessage
+from .broker import PulsarBroker
+from .response import PulsarResponse
+from .router import PulsarRouter
+from .testing import TestPulsarBroker
+
+__all__ = ["PulsarBroker", "PulsarMessage", "PulsarResponse", "PulsarRouter", "TestPulsarBroker"]

@@ -1,0 +1,334 @@
+"""The broker: connects, publishes, asks, and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from fast_depends import dependency_provider
+from faststream._internal.broker import BrokerUsecase
+from faststream._internal.constants import EMPTY
+from faststream._internal.context import ContextRepo
+from faststream._internal.di import FastDependsConfig
+from faststream.message import gen_cor_id
+from faststream.response import PublishType
+from faststream.specification.schema import BrokerSpec
+
+from pulsar_ext.asyncio import Client
+from pulsar_ext.message import Message
+from pulsar_ext.request.envelope import in_same_namespace
+
+from .annotations import DRIVER_ANNOTATIONS
+from .config import PulsarBrokerConfig
+from .logs import logger_state
+from .publisher import PulsarPublisher
+from .registrator import PulsarRegistrator
+from .response import PulsarPublishCommand
+from .sender import PulsarSender
+from .subscriber import PulsarSubscriber
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import timedelta
+    from types import TracebackType
+
+    from fast_depends import Provider
+    from fast_depends.dependencies import Dependant
+    from fast_depends.library.serializer import SerializerProto
+    from faststream._internal.basic_types import LoggerProto, SendableMessage
+    from faststream._internal.parser import CodecProto
+    from faststream._internal.types import BrokerMiddleware, CustomCallable, IdGenerator
+    from faststream.middlewares import AckPolicy
+    from faststream.specification.schema import Tag, TagDict
+
+    from pulsar_ext.ids.message_id import MessageId
+
+    from .message import PulsarMessage
+
+__all__ = ["PulsarBroker"]
+
+_DEFAULT_URL = "pulsar://localhost:6650"
+_PING_SECONDS = 5.0
+
+
+class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
+    PulsarRegistrator, BrokerUsecase[Message, Client, PulsarBrokerConfig]
+):
+    """A FastStream broker whose client is a `pulsar_ext.asyncio.Client`.
+
+    Args:
+        service_url: such as `pulsar://localhost:6650`; without it `PULSAR_URL` of the environment.
+        admin: the admin API, as in `pulsar_ext.Client`.
+        producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for every producer. By default
+            each message leaves at once, large ones are sent in chunks, and a full queue is waited for.
+        may_reply_to: a function of a message's topic and of the one where it wants its reply; whether a reply is sent.
+            By default only within the message's namespace.
+        graceful_timeout: how many seconds `stop()` waits for handlers before it cancels them; with None it cancels
+            them at once.
+        decoder: as in FastStream.
+        parser: as in FastStream.
+        codec: as in FastStream.
+        dependencies: of all handlers.
+        middlewares: around all handlers and all that is published.
+        routers: taken over as by `include_router()`.
+        ack_policy: of those subscribers that have none of their own.
+        id_generator: makes correlation ids.
+        specification_url: the address in AsyncAPI; by default the service URL, without what stands before an `@`.
+        description: for AsyncAPI.
+        tags: for AsyncAPI.
+        logger: FastStream's logger; None for none.
+        log_level: the level of the two lines that each message has there.
+        client_logger: the `logger` of `pulsar_ext.Client`, where the C++ client's lines go.
+        apply_types: whether FastStream validates the arguments of handlers.
+        serializer: as in FastStream.
+        provider: as in FastStream.
+        context: as in FastStream.
+        **client_options: any other argument of `pulsar_ext.asyncio.Client`, such as `authentication`.
+    """
+
+    def __init__(
+        self,
+        service_url: Any = None,
+        *,
+        admin: Any = None,
+        producer_options: Mapping[str, Any] | None = None,
+        may_reply_to: Callable[[str, str], bool] = in_same_namespace,
+        graceful_timeout: float | None = 15.0,
+        decoder: CustomCallable | None = None,
+        parser: CustomCallable | None = None,
+        codec: CodecProto | None = None,
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        routers: Iterable[PulsarRegistrator] = (),
+        ack_policy: AckPolicy = EMPTY,
+        id_generator: IdGenerator = gen_cor_id,
+        specification_url: str | None = None,
+        description: str | None = None,
+        tags: Iterable[Tag | TagDict] = (),
+        logger: LoggerProto | None = EMPTY,
+        log_level: int = logging.INFO,
+        client_logger: Any = None,
+        apply_types: bool = True,
+        serializer: SerializerProto | None = EMPTY,
+        provider: Provider | None = None,
+        context: ContextRepo | None = None,
+        **client_options: Any,
+    ) -> None:
+        shown = specification_url or _without_secrets(service_url)
+        self._sender = PulsarSender(parser=parser, decoder=decoder, producer_options=producer_options)
+        super().__init__(
+            service_url=service_url,
+            admin=admin,
+            logger=client_logger,
+            **client_options,
+            routers=routers,
+            config=PulsarBrokerConfig(
+                producer=self._sender,
+                may_reply_to=may_reply_to,
+                broker_middlewares=middlewares,
+                broker_parser=parser,
+                broker_decoder=decoder,
+                broker_codec=codec,
+                broker_dependencies=dependencies,
+                logger=logger_state(logger, log_level),
+                fd_config=FastDependsConfig(
+                    use_fastdepends=apply_types,
+                    serializer=serializer,
+                    provider=provider or dependency_provider,
+                    context=context or ContextRepo(),
+                ),
+                graceful_timeout=graceful_timeout,
+                ack_policy=ack_policy,
+                id_generator=id_generator,
+                extra_context={"broker": self},
+                default_driver_annotations=DRIVER_ANNOTATIONS,
+            ),
+            specification=BrokerSpec(
+                url=[shown],
+                protocol=shown.partition("://")[0],
+                protocol_version=None,
+                description=description,
+                tags=tags,
+                security=None,
+            ),
+        )
+
+    async def _connect(self) -> Client:
+        client = Client(**self._connection_kwargs)
+        config = self.config.broker_config
+        config.opened = client
+        self._sender.connect(client, config.fd_config._serializer, config.broker_codec)  # noqa: SLF001  # as FastStream's brokers do
+        return client
+
+    async def start(self) -> None:
+        """Connect, and start every subscriber."""
+        await self.connect()
+        await super().start()
+
+    async def stop(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> None:
+        """Stop every subscriber, see there, wait until what was published is persisted, and close the client."""
+        try:
+            await super().stop(exc_type, exc_val, exc_tb)
+        finally:
+            client, self._connection = self._connection, None
+            self.config.broker_config.opened = None
+            if client is not None:
+                try:
+                    await self._sender.disconnect()
+                finally:
+                    await client.close()
+
+    async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  # FastStream's signature
+        """Ask the broker about one topic of a subscriber or a publisher; give whether it answers.
+
+        Args:
+            timeout: how many seconds it has; 5 by default.
+
+        Returns:
+            False also if the broker is not connected. Without any topic it is not asked, and the client counts.
+        """
+        client = self._connection
+        if client is None:
+            return False
+        topic = next(self._known_topics(), None)
+        if topic is None:
+            return True
+        try:
+            async with asyncio.timeout(timeout or _PING_SECONDS):
+                await client.get_topic_partitions(topic)
+        except Exception:  # noqa: BLE001  # whatever it is, there is no answer
+            return False
+        return True
+
+    async def publish(
+        self,
+        message: SendableMessage = None,
+        topic: str = "",
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        key: str | None = None,
+        ordering_key: str | None = None,
+        event_timestamp: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> MessageId:
+        """Publish a message, and give its id when it is persisted.
+
+        Args:
+            message: bytes, a str, or what FastStream encodes as JSON, such as a pydantic model.
+            topic: where to; a router's prefix is not put in front.
+            headers: text by text; they are Pulsar's properties.
+            correlation_id: by default a new one.
+            reply_to: the topic that replies go to.
+            key: Pulsar's `partition_key`.
+            ordering_key: Pulsar's `ordering_key`.
+            event_timestamp: when it happened, in milliseconds since 1970.
+            deliver_after: for how long the broker keeps it back from Shared and Key_Shared subscriptions.
+
+        Raises:
+            InvalidUse: there is no topic, or a header is not text. Nothing was sent.
+            PulsarException: the broker refused it, or did not answer in time.
+        """
+        cmd = PulsarPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self.config.id_generator(),
+            reply_to=reply_to,
+            key=key,
+            ordering_key=ordering_key,
+            event_timestamp=event_timestamp,
+            deliver_after=deliver_after,
+            _publish_type=PublishType.PUBLISH,
+        )
+        sent: MessageId = await self._basic_publish(cmd, producer=self.config.producer)
+        return sent
+
+    async def publish_batch(  # type: ignore[override]  # as in each of FastStream's brokers
+        self,
+        *messages: SendableMessage,
+        topic: str,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        reply_to: str = "",
+        key: str | None = None,
+    ) -> list[MessageId]:
+        """Publish several messages in their order, and give their ids when all of them are persisted.
+
+        The arguments are those of `publish()`, for each message. Each is sent whatever becomes of the others.
+        """
+        first, *others = messages or (None,)
+        cmd = PulsarPublishCommand(
+            first,
+            *others,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self.config.id_generator(),
+            reply_to=reply_to,
+            key=key,
+            _publish_type=PublishType.PUBLISH,
+        )
+        sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=self.config.producer)
+        return sent
+
+    async def request(
+        self,
+        message: SendableMessage = None,
+        topic: str = "",
+        /,
+        timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
+        *,
+        headers: dict[str, str] | None = None,
+        correlation_id: str | None = None,
+        key: str | None = None,
+    ) -> PulsarMessage:
+        """Publish a request, and give its reply: what a handler of that topic returns, or a `Replier` of this library.
+
+        The broker keeps a `Requester` for each topic that it asks, and each has a topic of its own for replies.
+
+        Args:
+            message: as in `publish()`, and so are the others.
+            topic: as above.
+            timeout: how many seconds the reply has.
+            headers: as above.
+            correlation_id: as above.
+            key: as above.
+
+        Raises:
+            TimeoutError: there was no reply in time. A handler may still handle the request.
+            RequestFailed: a `Replier` says that it failed. A FastStream handler that raises sends no reply.
+        """
+        cmd = PulsarPublishCommand(
+            message,
+            topic=topic,
+            headers=headers,
+            correlation_id=correlation_id or self.config.id_generator(),
+            key=key,
+            timeout=timeout,
+            _publish_type=PublishType.REQUEST,
+        )
+        reply: PulsarMessage = await self._basic_request(cmd, producer=self.config.producer)
+        return reply
+
+    def _known_topics(self) -> Iterator[str]:
+        for subscriber in self.subscribers:
+            if isinstance(subscriber, PulsarSubscriber) and not subscriber.topics.is_pattern:
+                yield subscriber.topic.partition(",")[0]
+        for publisher in self.publishers:
+            if isinstance(publisher, PulsarPublisher):
+                yield publisher.topic
+
+
+def _without_secrets(service_url: Any) -> str:
+    """Give a service URL for all to see."""
+    url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", _DEFAULT_URL)
+    return re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])

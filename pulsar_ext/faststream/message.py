@@ -1,0 +1,101 @@
+"""The message that a FastStream handler gets: how it is acknowledged, refused and rejected."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from faststream.message import StreamMessage
+
+from pulsar_ext.message import Message
+
+if TYPE_CHECKING:
+    from pulsar_ext.asyncio import Consumer
+
+__all__ = ["PulsarMessage", "Rejection"]
+
+
+class Rejection(Enum):
+    """What becomes of a message that is rejected."""
+
+    ACKNOWLEDGE = "acknowledged"
+    """There is no dead letter topic: it is done with."""
+    DEAD_LETTER = "sent to the dead letter topic"
+    REDELIVER = "delivered again"
+    """Only the broker's count of redeliveries makes it a dead letter."""
+
+
+class PulsarMessage(StreamMessage[Message]):
+    """A message of a subscriber, or the reply to a request; `raw_message` is the `pulsar_ext.Message`.
+
+    The first of `ack()`, `nack()` and `reject()` counts, and the others do nothing then.
+
+    Args:
+        raw_message: what was received.
+        consumer: what received it; None for a reply, and in memory, where there is nothing to acknowledge.
+        rejection: what `reject()` does.
+        **parsed: as for FastStream's `StreamMessage`.
+    """
+
+    def __init__(
+        self,
+        raw_message: Message,
+        *,
+        consumer: Consumer[Any] | None = None,
+        rejection: Rejection = Rejection.ACKNOWLEDGE,
+        **parsed: Any,
+    ) -> None:
+        super().__init__(raw_message, **parsed)
+        self._consumer, self._rejection = consumer, rejection
+
+    @property
+    def topic(self) -> str:
+        """The full name of the topic, or of the partition, that it came from."""
+        return str(self.raw_message.topic_name())
+
+    @property
+    def key(self) -> str | None:
+        """Its key, Pulsar's `partition_key`; None if it has none."""
+        return self.raw_message.partition_key() or None
+
+    async def ack(self) -> None:
+        """Acknowledge it; it does not come again."""
+        if self.committed is None and self._consumer is not None:
+            await self._consumer.acknowledge(self.raw_message)
+        await super().ack()
+
+    async def nack(self, delay_ms: int | None = None, properties: dict[str, str] | None = None) -> None:
+        """Have it come again.
+
+        Args:
+            delay_ms: after how many milliseconds, as a retry letter, for which the subscriber needs `enable_retry`.
+                None leaves it to the subscriber's `negative_ack_redelivery_delay_ms` or its backoff.
+            properties: what the retry letter says besides; only with `delay_ms`.
+
+        Raises:
+            InvalidUse: there are no retry letters; see `Consumer.reconsume_later()`.
+        """
+        if self.committed is None and self._consumer is not None:
+            if delay_ms is None:
+                await self._consumer.negative_acknowledge(self.raw_message)
+            else:
+                await self._consumer.reconsume_later(self.raw_message, delay_ms, properties)
+        await super().nack()
+
+    async def reject(self, properties: dict[str, str] | None = None) -> None:
+        """Give it up: it goes to the dead letter topic, and is acknowledged if there is none.
+
+        A subscriber to a pattern that has a dead letter policy cannot send letters itself. There the message is
+        delivered again, and the policy makes it a dead letter in the end.
+
+        Args:
+            properties: what the dead letter says besides, such as the reason.
+        """
+        if self.committed is None and self._consumer is not None:
+            if self._rejection is Rejection.DEAD_LETTER:
+                await self._consumer.send_dead_letter(self.raw_message, properties)
+            elif self._rejection is Rejection.REDELIVER:
+                await self._consumer.negative_acknowledge(self.raw_message)
+            else:
+                await self._consumer.acknowledge(self.raw_message)
+        await super().reject()

@@ -1,0 +1,199 @@
+"""The decorators of brokers and routers: `subscriber()` and `publisher()`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from faststream._internal.broker.registrator import Registrator
+from faststream._internal.constants import EMPTY
+from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+from faststream.exceptions import SetupError
+from pulsar import ConsumerType
+
+from pulsar_ext.message import Message
+
+from .config import PulsarBrokerConfig, PulsarPublisherConfig, PulsarSubscriberConfig
+from .publisher import PulsarPublisher
+from .specification import (
+    PublisherDetails,
+    PulsarPublisherSpecification,
+    PulsarSubscriberSpecification,
+    SubscriberDetails,
+)
+from .subscriber import PulsarSubscriber
+from .topics import Topics
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Mapping, Sequence
+
+    from fast_depends.dependencies import Dependant
+    from faststream._internal.parser import CodecProto
+    from faststream._internal.types import BrokerMiddleware, CustomCallable
+    from faststream.middlewares import AckPolicy
+
+__all__ = ["PulsarRegistrator"]
+
+_ELSEWHERE: Final = {
+    "schema": "FastStream decodes the body: give a codec or a decoder",
+    "message_listener": "decorate a handler",
+    "consumer_type": "it is called subscription_type here",
+    "subscription_name": "it is called subscription here",
+    "is_pattern_topic": "give the topic as a pattern of re.compile",
+}
+"""Options of `Client.subscribe()` that are something else here."""
+
+
+class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
+    """What a broker and a router have in common."""
+
+    def subscriber(  # type: ignore[override]  # as in each of FastStream's brokers
+        self,
+        topic: str | Sequence[str] | re.Pattern[str],
+        *,
+        subscription: str,
+        subscription_type: ConsumerType = ConsumerType.Exclusive,
+        max_workers: int = 1,
+        ack_policy: AckPolicy = EMPTY,
+        no_reply: bool = False,
+        dependencies: Sequence[Dependant] = (),
+        parser: CustomCallable | None = None,
+        decoder: CustomCallable | None = None,
+        codec: CodecProto | None = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        include_in_schema: bool = True,
+        **consumer_options: Any,
+    ) -> PulsarSubscriber:
+        """Declare a subscriber, and decorate its handler with it.
+
+        Args:
+            topic: a topic, several topics, or a pattern of full names; a router's prefix comes in front.
+            subscription: the subscription's name. It keeps what comes while no subscriber runs.
+            subscription_type: Shared and Key_Shared for several processes, Failover for one at a time.
+            max_workers: how many messages are handled at once; with 1 they are handled in their order.
+            ack_policy: what becomes of a message whose handler raised, see docs/how-to/faststream.md. By default
+                `AckPolicy.NACK_ON_ERROR`: it comes again.
+            no_reply: whether nothing is sent to messages that want a reply.
+            dependencies: as in FastStream.
+            parser: as in FastStream.
+            decoder: as in FastStream.
+            codec: as in FastStream.
+            persistent: whether the broker keeps the subscriber if nobody else does.
+            title: for AsyncAPI.
+            description: for AsyncAPI.
+            include_in_schema: for AsyncAPI.
+            **consumer_options: any other argument of `pulsar_ext.asyncio.Client.subscribe()`, such as
+                `initial_position`, `negative_ack_redelivery_delay_ms` and `dead_letter_policy`. With a dead letter
+                policy `enable_retry` is True by default, except for patterns.
+
+        Raises:
+            SetupError: an argument is not valid, or is called something else here.
+        """
+        for name, instead in _ELSEWHERE.items():
+            if name in consumer_options:
+                raise SetupError(f"subscriber() does not take {name}: {instead}.")
+        if type(max_workers) is not int or max_workers < 1:
+            raise SetupError(f"max_workers is expected to be an int, 1 or more, not {max_workers!r}.")
+        config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
+        calls = CallsCollection[Message]()
+        details = SubscriberDetails(
+            topics=topics, title_=title, description_=description, include_in_schema=include_in_schema
+        )
+        made = PulsarSubscriber(
+            PulsarSubscriberConfig(
+                topics=topics,
+                subscription=subscription,
+                subscription_type=subscription_type,
+                max_workers=max_workers,
+                options=consumer_options,
+                no_reply=no_reply,
+                _outer_config=config,
+                _ack_policy=ack_policy,
+            ),
+            PulsarSubscriberSpecification(config, details, calls),
+            calls,
+        )
+        super().subscriber(made, persistent=persistent)
+        return made.add_call(
+            parser_=parser or self._parser, decoder_=decoder or self._decoder, dependencies_=dependencies, codec_=codec
+        )
+
+    def publisher(  # type: ignore[override]  # as in each of FastStream's brokers
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        reply_to: str = "",
+        producer_options: Mapping[str, Any] | None = None,
+        persistent: bool = True,
+        title: str | None = None,
+        description: str | None = None,
+        schema: Any | None = None,
+        include_in_schema: bool = True,
+    ) -> PulsarPublisher:
+        """Declare a publisher; what a handler that it decorates returns is published.
+
+        Args:
+            topic: where to; a router's prefix comes in front.
+            key: of every message that has none of its own.
+            headers: of every message; those of the message win.
+            reply_to: the topic that replies go to.
+            producer_options: arguments of `pulsar_ext.asyncio.Client.create_producer()` for a producer of its own, over
+                the broker's; without them it shares the producer of `broker.publish()`.
+            persistent: whether the broker keeps the publisher if nobody else does.
+            title: for AsyncAPI.
+            description: for AsyncAPI.
+            schema: for AsyncAPI, if it is not what the handler returns.
+            include_in_schema: for AsyncAPI.
+        """
+        config = cast("PulsarBrokerConfig", self.config)
+        details = PublisherDetails(
+            topic=topic, title_=title, description_=description, schema_=schema, include_in_schema=include_in_schema
+        )
+        made = PulsarPublisher(
+            PulsarPublisherConfig(
+                topic=topic,
+                key=key,
+                headers=headers or {},
+                reply_to=reply_to,
+                options=producer_options,
+                _outer_config=config,
+            ),
+            PulsarPublisherSpecification(config, details),
+        )
+        super().publisher(made, persistent=persistent)
+        return made
+
+    def include_router(
+        self,
+        router: Registrator[Message, Any],
+        *,
+        prefix: str = "",
+        dependencies: Sequence[Dependant] = (),
+        middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
+        include_in_schema: bool | None = None,
+    ) -> None:
+        """Take over a router's subscribers and publishers.
+
+        Args:
+            router: a `PulsarRouter`.
+            prefix: comes in front of its topics, such as `"orders."` or `"tenant/namespace/"`.
+            dependencies: of its handlers.
+            middlewares: around them.
+            include_in_schema: for AsyncAPI.
+
+        Raises:
+            SetupError: it is another broker's router.
+        """
+        if not isinstance(router, PulsarRegistrator):
+            raise SetupError(f"A PulsarBroker includes a PulsarRouter, not a {type(router).__name__}.")
+        super().include_router(
+            router,
+            prefix=prefix,
+            dependencies=dependencies,
+            middlewares=middlewares,
+            include_in_schema=include_in_schema,
+        )

@@ -1,0 +1,137 @@
+"""What publishes: FastStream's producer, over producers and requesters of `pulsar_ext.asyncio`."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from faststream._internal.endpoint.utils import ParserComposition
+from faststream._internal.parser import CodecProto, DefaultCodec
+from faststream._internal.producer import ProducerProto
+from faststream.exceptions import IncorrectState
+
+from pulsar_ext.errors import InvalidUse, NoReply
+
+from .headers import properties_of
+from .outlets import Outlets
+from .parser import PulsarParser
+from .response import PulsarPublishCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractAsyncContextManager
+
+    from fast_depends.library.serializer import SerializerProto
+    from faststream._internal.types import AsyncCallable, CustomCallable
+
+    from pulsar_ext.asyncio import Client, Producer, Requester
+    from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.message import Message
+
+__all__ = ["PulsarSender", "encoded"]
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "batching_enabled": False,
+    "chunking_enabled": True,
+    "block_if_queue_full": True,
+}
+"""A publish leaves at once, what is too large for one message is sent in chunks, and a full queue is waited for."""
+
+
+class PulsarSender(ProducerProto[PulsarPublishCommand]):
+    """Publishes, and asks for replies, while its broker is connected.
+
+    Args:
+        parser: the application's parser of replies, if it has one.
+        decoder: likewise.
+        producer_options: of every producer; over the defaults above.
+    """
+
+    _parser: AsyncCallable
+    _decoder: AsyncCallable
+
+    def __init__(
+        self,
+        *,
+        parser: CustomCallable | None,
+        decoder: CustomCallable | None,
+        producer_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        default = PulsarParser(lambda: None)
+        self._parser = ParserComposition(parser, default.parse_message)
+        self._decoder = ParserComposition(decoder, default.decode_message)
+        self.codec: CodecProto = DefaultCodec()
+        self._options = {**_DEFAULTS, **(producer_options or {})}
+        self._serializer: SerializerProto | None = None
+        self._client: Client | None = None
+        self._producers: Outlets[Producer[Any]] = Outlets(lambda producer: producer.blocking.sender.closed)
+        self._requesters: Outlets[Requester] = Outlets(lambda _: False)
+
+    def connect(self, client: Client, serializer: SerializerProto | None, codec: CodecProto | None) -> None:
+        """Begin to publish through a client."""
+        self._client, self._serializer, self.codec = client, serializer, codec or DefaultCodec()
+
+    async def disconnect(self) -> None:
+        """Close what was opened; what was published is persisted then."""
+        self._client = None
+        await self._requesters.close()
+        await self._producers.close()
+
+    async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
+        """Publish one message, and give its id when it is persisted."""
+        content, options = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        async with self._producer(cmd) as producer:
+            return await producer.send(content, **options)
+
+    async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
+        """Publish several messages in their order, and give their ids when all of them are persisted.
+
+        Each is sent whatever becomes of the others; the first error is raised then.
+        """
+        ready = [await encoded(cmd, body, self.codec, self._serializer) for body in cmd.batch_bodies]
+        async with self._producer(cmd) as producer:
+            sends = (producer.send(content, **options) for content, options in ready)
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+
+    async def request(self, cmd: PulsarPublishCommand) -> Message:
+        """Publish a request, and give the first reply.
+
+        Raises:
+            TimeoutError: none came in time; its cause is the `NoReply`.
+        """
+        opening = partial(self._connected().requester, cmd.destination)
+        content, options = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        timeout_ms = max(1, round(cmd.timeout * 1000))
+        try:
+            async with self._requesters.lent(cmd.destination, opening) as requester:
+                return await requester.request(content, timeout_ms=timeout_ms, **options)
+        except NoReply as error:
+            raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
+
+    def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[Any]]:
+        if not cmd.destination:
+            raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
+        options = {**self._options, **(cmd.producer_options or {})}
+        opening = partial(self._connected().create_producer, cmd.destination, **options)
+        return self._producers.lent((cmd.destination, id(cmd.producer_options)), opening)
+
+    def _connected(self) -> Client:
+        if self._client is None:
+            raise IncorrectState("The broker is not connected: call `await broker.connect()` or `start()` first.")
+        return self._client
+
+
+async def encoded(
+    cmd: PulsarPublishCommand, body: Any, codec: CodecProto, serializer: SerializerProto | None
+) -> tuple[bytes, dict[str, Any]]:
+    """Give a body as bytes, and the arguments of `Producer.send()` that go with it."""
+    content, content_type = await codec.encode(body, serializer)
+    properties = properties_of(
+        cmd.headers, content_type=content_type, correlation_id=cmd.correlation_id, reply_to=cmd.reply_to
+    )
+    return content, {"properties": properties, **cmd.send_options()}

@@ -1,0 +1,79 @@
+"""Subscribers and publishers in AsyncAPI, which has no bindings of Pulsar's in FastStream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from faststream._internal.configs import PublisherSpecificationConfig, SubscriberSpecificationConfig
+from faststream._internal.endpoint.publisher import PublisherSpecification
+from faststream._internal.endpoint.subscriber import SubscriberSpecification
+from faststream.specification.asyncapi.utils import resolve_payloads
+from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
+
+from .config import PulsarBrokerConfig
+
+if TYPE_CHECKING:
+    from .topics import Topics
+
+__all__ = ["PublisherDetails", "PulsarPublisherSpecification", "PulsarSubscriberSpecification", "SubscriberDetails"]
+
+
+@dataclass(kw_only=True)
+class SubscriberDetails(SubscriberSpecificationConfig):
+    """What is written about a subscriber."""
+
+    topics: Topics
+
+
+@dataclass(kw_only=True)
+class PublisherDetails(PublisherSpecificationConfig):
+    """What is written about a publisher."""
+
+    topic: str
+
+
+class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, SubscriberDetails]):
+    """Describes a subscriber."""
+
+    @property
+    def channel_labels(self) -> list[str]:
+        """Its topics, as one text."""
+        return [self.config.topics.shown(self._outer_config.prefix)]
+
+    def get_schema(self) -> dict[str, SubscriberSpec]:
+        """Give its channel."""
+        message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads()))
+        return {
+            self.name: SubscriberSpec(
+                address=self.channel_labels[0],
+                description=self.description,
+                operation=Operation(message=message, bindings=None),
+                bindings=None,
+            )
+        }
+
+
+class PulsarPublisherSpecification(PublisherSpecification[PulsarBrokerConfig, PublisherDetails]):
+    """Describes a publisher."""
+
+    @property
+    def name(self) -> str:
+        """Its title, or its topic."""
+        return self.config.title_ or f"{self._topic}:Publisher"
+
+    @property
+    def _topic(self) -> str:
+        return f"{self._outer_config.prefix}{self.config.topic}"
+
+    def get_schema(self) -> dict[str, PublisherSpec]:
+        """Give its channel."""
+        message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads(), "Publisher"))
+        return {
+            self.name: PublisherSpec(
+                address=self._topic,
+                description=self.config.description_,
+                operation=Operation(message=message, bindings=None),
+                bindings=None,
+            )
+        }

@@ -1,0 +1,214 @@
+"""A subscriber: a consumer whose messages go to handlers, so many at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pulsar
+from faststream._internal.endpoint.subscriber import SubscriberUsecase
+from faststream._internal.endpoint.utils import process_msg
+from faststream.exceptions import IncorrectState
+from faststream.middlewares import AckPolicy
+
+from pulsar_ext.message import Message
+
+from .message import PulsarMessage, Rejection
+from .parser import PulsarParser
+from .publisher import PulsarReplyPublisher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from faststream._internal.endpoint.publisher import PublisherProto
+    from faststream._internal.endpoint.subscriber import SubscriberSpecification
+    from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+    from faststream.message import StreamMessage
+
+    from pulsar_ext.asyncio import Consumer
+
+    from .config import PulsarBrokerConfig, PulsarSubscriberConfig
+
+__all__ = ["PulsarSubscriber"]
+
+_AGAIN_SECONDS: Final = 1.0
+
+
+class PulsarSubscriber(SubscriberUsecase[Message]):
+    """Hands each message of a subscription to a handler; made by `broker.subscriber()`.
+
+    A message is received only when a handler can run for it. `stop()` receives no more, waits for the handlers for the
+    broker's `graceful_timeout`, cancels those that are left, and closes the consumer: whatever was not acknowledged
+    comes again.
+
+    Args:
+        config: what was asked for.
+        specification: for AsyncAPI.
+        calls: the handlers.
+    """
+
+    _outer_config: PulsarBrokerConfig
+    is_temporary = False
+    """Whether `stop()` deletes the subscription."""
+
+    def __init__(
+        self,
+        config: PulsarSubscriberConfig,
+        specification: SubscriberSpecification[Any, Any],
+        calls: CallsCollection[Message],
+    ) -> None:
+        self.topics, self.subscription = config.topics, config.subscription
+        self._type, self._max_workers = config.subscription_type, config.max_workers
+        self._options = {"enable_retry": self._wants_letters(config), **config.options}
+        parser = PulsarParser(lambda: self._consumer, _rejection_of(self._options))
+        config.parser, config.decoder = parser.parse_message, parser.decode_message
+        super().__init__(config, specification, calls)
+        self._consumer: Consumer[Any] | None = None
+        self._receiving: asyncio.Task[None] | None = None
+        self._handling: set[asyncio.Task[None]] = set()
+
+    @property
+    def topic(self) -> str:
+        """The topic with its router's prefix; of several topics all of them, and of a pattern the pattern."""
+        return self.topics.shown(self._outer_config.prefix)
+
+    def takes(self, topic: str) -> bool:
+        """Whether it subscribes to a topic."""
+        return self.topics.include(topic, self._outer_config.prefix)
+
+    async def start(self) -> None:
+        """Subscribe, and begin to receive if there is a handler; started again, it does nothing.
+
+        Raises:
+            pulsar.PulsarException: the broker refused, or did not answer.
+        """
+        if self._consumer is not None:
+            return
+        client = self._outer_config.client
+        await super().start()
+        consumer = await client.subscribe(
+            self.topics.behind(self._outer_config.prefix),
+            self.subscription,
+            consumer_type=self._type,
+            **self._options,
+        )
+        self._consumer = consumer
+        self._post_start()
+        if self.calls:
+            self._receiving = asyncio.create_task(self._receive(consumer))
+
+    async def stop(self) -> None:
+        """Stop as the class says; a handler may call it, and is not waited for."""
+        if self._receiving is not None:
+            self._receiving.cancel()  # which loses no message
+            self._receiving = None
+        await super().stop()
+        others = [task for task in self._handling if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(pulsar.AlreadyClosed):
+                if self.is_temporary:
+                    await consumer.unsubscribe()
+                await consumer.close()  # acknowledgements leave first
+
+    async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
+        """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
+
+        Args:
+            timeout: how long to wait, in seconds.
+
+        Returns:
+            None if none came in time.
+
+        Raises:
+            IncorrectState: there are handlers, which get the messages, or it is not started.
+        """
+        try:
+            raw = await self._own_consumer().receive(round(timeout * 1000))
+        except pulsar.Timeout:
+            return None
+        return await self._parsed(raw)
+
+    async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
+        """Give the messages one by one, until it is stopped; as `get_one()`."""
+        async for raw in self._own_consumer():
+            yield await self._parsed(raw)
+
+    def get_log_context(self, message: StreamMessage[Message] | None) -> dict[str, str]:
+        """Give what is logged with each line."""
+        topic = message.topic if isinstance(message, PulsarMessage) else self.topic
+        return {
+            "topic": topic,
+            "subscription": self.subscription,
+            "message_id": getattr(message, "message_id", ""),
+        }
+
+    async def _receive(self, consumer: Consumer[Any]) -> None:
+        slots = asyncio.Semaphore(self._max_workers)
+        while True:
+            await slots.acquire()
+            try:
+                message = await consumer.receive()
+            except pulsar.AlreadyClosed:
+                self._log(logging.ERROR, "The consumer was closed from elsewhere: no more messages come.")
+                return
+            except Exception as error:  # noqa: BLE001  # such as an interceptor's: the next message has to come
+                self._log(logging.ERROR, "A receive failed, and is tried again in a second.", exc_info=error)
+                slots.release()
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            task = asyncio.create_task(self._handle(consumer, message))
+            self._handling.add(task)
+            task.add_done_callback(self._handling.discard)
+            task.add_done_callback(lambda _: slots.release())
+
+    async def _handle(self, consumer: Consumer[Any], message: Message) -> None:
+        try:
+            await self.consume(message)
+        except asyncio.CancelledError:
+            # FastStream settles nothing then. Amid a stop the close has it come again; otherwise nothing would.
+            if self.running and self.ack_policy not in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
+                with contextlib.suppress(pulsar.AlreadyClosed):
+                    await consumer.negative_acknowledge(message)
+            raise
+
+    def _make_response_publisher(self, message: StreamMessage[Message]) -> Sequence[PublisherProto]:
+        asked = str(message.raw_message.topic_name())
+        if self._outer_config.may_reply_to(asked, message.reply_to):
+            return (PulsarReplyPublisher(self._outer_config.producer, message),)
+        self._log(
+            logging.WARNING,
+            f"A message on {asked} wants a reply on {message.reply_to}, which is in another namespace. None is sent: "
+            "PulsarBroker(may_reply_to=…) decides otherwise.",
+        )
+        return ()
+
+    def _own_consumer(self) -> Consumer[Any]:
+        if self.calls:
+            raise IncorrectState("This subscriber has handlers, which get its messages: use one without handlers.")
+        if self._consumer is None:
+            raise IncorrectState("This subscriber is not started: call `await subscriber.start()` first.")
+        return self._consumer
+
+    async def _parsed(self, raw: Message) -> PulsarMessage:
+        parser, decoder = self._get_parser_and_decoder()
+        context = self._outer_config.context
+        middlewares = (one(raw, context=context) for one in self._broker_middlewares)
+        parsed = await process_msg(msg=raw, middlewares=middlewares, parser=parser, decoder=decoder)
+        return cast("PulsarMessage", parsed)
+
+    @staticmethod
+    def _wants_letters(config: PulsarSubscriberConfig) -> bool:
+        """Whether the consumer sends letters, unless it is said: `reject()` sends dead letters then."""
+        return config.options.get("dead_letter_policy") is not None and not config.topics.is_pattern
+
+
+def _rejection_of(options: dict[str, Any]) -> Rejection:
+    if options["enable_retry"]:
+        return Rejection.DEAD_LETTER
+    return Rejection.ACKNOWLEDGE if options.get("dead_letter_policy") is None else Rejection.REDELIVER

@@ -1,0 +1,291 @@
+"""FastStream services on a real broker: what is published arrives as it was, and is shared as it should be."""
+
+from __future__ import annotations
+
+import re
+
+import pydantic
+import pytest
+from fasted import EARLIEST, faststream_broker, run_to_end, until
+from faststream import FastStream, TestApp
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
+from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.otel import instrument
+
+
+class Order(pydantic.BaseModel):
+    """What is ordered."""
+
+    number: int
+    what: str = ""
+
+
+@pytest.fixture
+def service(broker):
+    """A FastStream broker."""
+    return faststream_broker(broker)
+
+
+@pytest.fixture
+def admin(client):
+    """The admin API."""
+    return client.context.admin_api()
+
+
+def test_a_model_comes_as_it_was_published(service, topic):
+    """A handler gets each pydantic model that was published, validated, in its order."""
+    found = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(order: Order):
+        found.append(order)
+
+    sent = [Order(number=number, what="ä" * number) for number in range(100)]
+
+    async def steps():
+        async with service:
+            await service.start()
+            ids = [await service.publish(order, topic) for order in sent]
+            await until(lambda: len(found) == len(sent))
+        return ids
+
+    ids = run_to_end(steps)
+    assert found == sent
+    assert sorted(set(ids)) == ids
+
+
+def test_what_travels_with_a_message(service, client, topic):
+    """Headers, correlation id, reply topic and content type are properties; keys and the event time are not."""
+    found = []
+
+    @service.subscriber(topic, subscription="s", no_reply=True)
+    async def handle(body: str, message: PulsarMessage):
+        found.append(message)
+
+    plain = client.subscribe(topic, "plain")
+
+    async def steps():
+        async with service:
+            await service.start()
+            sent = await service.publish(
+                "text",
+                topic,
+                headers={"shop": "north"},
+                correlation_id="c-1",
+                reply_to=f"{topic}-r",
+                key="k",
+                ordering_key="o",
+                event_timestamp=1_700_000_000_000,
+            )
+            await until(lambda: found)
+            return sent
+
+    sent = run_to_end(steps)
+    message, raw = found[0], plain.receive(10_000)
+    assert message.headers == raw.properties()
+    assert message.headers == {
+        "content-type": "text/plain",
+        "correlation_id": "c-1",
+        "reply_to": f"{topic}-r",
+        "shop": "north",
+    }
+    assert (message.correlation_id, message.reply_to, message.content_type) == ("c-1", f"{topic}-r", "text/plain")
+    assert (message.key, message.topic, message.message_id) == ("k", topic, sent.to_text())
+    assert (raw.data(), raw.partition_key(), raw.ordering_key(), raw.event_timestamp()) == (
+        b"text",
+        "k",
+        "o",
+        1_700_000_000_000,
+    )
+
+
+def test_what_other_programs_send_is_decoded(service, client, topic):
+    """A message without a content type is JSON if it can be, and bytes otherwise."""
+    found = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(message: PulsarMessage):
+        found.append(await message.decode())
+
+    async def steps():
+        async with service:
+            await service.start()
+            producer = client.create_producer(topic)
+            producer.send(b'{"a": 1}')
+            producer.send(b"\xff\x00")
+            await until(lambda: len(found) == 2)
+
+    run_to_end(steps)
+    assert found == [{"a": 1}, b"\xff\x00"]
+
+
+def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
+    """What a handler returns goes to each of its publishers, with the message's correlation id."""
+    first, second, third = (pulsar_topic_factory(broker=broker) for _ in range(3))
+    found, logged = [], []
+
+    @service.subscriber(first, subscription="s")
+    @service.publisher(second, key="fixed", headers={"by": "publisher"})
+    @service.publisher(third)
+    async def bill(order: Order):
+        return PulsarResponse(Order(number=order.number + 1), headers={"of": "response"}, key=None)
+
+    @service.subscriber(second, subscription="s")
+    async def invoice(order: Order, message: PulsarMessage):
+        found.append((order.number, message.key, message.correlation_id, message.headers["by"], message.headers["of"]))
+
+    @service.subscriber(third, subscription="s")
+    async def log(order: Order, message: PulsarMessage):
+        logged.append((order.number, message.key))
+
+    async def steps():
+        async with service:
+            await service.start()
+            for number in range(20):
+                await service.publish(Order(number=number), first, correlation_id=f"c-{number}")
+            await until(lambda: len(found) == len(logged) == 20)
+
+    run_to_end(steps)
+    assert found == [(number + 1, "fixed", f"c-{number}", "publisher", "response") for number in range(20)]
+    assert logged == [(number + 1, None) for number in range(20)]
+
+
+def test_a_chunked_message(service, topic):
+    """A message of 6 MB, sixty chunks here, goes through a handler and its publisher, and is answered."""
+    body = bytes(range(256)) * 24_000
+
+    @service.subscriber(topic, subscription="s")
+    async def turn_around(body: bytes) -> bytes:
+        return body[::-1]
+
+    async def steps():
+        async with service:
+            await service.start()
+            return (await service.request(body, topic)).body
+
+    assert run_to_end(steps) == body[::-1]
+
+
+def test_routers_several_topics_and_a_pattern(service, topic):
+    """A router's prefix is in front of its topics; a list and a pattern subscribe to all that they name."""
+    router, found = PulsarRouter(prefix=f"{topic}-"), []
+
+    @router.subscriber("a", subscription="s")
+    @router.publisher("b")
+    async def first(body: str):
+        return f"{body}!"
+
+    @router.subscriber(["b", "c"], subscription="s")
+    async def second(body: str, message: PulsarMessage):
+        found.append((message.topic.removeprefix(f"{topic}-"), body))
+
+    @router.subscriber(
+        re.compile("[bc]"),
+        subscription="pattern",
+        initial_position=EARLIEST,
+        pattern_auto_discovery_period=1,
+    )
+    async def third(body: str):
+        found.append(("pattern", body))
+
+    service.include_router(router)
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("x", f"{topic}-a")
+            await service.publish("y", f"{topic}-c")
+            await until(lambda: len(found) == 4)
+
+    run_to_end(steps)
+    assert sorted(found) == [("b", "x!"), ("c", "y"), ("pattern", "x!"), ("pattern", "y")]
+
+
+def test_messages_one_by_one(service, topic):
+    """A subscriber without a handler gives messages to whoever asks, and they are acknowledged by hand."""
+    subscriber = service.subscriber(topic, subscription="s")
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish_batch("a", "b", "c", topic=topic, headers={"h": "1"}, key="k")
+            first = await subscriber.get_one()
+            await first.ack()
+            assert (await first.decode(), first.headers["h"], first.key) == ("a", "1", "k")
+            rest = []
+            async for message in subscriber:
+                rest.append(await message.decode())
+                await message.ack()
+                if len(rest) == 2:
+                    break
+            assert rest == ["b", "c"]
+            assert await subscriber.get_one(timeout=0.1) is None
+
+    run_to_end(steps)
+
+
+def test_an_application_runs_and_answers_pings(broker, service, topic):
+    """FastStream's application starts and stops the broker, which says whether Pulsar answers, and has the client."""
+    seen = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(body: str, client: Client):
+        seen.append(client)
+
+    async def steps():
+        assert not await service.ping()
+        async with TestApp(FastStream(service)):
+            assert await service.ping(timeout=10)
+            await service.publish("x", topic)
+            await until(lambda: seen)
+            assert seen == [await service.connect()]
+        assert not await service.ping()
+
+    run_to_end(steps)
+
+
+def test_the_test_client_on_the_real_broker(broker, topic, admin):
+    """With `with_real` mocks see what went over the broker, and the subscription that they needed is deleted."""
+    service = faststream_broker(broker)
+
+    @service.subscriber(topic, subscription="s")
+    @service.publisher(f"{topic}-out")
+    async def bill(order: Order) -> Order:
+        return Order(number=order.number + 1)
+
+    async def steps():
+        async with TestPulsarBroker(service, with_real=True) as tested:
+            await tested.publish(Order(number=1), topic)
+            await bill.wait_call(20)
+            bill.mock.assert_called_once_with({"number": 1, "what": ""})
+            assert len(admin.stats(f"{topic}-out").subscriptions) == 1
+
+    run_to_end(steps)
+    assert admin.stats(f"{topic}-out").subscriptions == {}
+
+
+def test_traces_go_through_a_handler(service, topic):
+    """A client that is instrumented before the start traces what is published and handled, as one trace."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    seen = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(message.headers["traceparent"])
+
+    async def steps():
+        async with service:
+            instrument(await service.connect(), tracer_provider=provider)
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: seen)
+
+    run_to_end(steps)
+    spans = exporter.get_finished_spans()
+    assert {span.name for span in spans} == {f"send {topic}", f"process {topic}", f"ack {topic}"}
+    assert {f"{span.context.trace_id:032x}" for span in spans} == {seen[0].split("-")[1]}

@@ -1,0 +1,192 @@
+"""FastStream services amid stops, cuts and kills: every message that was published is handled, none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+from fasted import SHARED, faststream_broker, run_to_end, until
+
+MESSAGES = 1_000
+
+
+def test_stops_in_the_middle_lose_nothing(broker, topic, client):
+    """Six services are stopped amid their handlers, one after the other: what each did not end the next one gets."""
+    begun, ended, dice = [], [], random.Random(7)
+
+    async def steps():
+        consumed = client.subscribe(topic, "s", SHARED)
+        consumed.close()
+        async with faststream_broker(broker) as sending:
+            await sending.publish_batch(*range(MESSAGES), topic=topic)
+        for number in range(7):
+            service = faststream_broker(broker)
+
+            @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=10)
+            async def handle(number: int):
+                begun.append(number)
+                await asyncio.sleep(0.01)
+                ended.append(number)
+
+            async with service:
+                await service.start()
+                so_far = len(ended)
+                enough = MESSAGES if number == 6 else so_far + dice.randrange(1, 120)
+                await until(lambda enough=enough: len(set(ended)) >= min(enough, MESSAGES))
+            assert len(begun) == len(ended)  # handlers ended before stop() returned
+
+    run_to_end(steps)
+    assert sorted(set(ended)) == list(range(MESSAGES))
+    assert len(ended) == MESSAGES  # a clean stop acknowledges what was handled: nothing came twice
+
+
+def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
+    """Handlers that outlast the graceful timeout are cancelled, and their messages go to the next service."""
+    begun, ended = [], []
+
+    def service_of(seconds):
+        service = faststream_broker(broker, graceful_timeout=0.2)
+
+        @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=5)
+        async def handle(number: int):
+            begun.append(number)
+            await asyncio.sleep(seconds)
+            ended.append(number)
+
+        return service
+
+    async def steps():
+        async with service_of(3_600) as service:
+            await service.start()
+            await service.publish_batch(*range(20), topic=topic)
+            await until(lambda: len(begun) == 5)
+        assert ended == []
+        async with service_of(0) as service:
+            await service.start()
+            await until(lambda: len(ended) == 20)
+
+    run_to_end(steps)
+    assert sorted(ended) == list(range(20))
+
+
+def test_cuts_in_the_middle_lose_nothing(broker, topic, pulsar_fault_proxy):
+    """A service whose connections are cut twenty times handles every message that it published itself."""
+    proxy = pulsar_fault_proxy(broker)
+    service = faststream_broker(broker, proxy.service_url)
+    found, sent = set(), set()
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=20)
+    async def handle(number: int):
+        await asyncio.sleep(0.005)
+        found.add(number)
+
+    async def send(numbers):
+        for number in numbers:
+            await service.publish(number, topic)
+            sent.add(number)
+
+    async def cut():
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            proxy.cut()
+
+    async def steps():
+        async with service:
+            await service.start()
+            await asyncio.gather(cut(), *(send(range(start, MESSAGES, 10)) for start in range(10)))
+            await until(lambda: len(found) == MESSAGES)
+
+    run_to_end(steps)
+    assert found == sent == set(range(MESSAGES))
+
+
+def test_requests_amid_cuts_are_answered(broker, topic, pulsar_fault_proxy):
+    """Each request that is asked while connections are cut gets its own reply."""
+    proxy = pulsar_fault_proxy(broker)
+    service = faststream_broker(broker, proxy.service_url)
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=20)
+    async def double(number: int) -> int:
+        return number * 2
+
+    async def ask(numbers):
+        return [await (await service.request(number, topic, 60)).decode() for number in numbers]
+
+    async def cut():
+        for _ in range(10):
+            await asyncio.sleep(0.2)
+            proxy.cut()
+
+    async def steps():
+        async with service:
+            await service.start()
+            _, *replies = await asyncio.gather(cut(), *(ask(range(start, 200, 10)) for start in range(10)))
+            return replies
+
+    replies = run_to_end(steps)
+    assert replies == [[number * 2 for number in range(start, 200, 10)] for start in range(10)]
+
+
+@pytest.mark.standalone_only("kills the one broker that there is", ways=("cluster",))
+def test_a_killed_broker_loses_nothing(pulsar_own_broker):
+    """A broker that is killed and started again amid the service: every message that was published is handled."""
+    broker = pulsar_own_broker("plain")
+    topic = "persistent://public/default/killed"
+    service = faststream_broker(broker, producer_options={"send_timeout_millis": 0})
+    found, sent = set(), set()
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=20)
+    async def handle(number: int):
+        await asyncio.sleep(0.01)
+        found.add(number)
+
+    async def send(numbers):
+        for number in numbers:
+            await service.publish(number, topic)
+            sent.add(number)
+
+    async def kill():
+        await until(lambda: len(found) >= 100)
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.restart)
+
+    async def steps():
+        async with service:
+            await service.start()
+            await asyncio.gather(kill(), *(send(range(start, MESSAGES, 10)) for start in range(10)))
+            await until(lambda: len(found) == MESSAGES)
+
+    run_to_end(steps)
+    assert found == sent == set(range(MESSAGES))
+
+
+@pytest.mark.standalone_only("kills the one broker that there is", ways=("cluster",))
+def test_a_stop_behind_a_killed_broker_ends(pulsar_own_broker, pulsar_client_factory):
+    """A service whose broker is gone can be stopped; behind a restart what it did not acknowledge comes again."""
+    broker = pulsar_own_broker("plain")
+    topic = "persistent://public/default/stopped"
+    service = faststream_broker(broker, operation_timeout_seconds=3)
+    found = []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=5)
+    async def handle(number: int):
+        found.append(number)
+        await asyncio.Event().wait()
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish_batch(*range(20), topic=topic)
+            await until(lambda: len(found) == 5)
+            service.config.broker_config.graceful_timeout = 0.1
+            assert await service.ping(timeout=60)
+            await asyncio.to_thread(broker.kill)
+            assert not await service.ping(timeout=0.5)
+
+    run_to_end(steps)
+    broker.restart()
+    consumer, again = pulsar_client_factory(broker).subscribe(topic, "s", SHARED), set()
+    while len(again) < 20:
+        again.add(int(consumer.receive(60_000).data()))
+    assert again == set(range(20))

@@ -1,0 +1,95 @@
+"""Requests and replies of FastStream services, with each other and with this library's own."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+from fasted import faststream_broker, run_to_end, until
+
+import pulsar_ext as pulsar
+
+
+@pytest.fixture
+def service(broker):
+    """A FastStream broker."""
+    return faststream_broker(broker)
+
+
+def test_requests_and_replies(service, topic):
+    """Each of many requests at once gets the reply to it; one that nobody answers raises a TimeoutError."""
+
+    @service.subscriber(topic, subscription="s", max_workers=20)
+    async def double(number: int) -> int:
+        return number * 2
+
+    publisher = service.publisher(topic)
+
+    async def steps():
+        async with service:
+            await service.start()
+            replies = await asyncio.gather(*(service.request(number, topic) for number in range(50)))
+            assert [await reply.decode() for reply in replies] == [number * 2 for number in range(50)]
+            assert await (await publisher.request(4, correlation_id="c")).decode() == 8
+            assert (await publisher.request(4, correlation_id="c")).correlation_id == "c"
+            with pytest.raises(TimeoutError, match="no reply within"):
+                await service.request(1, f"{topic}-nobody", timeout=0.5)
+
+    run_to_end(steps)
+
+
+def test_requesters_and_repliers_of_this_library(service, client, topic, pulsar_async_client_factory, broker):
+    """A `Requester` is answered by a handler, and `request()` is answered by a `Replier`."""
+
+    @service.subscriber(topic, subscription="s")
+    async def answer(body: bytes):
+        return b"re: " + body
+
+    async def steps():
+        async with service, pulsar_async_client_factory(broker) as other:
+            await service.start()
+            async with await other.requester(topic) as requester:
+                reply = await requester.request(b"who?")
+                assert reply.data() == b"re: who?"
+
+            async def shout(message):
+                return message.data().upper()
+
+            async with await other.replier(f"{topic}-shout", shout) as replier:
+                running = asyncio.create_task(replier.run())
+                assert (await service.request(b"who?", f"{topic}-shout")).body == b"WHO?"
+                replier.stop()
+                await running
+
+    run_to_end(steps)
+
+
+def test_replies_stay_in_the_namespace(broker, client, topic):
+    """A reply goes where the message says, in its namespace; elsewhere only if `may_reply_to` says so."""
+    here, elsewhere = f"{topic}-replies", f"persistent://public/default/r-{uuid.uuid4().hex}"
+    consumer = client.subscribe([here, elsewhere], "s")
+
+    def steps_with(**options):
+        service = faststream_broker(broker, **options)
+        count = []
+
+        @service.subscriber(topic, subscription="s")
+        async def answer(body: str):
+            count.append(body)
+            return body
+
+        async def steps():
+            async with service:
+                await service.start()
+                await service.publish("1", topic, reply_to=elsewhere)
+                await service.publish("2", topic, reply_to=here)
+                await until(lambda: len(count) == 2)
+
+        return steps
+
+    run_to_end(steps_with())
+    run_to_end(steps_with(may_reply_to=lambda _, reply_topic: reply_topic == elsewhere))
+    assert [consumer.receive(10_000).data() for _ in range(2)] == [b"2", b"1"]
+    with pytest.raises(pulsar.Timeout):
+        consumer.receive(300)

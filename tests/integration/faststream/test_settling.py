@@ -1,0 +1,213 @@
+"""What becomes of a message that a FastStream handler got: acknowledged, again, a dead letter, or left to others."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
+from faststream import AckPolicy
+from faststream.exceptions import StopConsume
+
+import pulsar_ext as pulsar
+from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
+
+
+@pytest.fixture
+def service(broker):
+    """A FastStream broker."""
+    return faststream_broker(broker)
+
+
+def backlog(admin, topic, subscription="s"):
+    """How many entries are not acknowledged."""
+    return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
+
+
+@pytest.fixture
+def admin(client):
+    """The admin API."""
+    return client.context.admin_api()
+
+
+@pytest.mark.parametrize(
+    ("policy", "calls", "left"),
+    [
+        (None, 2, 0),
+        (AckPolicy.NACK_ON_ERROR, 2, 0),
+        (AckPolicy.REJECT_ON_ERROR, 1, 0),
+        (AckPolicy.ACK, 1, 0),
+        (AckPolicy.ACK_FIRST, 1, 0),
+        (AckPolicy.MANUAL, 1, 1),
+    ],
+)
+def test_what_becomes_of_a_message_whose_handler_raised(broker, admin, topic, policy, calls, left):
+    """It comes again with NACK_ON_ERROR, by default; it is acknowledged with the others; MANUAL leaves it alone."""
+    service = faststream_broker(broker, **({} if policy is None else {"ack_policy": policy}))
+    seen = []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_delay_ms=100)
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(body)
+        if body == "bad" and seen.count("bad") == 1:
+            raise ValueError(body)
+        if policy is AckPolicy.MANUAL:
+            await message.ack()
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("bad", topic)
+            await until(lambda: seen.count("bad") == calls)
+            await service.publish("good", topic)
+            await until(lambda: "good" in seen)
+
+    run_to_end(steps)
+    assert seen.count("bad") == calls
+    assert backlog(admin, topic) == left
+
+
+def test_messages_that_are_settled_by_hand(broker, admin, topic):
+    """`ack()`, `nack()` and `reject()` do what they say once; what is called behind them does nothing."""
+    service = faststream_broker(broker)
+    seen = []
+
+    @service.subscriber(
+        topic,
+        subscription="s",
+        subscription_type=SHARED,
+        ack_policy=AckPolicy.MANUAL,
+        negative_ack_redelivery_delay_ms=100,
+    )
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(body)
+        if body == "again" and seen.count("again") == 1:
+            await message.nack()
+            await message.ack()
+        elif body == "rejected":
+            await message.reject()
+        else:
+            await message.ack()
+            await message.nack()
+
+    async def steps():
+        async with service:
+            await service.start()
+            for body in ("done", "again", "rejected"):
+                await service.publish(body, topic)
+            await until(lambda: len(seen) == 4)
+
+    run_to_end(steps)
+    assert sorted(seen) == ["again", "again", "done", "rejected"]
+    assert backlog(admin, topic) == 0
+
+
+def test_dead_letters_and_retry_letters(broker, client, topic):
+    """With a dead letter policy `reject()` sends a dead letter, and `nack(delay_ms)` has the message come later."""
+    service = faststream_broker(broker)
+    dead = client.subscribe(f"{topic}-s-DLQ", "dead")
+    seen = []
+
+    @service.subscriber(
+        topic,
+        subscription="s",
+        subscription_type=SHARED,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(5),
+        ack_policy=AckPolicy.REJECT_ON_ERROR,
+    )
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(body)
+        if body == "later" and seen.count("later") == 1:
+            await message.nack(delay_ms=200, properties={"why": "busy"})
+        if body == "bad":
+            raise ValueError(body)
+        if body == "by hand":
+            await message.reject({"why": "no such order"})
+
+    async def steps():
+        async with service:
+            await service.start()
+            for body in ("later", "bad", "by hand"):
+                await service.publish(body, topic)
+            await until(lambda: seen.count("later") == 2)
+
+    run_to_end(steps)
+    letters = {letter.data(): letter.properties().get("why") for letter in (dead.receive(10_000), dead.receive(10_000))}
+    assert letters == {b"bad": None, b"by hand": "no such order"}
+    assert sorted(seen) == ["bad", "by hand", "later", "later"]
+
+
+def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client, topic):
+    """A subscriber to a pattern has what it rejects come again, until its policy makes a dead letter of it."""
+    service = faststream_broker(broker)
+    dead = client.subscribe(f"{topic}-dead", "dead")
+    seen = []
+
+    @service.subscriber(
+        re.compile(f"{topic}-live"),
+        subscription="s",
+        subscription_type=SHARED,
+        initial_position=EARLIEST,
+        pattern_auto_discovery_period=1,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(2, f"{topic}-dead"),
+        ack_policy=AckPolicy.REJECT_ON_ERROR,
+    )
+    async def handle(body: str):
+        seen.append(body)
+        raise ValueError(body)
+
+    async def steps():
+        async with service:
+            await service.publish("bad", f"{topic}-live")
+            await service.start()
+            return await asyncio.to_thread(dead.receive, 60_000)
+
+    assert run_to_end(steps).data() == b"bad"
+    assert seen == ["bad"] * 3
+
+
+def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
+    """A handler that ends by a CancelledError of its own strands nothing."""
+    seen = []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_delay_ms=100)
+    async def handle(body: str):
+        seen.append(body)
+        if len(seen) == 1:
+            raise asyncio.CancelledError
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: len(seen) == 2)
+
+    run_to_end(steps)
+    assert backlog(admin, topic) == 0
+
+
+def test_a_handler_ends_its_subscriber(service, topic, client, admin):
+    """StopConsume stops one subscriber amid its messages: the others are left to the next one, none is lost."""
+    seen = []
+
+    @service.subscriber(topic, subscription="s", max_workers=4)
+    async def handle(number: int):
+        seen.append(number)
+        if number == 10:
+            raise StopConsume
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish_batch(*range(200), topic=topic)
+            await until(lambda: 10 in seen)
+            await until(lambda: not handle._subscribers[0].running)
+            await until(lambda: handle._subscribers[0]._consumer is None)
+
+    run_to_end(steps)
+    left, consumer = set(), client.subscribe(topic, "s")
+    while len(left | set(seen)) < 200:
+        left.add(int(consumer.receive(10_000).data()))
+    assert len(seen) < 200

@@ -1,0 +1,176 @@
+"""What a FastStream broker is asked for: what it refuses, what it shows, and which policy and topics come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from faststream import AckPolicy
+from faststream.exceptions import IncorrectState, SetupError
+from faststream.specification import AsyncAPI
+
+import pulsar_ext as pulsar
+from pulsar_ext.asyncio import Client  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.faststream import PulsarBroker, PulsarRouter, TestPulsarBroker
+from pulsar_ext.faststream.topics import Topics
+
+TOKEN = "secret-token"
+
+
+@pytest.fixture
+def service():
+    """A broker that is not connected."""
+    return PulsarBroker("pulsar://localhost:1")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"schema": str}, "a codec or a decoder"),
+        ({"consumer_type": pulsar.ConsumerType.Shared}, "subscription_type"),
+        ({"subscription_name": "s"}, "it is called subscription"),
+        ({"message_listener": print}, "decorate a handler"),
+        ({"max_workers": 0}, "1 or more, not 0"),
+        ({"topic": 5}, "not 5"),
+        ({"topic": []}, "not \\[\\]"),
+    ],
+)
+def test_a_subscriber_that_cannot_be(service, options, said):
+    """An argument that is not valid, or has another name here, is refused where it stands."""
+    topic = options.pop("topic", "t")
+    with pytest.raises(SetupError, match=said):
+        service.subscriber(topic, subscription="s", **options)
+
+
+def test_a_router_of_another_broker(service):
+    """It is refused by its name."""
+    with pytest.raises(SetupError, match="not a object"):
+        service.include_router(object())
+
+
+def test_before_it_is_connected(service):
+    """Nothing is published or received, and the error says what to call."""
+    subscriber = service.subscriber("t", subscription="s")
+
+    async def steps():
+        for call in (service.publish("x", "t"), service.request("x", "t"), subscriber.get_one(), subscriber.start()):
+            with pytest.raises(IncorrectState, match="start"):
+                await call
+
+    asyncio.run(steps())
+
+
+def test_a_subscriber_with_handlers_gives_no_single_messages(service):
+    """`get_one()` says that the handlers get them."""
+    subscriber = service.subscriber("t", subscription="s")
+
+    @subscriber
+    async def handle(body: str):
+        pass
+
+    with pytest.raises(IncorrectState, match="has handlers"):
+        asyncio.run(subscriber.get_one())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        (("x",), {}, "needs a topic"),
+        (("x", "t"), {"headers": {"number": 5}}, "'number' is of type int"),
+    ],
+)
+def test_a_message_that_cannot_be_published(arguments, options, said):
+    """Without a topic, or with a header that is no text, nothing is sent."""
+
+    async def steps():
+        async with PulsarBroker("pulsar://localhost:1") as connected:
+            with pytest.raises(pulsar.InvalidUse, match=said):
+                await connected.publish(*arguments, **options)
+
+    asyncio.run(steps())
+
+
+def test_secrets_are_not_shown():
+    """What stands before an @ of a service URL, and a token, is neither in AsyncAPI nor in what the broker prints."""
+    service = PulsarBroker(
+        f"pulsar+ssl://user:{TOKEN}@one:6651,{TOKEN}@two:6651?token={TOKEN}",
+        authentication=pulsar.AuthenticationToken(TOKEN),
+    )
+    service.subscriber("t", subscription="s")
+    assert service.specification.url == ["pulsar+ssl://one:6651,two:6651"]
+    shown = [
+        AsyncAPI(service).to_specification().to_json(),
+        repr(service),
+        repr(service.config),
+        str(service.subscribers),
+    ]
+    assert [one for one in shown if TOKEN in one] == []
+
+
+def test_async_api(service):
+    """Subscribers and publishers are channels with their topics and payloads; what is hidden is not there."""
+    router = PulsarRouter(prefix="a.")
+
+    @router.subscriber(["b", "c"], subscription="s", description="what it does")
+    @router.publisher("d", title="Out")
+    async def handle(number: int) -> str:
+        return str(number)
+
+    service.include_router(router)
+    service.subscriber(re.compile("e.*"), subscription="s", include_in_schema=False)
+    written = AsyncAPI(service).to_specification().to_jsonable()
+    addresses = {channel["address"] for channel in written["channels"].values()}
+    assert addresses == {"a.b,a.c", "a.d"}
+    assert next(iter(written["servers"].values()))["protocol"] == "pulsar"
+    assert '"integer"' in AsyncAPI(service).to_specification().to_json()
+
+
+@pytest.mark.parametrize(
+    ("own", "router", "broker", "expected"),
+    [
+        ({}, {}, {}, AckPolicy.NACK_ON_ERROR),
+        ({}, {}, {"ack_policy": AckPolicy.ACK}, AckPolicy.ACK),
+        ({}, {"ack_policy": AckPolicy.ACK_FIRST}, {"ack_policy": AckPolicy.ACK}, AckPolicy.ACK_FIRST),
+        ({"ack_policy": AckPolicy.MANUAL}, {"ack_policy": AckPolicy.ACK_FIRST}, {}, AckPolicy.MANUAL),
+    ],
+)
+def test_the_nearest_policy_counts(own, router, broker, expected):
+    """The subscriber's, its router's, its broker's; without any, what fails comes again."""
+    of_router = PulsarRouter(**router)
+    PulsarBroker("pulsar://localhost:1", routers=[of_router], **broker)
+    assert of_router.subscriber("t", subscription="s", **own).ack_policy is expected
+
+
+def test_a_bare_class_is_answered_with_its_annotation(service):
+    """A handler that is annotated with the client's class is told which annotation it wants."""
+
+    @service.subscriber("t", subscription="s")
+    async def handle(body: str, client: Client):
+        pass
+
+    async def steps():
+        async with TestPulsarBroker(service):
+            pass
+
+    with pytest.raises(SetupError, match=r"pulsar_ext\.faststream\.annotations"):
+        asyncio.run(steps())
+
+
+@pytest.mark.parametrize(
+    ("declared", "prefix", "topic", "included"),
+    [
+        ("t", "", "persistent://public/default/t", True),
+        ("t", "a.", "a.t", True),
+        ("t", "a.", "t", False),
+        (["t", "u"], "", "u", True),
+        (["t", "u"], "", "non-persistent://public/default/u", False),
+        (re.compile("persistent://public/default/t.*"), "", "tu", True),
+        (re.compile("public/default/t.*"), "", "tu", True),
+        (re.compile("t.*"), "public/default/a.", "a.tu", True),
+        (re.compile("t.*"), "public/default/a.", "abtu", False),
+    ],
+)
+def test_which_topics_are_meant(declared, prefix, topic, included):
+    """Short and full names are the same; a prefix is in front of each name, and is no pattern in front of a pattern."""
+    assert Topics(declared).include(topic, prefix) is included

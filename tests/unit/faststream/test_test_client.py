@@ -1,0 +1,249 @@
+"""`TestPulsarBroker`: handlers run in memory, and FastStream's mocks see what went through them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pydantic
+import pytest
+from faststream import AckPolicy, BaseMiddleware, FastStream, TestApp
+from faststream.exceptions import SubscriberNotFound
+from faststream.message import AckStatus
+
+from pulsar_ext.faststream import PulsarBroker, PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
+
+URL = "pulsar://localhost:1"
+
+
+class Order(pydantic.BaseModel):
+    """What is ordered."""
+
+    number: int
+
+
+@pytest.fixture
+def service():
+    """A broker that nothing listens for."""
+    return PulsarBroker(URL)
+
+
+def run(function, *brokers, **options):
+    """Run a coroutine function with tested brokers."""
+
+    async def with_test():
+        async with TestPulsarBroker(*brokers, **options) as tested:
+            return await function(tested)
+
+    return asyncio.run(with_test())
+
+
+def test_a_chain_of_handlers_and_their_mocks(service):
+    """What is published is validated, goes on to the next handler, and the mocks of all have seen it."""
+
+    @service.subscriber("orders", subscription="s")
+    @service.publisher("invoices", key="k")
+    async def bill(order: Order):
+        return PulsarResponse(Order(number=order.number + 1), headers={"h": "1"})
+
+    seen = []
+
+    @service.subscriber("persistent://public/default/invoices", subscription="s")
+    @service.publisher("log")
+    async def invoice(order: Order, message: PulsarMessage):
+        seen.append((order.number, message.key, message.headers["h"], message.topic, message.correlation_id))
+        return "logged"
+
+    async def steps(tested):
+        first = await tested.publish(Order(number=1), "orders", correlation_id="c")
+        second = await tested.publish(Order(number=5), "public/default/orders")
+        assert first < second
+        assert bill.mock.call_count == 2
+        bill.mock.assert_called_with({"number": 5})
+        invoice.mock.assert_called_with({"number": 6})
+        await tested.publish_batch(Order(number=7), Order(number=8), topic="orders")
+
+    run(steps, service)
+    assert seen[0] == (2, "k", "1", "persistent://public/default/invoices", "c")
+    assert [number for number, *_ in seen] == [2, 6, 8, 9]
+
+
+def test_a_publisher_without_a_subscriber_has_a_mock(service):
+    """What goes to a topic that nobody subscribes to is seen by the publisher's mock, and by nobody afterwards."""
+    publisher = service.publisher("out")
+
+    async def steps(tested):
+        await publisher.publish("x")
+        publisher.mock.assert_called_once_with("x")
+
+    run(steps, service)
+    assert service.subscribers == []
+
+
+def test_what_a_handler_raises_is_raised(service):
+    """`publish()` raises it, and the message is settled by the policy."""
+    messages = []
+
+    @service.subscriber("t", subscription="s", ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def fail(body: str, message: PulsarMessage):
+        messages.append(message)
+        raise ValueError(body)
+
+    async def steps(tested):
+        with pytest.raises(ValueError, match="bad"):
+            await tested.publish("bad", "t")
+
+    run(steps, service)
+    assert messages[0].committed is AckStatus.REJECTED
+
+
+@pytest.mark.parametrize(("call", "status"), [("ack", "ACKED"), ("nack", "NACKED"), ("reject", "REJECTED")])
+def test_the_first_settlement_counts(service, call, status):
+    """What a handler called first is what the message is."""
+    messages = []
+
+    @service.subscriber("t", subscription="s", ack_policy=AckPolicy.MANUAL)
+    async def handle(body: str, message: PulsarMessage):
+        messages.append(message)
+        await getattr(message, call)()
+        await message.ack()
+        await message.reject()
+
+    run(lambda tested: tested.publish("x", "t"), service)
+    assert messages[0].committed is AckStatus(status)
+
+
+def test_each_subscription_gets_a_message_once(service):
+    """Two subscriptions get it both; two subscribers of one subscription get it once."""
+    seen = []
+
+    def subscribe(subscription, name):
+        @service.subscriber("t", subscription=subscription)
+        async def handle(body: str):
+            seen.append((subscription, name))
+
+        return handle
+
+    kept = [subscribe("one", 1), subscribe("one", 2), subscribe("other", 3)]
+    run(lambda tested: tested.publish("x", "t"), service)
+    assert len(seen) == 2
+    assert {subscription for subscription, _ in seen} == {"one", "other"}
+    assert len(kept) == 3
+
+
+def test_requests_and_replies(service):
+    """A request gets what the handler returns; a reply goes to the topic that a message names, in its namespace."""
+    replies = []
+
+    @service.subscriber("double", subscription="s")
+    async def double(number: int) -> int:
+        return number * 2
+
+    @service.subscriber("replies", subscription="s")
+    async def note(number: int):
+        replies.append(number)
+
+    @service.subscriber("public/other/replies", subscription="s")
+    async def note_elsewhere(number: int):
+        replies.append(-number)
+
+    @service.subscriber("slow", subscription="s")
+    async def slow(body: str):
+        await asyncio.sleep(3_600)
+
+    async def steps(tested):
+        assert await (await tested.request(4, "double")).decode() == 8
+        await tested.publish(5, "double", reply_to="replies")
+        await tested.publish(6, "double", reply_to="public/other/replies")
+        with pytest.raises(SubscriberNotFound, match="nobody"):
+            await tested.request(1, "nobody")
+        with pytest.raises(TimeoutError):
+            await tested.request("x", "slow", 0.01)
+
+    run(steps, service)
+    assert replies == [10]
+
+
+def test_several_brokers_see_each_other():
+    """A message of one broker comes to the handlers of the others."""
+    one, other = PulsarBroker(URL), PulsarBroker(URL)
+
+    @other.subscriber("t", subscription="s")
+    async def handle(body: str):
+        pass
+
+    async def steps(tested):
+        await tested[0].publish("x", "t")
+        handle.mock.assert_called_once_with("x")
+
+    run(steps, one, other)
+
+
+def test_routers_middlewares_and_custom_parsers():
+    """A prefix is in front of a router's topics; middlewares see what is published; a parser and a decoder are used."""
+    commands, router, bodies = [], PulsarRouter(prefix="a."), []
+
+    class Noting(BaseMiddleware):
+        async def publish_scope(self, call_next, cmd):
+            commands.append((cmd.destination, cmd.key))
+            return await call_next(cmd)
+
+    async def parser(raw, original):
+        parsed = await original(raw)
+        parsed.headers["parsed"] = "yes"
+        return parsed
+
+    async def decoder(message):
+        return message.body.decode().upper() + message.headers["parsed"]
+
+    @router.subscriber("b", subscription="s", parser=parser, decoder=decoder)
+    @router.publisher("c")
+    async def handle(body: str):
+        bodies.append(body)
+        return "out"
+
+    service = PulsarBroker(URL, middlewares=[Noting], routers=[router])
+    run(lambda tested: tested.publish("x", "a.b", key="k"), service)
+    assert bodies == ["Xyes"]
+    assert commands == [("a.b", "k"), ("a.c", None)]
+
+
+def test_a_subscriber_that_is_started_later(service):
+    """One that is declared and started amid a test gets what is published from then on."""
+    seen = []
+
+    async def steps(tested):
+        late = tested.subscriber("t", subscription="s", persistent=False)
+
+        @late
+        async def handle(body: str):
+            seen.append(body)
+
+        async with late:
+            await tested.publish("x", "t")
+        alone = tested.subscriber("t", subscription="other", persistent=False)
+        async with alone:
+            assert await alone.get_one(timeout=0.01) is None
+
+    run(steps, service)
+    assert seen == ["x"]
+
+
+def test_an_application_is_tested_too(service):
+    """FastStream's `TestApp` runs the application's hooks around the tested broker."""
+    app, seen = FastStream(service), []
+
+    @app.after_startup
+    async def begin():
+        seen.append("begun")
+
+    @service.subscriber("t", subscription="s")
+    async def handle(body: str):
+        seen.append(body)
+
+    async def steps():
+        async with TestPulsarBroker(service) as tested, TestApp(app):
+            await tested.publish("x", "t")
+            assert await tested.ping()
+
+    asyncio.run(steps())
+    assert seen == ["begun", "x"]
