@@ -8,6 +8,7 @@ none while it asks. With `io_threads` above 1 there are several, and brokers who
 
 from __future__ import annotations
 
+import _thread
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,8 +56,8 @@ def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answ
         except Exception as error:  # noqa: BLE001  # likewise
             answer(error)
 
-    thread = threading.Thread(target=run, name="pulsar_ext-ask", daemon=True)
     try:
-        thread.start()
+        # Not `Thread.start()`: a Ctrl-C amid it may leave the lock held that the new thread takes before it runs.
+        _thread.start_new_thread(run, ())
     except RuntimeError:  # the interpreter is ending and starts no threads any more
         run()
