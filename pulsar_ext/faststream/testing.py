@@ -47,11 +47,9 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
     `publish()` returns when the handlers have ended, and raises what they raised. Each subscription of the topic gets
     the message once. Nothing is stored, and nothing comes again: `nack()` is only noted.
 
-    Args:
-        *brokers: one or several, which see each other's messages.
-        with_real: connect to the real broker instead; mocks and assertions work all the same. What a publisher sends to
-            a topic without a subscriber is received under a subscription that is deleted at the end.
-        connect_only: as in FastStream.
+    It takes one broker or several, which see each other's messages. With `with_real=True` it connects to the real one;
+    mocks and assertions work all the same, and what a publisher sends to a topic without a subscriber is received under
+    a subscription that is deleted at the end. `connect_only` is FastStream's own.
     """
 
     def create_publisher_fake_subscriber(
