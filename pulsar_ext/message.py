@@ -36,9 +36,7 @@ class Message(MessageDoor, Generic[T]):
     number = 0
     """Its place among those that one thread received; 0 if it was received in another way."""
 
-    def message_id(self) -> MessageId:
-        """Give the message's id: a `ChunkMessageId` if the message was sent in chunks."""
-        return id_of(self.inner)
+    message_id = id_of
 
     def value(self) -> T:
         """Decode the message, with the schema that it was written with.

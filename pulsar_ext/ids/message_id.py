@@ -274,16 +274,21 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
 
 
 def id_of(message: Any) -> MessageId:
-    """Give the id of a C++ message, as `from_inner` does; written out, for it runs for nearly every message."""
-    inner = message.message_id()
+    """Give the message's id: a `ChunkMessageId` if the message was sent in chunks.
+
+    It is `Message.message_id()`, which runs for nearly every message: `from_inner` written out.
+
+    Args:
+        message: of ours.
+    """
+    inner = message.inner.message_id()
     data = inner.serialize()
     if FIRST_CHUNK_TAG in data and has_first_chunk(data):
-        return from_inner(inner, message.topic_name)
+        return from_inner(inner, message.inner.topic_name)
     message_id = _create(MessageId)
     message_id.inner = inner
-    message_id.origin = _LIVE
     message_id._data = data  # noqa: SLF001  # this module's own class
-    message_id._order = message_id._topic = None  # noqa: SLF001
+    message_id._order = None  # noqa: SLF001
     return message_id
 
 

@@ -26,7 +26,7 @@ from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner, id_of
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
 from pulsar_ext.receive.order import Part, Transition
 
 from .backoff import delay_of
@@ -329,7 +329,7 @@ class Redelivery(Part):
 
     @staticmethod
     def _id_of(inner: Any) -> MessageId:
-        message_id = id_of(inner)
+        message_id = from_inner(inner.message_id(), inner.topic_name)
         message_id.topic_name(inner.topic_name())
         return message_id
 
