@@ -32,7 +32,7 @@ def connected(admin_url: str | None, url: str | None, access: Access) -> Iterato
 
     from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
 
-    admin_url = _admin_url_of(LOCAL_URL, admin_url, access)
+    admin_url = _admin_url_of(url or LOCAL_URL, admin_url, access)
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with (
         PulsarAdmin(admin_url, **access.admin_options()) as admin,

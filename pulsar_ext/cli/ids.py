@@ -53,7 +53,8 @@ def ids(
         form: The id in any form: text such as 5:7:-1 or "5:5:-1;5:7:-1", hexadecimal bytes such as 080510073000, or
             the numbers LEDGER ENTRY [PARTITION [BATCH_INDEX]].
         topic: The topic that the id belongs to. Without it the broker is not asked.
-        admin_url: URL of the admin REST API. The default is http://localhost:8080; with a token it must be given.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
+            localhost if --url is not given either. With a token it must be given.
         url: URL of the broker. The default is port 6650 on the host of the admin API.
         access: How to authenticate.
         as_json: Print one JSON object instead of a table.

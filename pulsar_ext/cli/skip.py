@@ -50,7 +50,8 @@ def skip(
         unit: What to count: messages, or entries as the broker's own skip does. A batch is one entry.
         dry_run: Only show what would be skipped, and leave the cursor where it is.
         as_json: Print one JSON object instead of the picture.
-        admin_url: URL of the admin REST API. The default is http://localhost:8080; with a token it must be given.
+        admin_url: URL of the admin REST API. The default is port 8080 on the broker's host, which is
+            localhost if --url is not given either. With a token it must be given.
         url: URL of the broker, to read messages where the admin API cannot tell how many an entry holds. The default
             is port 6650 on the host of the admin API.
         access: How to authenticate.
