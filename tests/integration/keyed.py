@@ -1,20 +1,15 @@
-"""What the tests of key ranges share: topics of every kind of batch, and the Java programs they compare with."""
+"""What the tests of key ranges share: topics of every kind of batch."""
 
 from __future__ import annotations
 
 import random
-import subprocess
 from itertools import pairwise
-from pathlib import Path
 
 import pulsar
 
 from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
 from pulsar_ext.key_shared.hashing import key_slot
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
-PROGRAMS = Path(__file__).parent / "java"
-SECONDS = 120
 WAIT_MILLIS = 15_000
 
 KINDS = ("unbatched", "default", "key", "chunked", "keyless")
@@ -27,22 +22,6 @@ SETTINGS = {
     "keyless": BATCHING,
 }
 CHUNKED_BYTES = 150_000
-
-
-def run_java(program, *arguments, lines=()):
-    """Run a program of this directory and give the numbers it prints, a line each; the rest is what Java logs."""
-    command = [find_java(), "-cp", f"{ensure_jars()}/*", PROGRAMS / f"{program}.java", *arguments]
-    ended = subprocess.run(
-        list(map(str, command)),
-        input="".join(f"{line}\n" for line in lines),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    return [line for line in ended.stdout.splitlines() if line.isdecimal()]
 
 
 def fill(client, topic, kind, count, keys=40, seed=1):

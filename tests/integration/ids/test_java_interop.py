@@ -1,25 +1,21 @@
 """Ids cross between this library and the Java client: bytes, text, order, and the very message that each one names."""
 
 import random
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import pulsar
 import pytest
+from java_peer import run_java
 from reach import Reach
 
 from pulsar_ext import ChunkMessageId, MessageId
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 BOTH_CLIENTS = True
 
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
-PROGRAMS = Path(__file__).parents[1] / "java"
-JAVA_SECONDS = 120
 RECEIVE_MILLIS = 10_000
 CHUNKED_SIZE = 250_000
 KINDS = {"plain", "batch", "chunked", "partitioned"}
@@ -60,7 +56,7 @@ def topics(broker, pulsar_topic_factory):
 def sent_by_java(broker, topics):
     return [
         Sent(kind, _topic_of(topics, kind, text), name, bytes.fromhex(data), text)
-        for kind, name, data, text in run_java("MakeIds", Reach.of(broker).java_settings(), *topics)
+        for kind, name, data, text in ids_of_java("MakeIds", Reach.of(broker).java_settings(), *topics)
     ]
 
 
@@ -96,13 +92,10 @@ def payload(name, *, chunked=False):
     return name.encode() + b";" + b"x" * (CHUNKED_SIZE if chunked else 0)
 
 
-def run_java(program, *arguments, lines=()):
-    """Run a single-file Java program with the Java client, and return the fields of the lines that it prints."""
-    command = [find_java(), "-cp", f"{ensure_jars()}/*", PROGRAMS / f"{program}.java", *arguments]
-    text = "".join(f"{line}\n" for line in lines)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line.split("\t")[1:] for line in done.stdout.splitlines() if line.startswith("ID\t")]
+def ids_of_java(program, *arguments, lines=()):
+    """Run a Java program, and give the fields of the ids that it prints."""
+    said = run_java(program, *arguments, lines=lines)
+    return [line.split("\t")[1:] for line in said if line.startswith("ID\t")]
 
 
 def _topic_of(topics, kind, text):
@@ -129,7 +122,7 @@ def test_orders_as_java(sent_by_java):
     ids += [ChunkMessageId(MessageId(2, 7, 1), MessageId(2, 7, 3)), MessageId.earliest, MessageId.latest]
     random.Random(20).shuffle(ids)
 
-    judged = run_java("CompareIds", lines=[one.serialize().hex() for one in ids])
+    judged = ids_of_java("CompareIds", lines=[one.serialize().hex() for one in ids])
 
     assert [one.to_text() for one in sorted(ids)] == [place for _, place, _ in judged]
     for one, (text, _, signs) in zip(ids, judged, strict=True):
@@ -162,7 +155,7 @@ def test_java_ids_lead_to_their_messages(client, sent_by_java):
 def test_java_follows_our_ids(broker, sent_by_us):
     """Java reads our ids of every kind, writes the same text and an equal id, and finds each message whole."""
     assert {sent.kind for sent in sent_by_us} == KINDS
-    judged = run_java(
+    judged = ids_of_java(
         "ReadIds", Reach.of(broker).java_settings(), lines=[f"{sent.topic}\t{sent.data.hex()}" for sent in sent_by_us]
     )
     for sent, (text, data, read, sought) in zip(sent_by_us, judged, strict=True):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
+from java_peer import run_java
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -13,25 +11,20 @@ from reach import Reach
 
 import pulsar_ext.otel
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 BOTH_CLIENTS = True
 
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
-PROGRAM = Path(__file__).parents[1] / "java" / "PassOn.java"
-JAVA_SECONDS = 120
 ROOT = "0" * 16
 """What Java says for the id of no parent."""
 
 
 def passed_on_by_java(broker, topic, other):
     """Have the Java program pass one message on, and give its spans: name, trace, own id, parent's id."""
-    command = [find_java(), "-Xmx256m", "-cp", f"{ensure_jars()}/*", PROGRAM, Reach.of(broker).java_settings()]
-    done = subprocess.run([*command, topic, other], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [tuple(line.split("\t")[1:]) for line in done.stdout.splitlines() if line.startswith("SPAN\t")]
+    lines = run_java("PassOn", Reach.of(broker).java_settings(), topic, other)
+    return [tuple(line.split("\t")[1:]) for line in lines if line.startswith("SPAN\t")]
 
 
 def of_python(span):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
+from java_peer import run_java
 from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 BOTH_CLIENTS = True
 
@@ -18,8 +15,6 @@ PROBLEM = process_problem()
 needs_java = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
-PROGRAM = Path(__file__).parents[1] / "java" / "RouteKeyed.java"
-JAVA_SECONDS = 120
 PARTITIONS = 7
 KEYS = [
     "",
@@ -49,18 +44,8 @@ def topic(pulsar_topic_factory, broker):
 
 def routes_of_java(broker, topic, scheme):
     """Have the Java client send each key; give the partition of each."""
-    command = [find_java(), "-Xmx256m", "-Dfile.encoding=UTF-8", "-cp", f"{ensure_jars()}/*", PROGRAM]
-    done = subprocess.run(
-        [*command, Reach.of(broker).java_settings(), topic, scheme],
-        input="".join(f"{key}\n" for key in KEYS),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=JAVA_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("ROUTE\t")]
+    said = run_java("RouteKeyed", Reach.of(broker).java_settings(), topic, scheme, lines=KEYS)
+    lines = [line.split("\t") for line in said if line.startswith("ROUTE\t")]
     return [int(partition) for _, _, partition in lines]
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 from acked import send_batches
 from chunked import THREE_CHUNKS, drain, index_of, payload
+from java_peer import run_java
 from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 BOTH_CLIENTS = True
 
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
 
-PROGRAM = Path(__file__).parents[1] / "java" / "Reconsume.java"
-JAVA_SECONDS = 120
 MESSAGES, MOST = 7, 3
 LENGTHS = dict.fromkeys(map(str, range(MESSAGES)), "20") | {"5": str(THREE_CHUNKS)}
 
@@ -30,11 +25,8 @@ def java(broker):
     """Have the Java client take a round: receive each message, and consume it later, or only receive it."""
 
     def take(topic, type_, most=MOST):
-        command = [find_java(), "-Xmx256m", "-cp", f"{ensure_jars()}/*", PROGRAM, Reach.of(broker).java_settings()]
-        arguments = [topic, "s", type_, str(most), str(MESSAGES)]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        fields = [line.split("\t")[1:] for line in done.stdout.splitlines() if line.startswith("ID\t")]
+        lines = run_java("Reconsume", Reach.of(broker).java_settings(), topic, "s", type_, most, MESSAGES)
+        fields = [line.split("\t")[1:] for line in lines if line.startswith("ID\t")]
         assert {name: length for name, length, *_ in fields} == LENGTHS
         return {name: tuple(rest) for name, _, *rest in fields}
 

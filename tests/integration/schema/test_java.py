@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import enum
-import subprocess
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
+from java_peer import run_java
 from reach import Reach
 
 import pulsar_ext as pulsar
@@ -26,15 +25,11 @@ from pulsar_ext.schema import (
     ProtobufNativeSchema,
 )
 from pulsar_ext.testing.backend import process_problem
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 BOTH_CLIENTS = True
 
 PROBLEM = process_problem()
 pytestmark = pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}")
-
-PROGRAM = Path(__file__).parents[1] / "java" / "Schemas.java"
-JAVA_SECONDS = 300
 
 
 class Status(enum.Enum):
@@ -97,16 +92,8 @@ def java(broker):
     """Run the program, and give what it prints."""
 
     def run(mode, topic):
-        command = [find_java(), "-Xmx256m", "-cp", f"{ensure_jars()}/*", PROGRAM, Reach.of(broker).java_settings()]
-        done = subprocess.run(
-            [*command, mode, topic],
-            capture_output=True,
-            encoding="utf-8",
-            timeout=JAVA_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return [line.split("\t") for line in done.stdout.splitlines() if line.startswith(("READ\t", "AUTO\t"))]
+        lines = run_java("Schemas", Reach.of(broker).java_settings(), mode, topic)
+        return [line.split("\t") for line in lines if line.startswith(("READ\t", "AUTO\t"))]
 
     return run
 

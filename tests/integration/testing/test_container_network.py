@@ -2,37 +2,28 @@
 
 import contextlib
 import io
-import os
-import subprocess
 import tarfile
 import uuid
 from pathlib import Path
 
 import pulsar
 import pytest
+from java_peer import java_classes
 from testcontainers.core.network import Network
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarContainer
-from pulsar_ext.testing.jars import ensure_jars, find_java
 
 pytestmark = pytest.mark.usefixtures("containers")
 
-PEER = Path(__file__).parent.parent / "java" / "NetworkPeer.java"
 SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory):
+def peer():
     """Give the classes of the client in a container; the small image has no compiler."""
-    classes = tmp_path_factory.mktemp("classes")
-    # The compiler's own launcher comes with a JDK only, the compiler with every Java that the harness runs on.
-    compiler = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-source", "17", "-target", "17"]
-    jars = os.pathsep.join(map(str, ensure_jars().glob("*.jar")))
-    command = [*compiler, "-cp", jars, "-d", classes, PEER]
-    subprocess.run(list(map(str, command)), check=True, timeout=SECONDS)
-    return {path.name: path.read_bytes() for path in classes.glob("*.class")}
+    return {path.name: path.read_bytes() for path in java_classes().glob("NetworkPeer*.class")}
 
 
 @pytest.fixture
@@ -89,7 +80,15 @@ def test_containers_of_the_network_and_the_host_use_one_broker(engine, network, 
                     producer.send(payload, partition_key=payload.decode())
 
                 urls = [broker.network_service_url, broker.network_admin_url, "/tmp/ca.pem" if trusted else "-"]
-                command = ["java", "-Xmx128m", "-cp", "/tmp:/pulsar/lib/*", "NetworkPeer"]
+                command = [
+                    "java",
+                    "-Xmx128m",
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:+UseSerialGC",
+                    "-cp",
+                    "/tmp:/pulsar/lib/*",
+                    "NetworkPeer",
+                ]
                 said = run_on(engine, network, broker.image, files, [*command, *urls, source, target, "20"])
 
                 assert {"client 3", "admin 3"} <= set(said)
