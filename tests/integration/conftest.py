@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 
 import pytest
 from awaited import AwaitedClient, awaited_admin
@@ -27,7 +28,7 @@ def broker(pulsar_broker_factory):
 def pytest_configure(config):
     """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
-    config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_AWAITED=all runs it awaited as well")
+    config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_TESTS=all runs it awaited as well")
     config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
     config.addinivalue_line("markers", "standalone_only(why, ways=THROUGH[1:]): cannot go through these")
 
@@ -60,29 +61,62 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """With the asyncio client, run each test with its first parameters, but `twin_on_demand`; or all, if asked for.
+    """Leave out what a run of minutes has no time for, unless all is asked for by PULSAR_EXT_TESTS=all.
 
-    What only a standalone can show is skipped elsewhere, with its reason.
+    Of a test with several parameters each value comes once with the blocking client, and not every combination. With
+    the asyncio client each test runs with its first parameters, but `twin_on_demand`. What only a standalone can show
+    is skipped elsewhere, with its reason.
     """
     for item in items:
-        params = item.callspec.params if getattr(item, "callspec", None) else {}
-        way = params.get("pulsar_through") or _through(config) or "standalone"
+        way = _params(item).get("pulsar_through") or _through(config) or "standalone"
         for mark in item.iter_markers("standalone_only"):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
-    if os.environ.get("PULSAR_EXT_AWAITED") == "all":
+    if os.environ.get("PULSAR_EXT_TESTS") == "all":
         return
-    seen, left_out = set(), []
+    tests = {}
     for item in items:
-        params = item.callspec.params if getattr(item, "callspec", None) else {}
-        if "awaited" in map(params.get, _SHAPES):
-            function = (item.module.__name__, item.originalname)
-            if function in seen or item.get_closest_marker("twin_on_demand"):
-                left_out.append(item)
-            seen.add(function)
-    if left_out:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {item for same in tests.values() for item in _enough_of(same)}
+    if left_out := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = [item for item in items if item in kept]
+
+
+def _enough_of(same):
+    """Give those of one test that have every value of its parameters between them, and the first awaited one."""
+    blocking, awaited = [], []
+    for item in same:
+        is_awaited = "awaited" in map(_params(item).get, _SHAPES)
+        (awaited if is_awaited else blocking).append(item)
+    enough = [item for item in awaited[:1] if not item.get_closest_marker("twin_on_demand")]
+    values = {item: _values(item) for item in blocking}
+    missing, times = set().union(*values.values()), Counter()
+    while missing:
+        best = max(
+            blocking, key=lambda item: (len(values[item] & missing), -sum(times[value] for value in values[item]))
+        )
+        enough.append(best)
+        missing -= values[best]
+        times.update(values[best])
+    return enough
+
+
+def _params(item):
+    return item.callspec.params if getattr(item, "callspec", None) else {}
+
+
+def _values(item):
+    """Give what a test's parameters are; those that are given together are one."""
+    params = _params(item)
+    together = [[name.strip() for name in _names(mark)] for mark in item.iter_markers("parametrize")]
+    alone = [[name] for name in params if not any(name in names for names in together)]
+    return {(*names, *(id(params[name]) for name in names)) for names in together + alone} or {()}
+
+
+def _names(mark):
+    names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+    return names.split(",") if isinstance(names, str) else names
 
 
 def _through(config):
