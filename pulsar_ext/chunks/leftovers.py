@@ -44,12 +44,17 @@ class Leftovers:
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
     """Give every entry of a topic that a subscription has not acknowledged, or not all of it, in order."""
     cursor, ledgers = stats.cursors[subscription], Ledgers(stats.ledger_sizes())
+    acknowledged = iter(cursor.individually_deleted)
+    ahead = next(acknowledged, None)
     at = ledgers.next(cursor.mark_delete_position)
     while at is not None:
-        end = next((one.last for one in cursor.individually_deleted if at in one), None)
-        if end is None:
+        while ahead is not None and ahead.last < at:
+            ahead = next(acknowledged, None)
+        if ahead is not None and at in ahead:
+            at = ledgers.next(ahead.last)
+        else:
             yield at
-        at = ledgers.next(end or at)
+            at = ledgers.next(at)
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
