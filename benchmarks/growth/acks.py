@@ -1,4 +1,4 @@
-"""Acknowledgements: many that wait at once, many holes between them, and what an operator's look at holes takes."""
+"""Acknowledgements: many that wait at once, many holes between them, and chunks that nobody can acknowledge."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all
-from pulsar_ext.admin import CursorInfo, InternalStats, LedgerInfo
-from pulsar_ext.chunks.leftovers import unacknowledged
+from pulsar_ext.admin import CursorInfo, EntryMetadata, InternalStats, LedgerInfo
+from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
 from pulsar_ext.ids.position import Position, PositionRange
 
 if TYPE_CHECKING:
@@ -110,6 +110,15 @@ def _run_walk(bench: Bench, watch: Watch) -> None:
             pass
 
 
+def _run_leftovers(bench: Bench, watch: Watch) -> None:
+    """Judge so many chunks of a message that has lost its beginning."""
+    named: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 0, "uuid": "a"}
+    count = bench.size + 1
+    chunks = [EntryMetadata(Position(1, at), chunk_id=at, num_chunks=count, **named) for at in range(1, count)]
+    with watch:
+        assert len(leftovers_among(chunks, 0).useless) == bench.size
+
+
 LINES: Final = (
     Line(
         "pending acknowledgements, acknowledged and confirmed",
@@ -133,6 +142,15 @@ LINES: Final = (
         (100, 1_000, 10_000, 30_000, 100_000),
         (100, 500, 2_500),
         _run_walk,
+        clients=OURS,
+        profile=None,
+    ),
+    Line(
+        "chunks without a beginning, judged",
+        "chunks",
+        (10, 100, 1_000, 3_000, 10_000),
+        (10, 100, 1_000),
+        _run_leftovers,
         clients=OURS,
         profile=None,
     ),

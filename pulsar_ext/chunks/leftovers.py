@@ -135,10 +135,10 @@ def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:
 
 def _last_whole(chunks: Sequence[EntryMetadata]) -> set[Position]:
     """Give the last chunks that are a whole message; empty if there are none."""
-    for end in reversed(range(len(chunks))):
-        size = chunks[end].num_chunks, chunks[end].total_chunk_size
+    # Once for each size: what is not there up to its last chunk is not there up to an earlier one.
+    for size in dict.fromkeys((one.num_chunks, one.total_chunk_size) for one in reversed(chunks)):
         wanted, whole = (size[0] or 0) - 1, set()
-        for one in reversed(chunks[: end + 1]):
+        for one in reversed(chunks):
             if (one.num_chunks, one.total_chunk_size) == size and one.chunk_id == wanted:
                 whole.add(one.position)
                 wanted -= 1

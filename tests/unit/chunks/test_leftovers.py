@@ -127,6 +127,29 @@ def test_what_was_delivered_still_is_and_a_hidden_message_comes(drawn):
     assert _delivered(whole)[-1] == whole[-1].position
 
 
+class _Read(SimpleNamespace):
+    """An entry that counts how often its size is read."""
+
+    reads = 0
+
+    @property
+    def num_chunks(self):
+        _Read.reads += 1
+        return self.size
+
+
+def test_each_chunk_is_looked_at_a_few_times():
+    """Many chunks of a message that has lost its beginning take time in proportion to them, not to their square."""
+    count = 1000
+    chunks = [_entry(at, f"a{at}/{count}", OLD) for at in range(1, count)]
+    for one in chunks:
+        one.size = one.__dict__.pop("num_chunks")
+    _Read.reads = 0
+    found = leftovers_among([_Read(**vars(one)) for one in chunks], SETTLED)
+    assert len(found.useless) == count - 1
+    assert _Read.reads <= 5 * count
+
+
 class _Counted(PositionRange):
     """A range that counts how often it is asked for an entry."""
 
