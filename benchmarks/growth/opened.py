@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
+import time
 import uuid
 from itertools import islice
 from typing import Any, Final
@@ -18,6 +19,8 @@ __all__ = ["LINES"]
 _RECEIVE_MILLIS: Final = 60_000
 _MESSAGES: Final = 10
 """For each awaited consumer."""
+_HELD_SECONDS: Final = 3.0
+"""So long they are kept, so that what a client does for them in the background counts as memory."""
 _EARLIEST: Final = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
@@ -52,16 +55,20 @@ def _prepare_handles(bench: Bench) -> None:
 
 def _run_consumers(bench: Bench, watch: Watch) -> None:
     """Open consumers and keep them; a hundred share a subscription."""
-    with bench.open() as client, watch:
-        shared = {"consumer_type": pulsar.ConsumerType.Shared}
-        opened = [client.subscribe(topic, "s", **shared) for topic in islice(topics_for(bench), bench.size)]
+    shared = {"consumer_type": pulsar.ConsumerType.Shared}
+    with bench.open() as client:
+        with watch:
+            opened = [client.subscribe(topic, "s", **shared) for topic in islice(topics_for(bench), bench.size)]
+        time.sleep(_HELD_SECONDS)
         assert len(opened) == bench.size
 
 
 def _run_producers(bench: Bench, watch: Watch) -> None:
     """Open producers and keep them."""
-    with bench.open() as client, watch:
-        opened = [client.create_producer(topic) for topic in islice(topics_for(bench), bench.size)]
+    with bench.open() as client:
+        with watch:
+            opened = [client.create_producer(topic) for topic in islice(topics_for(bench), bench.size)]
+        time.sleep(_HELD_SECONDS)
         assert len(opened) == bench.size
 
 
