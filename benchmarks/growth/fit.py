@@ -14,7 +14,7 @@ __all__ = ["STRAIGHT", "Growth", "Point", "Sample", "exponent", "merged"]
 
 STRAIGHT: Final = 1.15
 """A line whose exponent is above this is not straight: ten times the size costs more than fourteen times as much."""
-_BOUNDED: Final = 0.05
+_BOUNDED: Final = 0.1
 """Requests whose exponent is not above this do not grow with the size."""
 _FEWEST: Final = 2
 _LEAST_KIB: Final = 4096
