@@ -148,8 +148,8 @@ LINES: Final = (
     Line(
         "chunks without a beginning, judged",
         "chunks",
-        (10, 100, 1_000, 3_000, 10_000),
-        (10, 100, 1_000),
+        (100, 1_000, 10_000, 30_000, 100_000),
+        (100, 1_000, 10_000),
         _run_leftovers,
         clients=OURS,
         profile=None,

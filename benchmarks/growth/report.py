@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from benchmarks.growth.fit import Growth
+    from benchmarks.growth.fit import Growth, Point
 
 __all__ = ["page", "plot", "points_table", "summary"]
 
@@ -129,19 +129,25 @@ def plot(growths: Sequence[Growth], path: Path) -> None:
 
 
 def _panel(growth: Growth, axes: Any) -> None:
-    memory = axes.twinx()
     for client in growth.clients:
         points = [point for point in growth.of(client) if point.size]
-        sizes, colour = [point.size for point in points], _COLOURS[client]
-        axes.plot(sizes, [point.seconds for point in points], "o-", color=colour, label=_label(growth, client))
-        memory.plot(sizes, [max(point.kib, 1) for point in points], "--", color=colour, alpha=0.5)
-    for one in (axes, memory):
-        one.set(xscale="log", yscale="log")
-        one.spines["top"].set_visible(False)
-    axes.set(xlabel=growth.unit, ylabel="seconds", title=growth.name.replace(": ", ":\n"))
-    memory.set_ylabel("KiB, dashed")
+        sizes, seconds = [point.size for point in points], [point.seconds for point in points]
+        axes.plot(sizes, seconds, "o-", color=_COLOURS[client], label=_label(growth, client))
+    axes.set(xscale="log", yscale="log", xlabel=growth.unit, ylabel="seconds", title=growth.name.replace(": ", ":\n"))
     axes.title.set_fontsize(9)
+    axes.spines["top"].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+    held = [point for point in growth.points if point.size and point.kib]
+    if held:
+        _memory(held, axes.twinx())
+
+
+def _memory(held: Sequence[Point], axes: Any) -> None:
+    for client in dict.fromkeys(point.client for point in held):
+        points = sorted((point.size, point.kib) for point in held if point.client == client)
+        axes.plot(*zip(*points, strict=True), "--", color=_COLOURS[client], alpha=0.5)
+    axes.set(yscale="log", ylabel="KiB, dashed")
+    axes.spines["top"].set_visible(False)
 
 
 def _label(growth: Growth, client: str) -> str:

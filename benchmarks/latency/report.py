@@ -72,7 +72,7 @@ def plot(spreads: Sequence[Spread], path: Path) -> None:
 
     ways = list(dict.fromkeys(spread.way for spread in spreads))
     figure, grid = plt.subplots(
-        1, len(ways), figsize=(5 * len(ways), 4), layout="constrained", squeeze=False, sharey=True
+        1, len(ways), figsize=(5 * len(ways), 4), layout="constrained", squeeze=False, sharex=True, sharey=True
     )
     for way, axes in zip(ways, grid.flat, strict=True):
         for client, colour in _COLOURS.items():
