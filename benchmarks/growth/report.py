@@ -26,10 +26,11 @@ Each line is measured at several sizes, and k of cost ~ size^k is fitted by leas
 upper half of the sizes. k = 1 is a straight line: twice as many cost twice as much. A line of `pulsar_ext` whose time
 or memory has a k above {straight} is marked as not straight.
 
-Each run has a process of its own, by turns with the official client where that can do the same. Seconds are those of
-the fastest run. KiB is the most that the process held, beyond what it held before it opened a client. KiB each is what
-one more of them takes, between the smallest size and the largest. Acknowledgements count as done when the broker's
-cursor shows them: by `flush_acks(confirm=True)`, or for the official client by looking at the cursor.
+Each run has a process of its own, by turns with the official client where that can do the same. A run of a middle size
+warms the broker up before each line, and is not counted. Seconds are those of the fastest run. KiB is the most that the
+process held, beyond what it held before it opened a client. KiB each is what one more of them takes, between the
+smallest size and the largest. Acknowledgements count as done when the broker's cursor shows them: by
+`flush_acks(confirm=True)`, or for the official client by looking at the cursor.
 
 {facts}
 
