@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pulsar_ext.testing import Profile
+
 __all__ = ["broker_at"]
 
 
 @contextlib.contextmanager
-def broker_at(urls: Sequence[str] | None, profile: str = "plain") -> Iterator[Sequence[str]]:
+def broker_at(urls: Sequence[str] | None, profile: str | Profile = "plain") -> Iterator[Sequence[str]]:
     """Give the URLs of a broker that runs already, or else those of one that runs meanwhile.
 
     Args:

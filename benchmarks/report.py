@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 
+import pulsar_ext
 from pulsar_ext.testing import PULSAR_VERSION
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measure import Result
 
-__all__ = ["conditions", "save", "table"]
+__all__ = ["conditions", "machine", "save", "table"]
 
 _HEADINGS: Final = ("path", "pulsar ns", "pulsar_ext ns", "ratio", "quartiles", "CPU ratio", "goal", "")
 
@@ -45,15 +46,19 @@ Repeat: `pip install -e '.[bench,testing]'`, then `python -m benchmarks --save`.
 
 
 def conditions(results: Sequence[Result]) -> dict[str, str]:
-    """Say when and where the results were measured, in general words."""
+    """Say when and where the results were measured, in general words, and how often."""
+    return machine() | {"pairs": str(results[0].rounds)}
+
+
+def machine() -> dict[str, str]:
+    """Say when and where something was measured, in general words."""
     return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()}, shared with the broker",
         "Python": platform.python_version(),
         "pulsar-client": version("pulsar-client"),
-        "pulsar-ext": version("pulsar-ext"),
+        "pulsar-ext": pulsar_ext.__version__,
         "broker": f"{PULSAR_VERSION}, one process",
-        "pairs": str(results[0].rounds),
     }
 
 

@@ -44,12 +44,17 @@ class Leftovers:
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
     """Give every entry of a topic that a subscription has not acknowledged, or not all of it, in order."""
     cursor, ledgers = stats.cursors[subscription], Ledgers(stats.ledger_sizes())
+    acknowledged = iter(cursor.individually_deleted)
+    ahead = next(acknowledged, None)
     at = ledgers.next(cursor.mark_delete_position)
     while at is not None:
-        end = next((one.last for one in cursor.individually_deleted if at in one), None)
-        if end is None:
+        while ahead is not None and ahead.last < at:
+            ahead = next(acknowledged, None)
+        if ahead is not None and at in ahead:
+            at = ledgers.next(ahead.last)
+        else:
             yield at
-        at = ledgers.next(end or at)
+            at = ledgers.next(at)
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:
@@ -130,10 +135,10 @@ def _hidden(dropped: Sequence[EntryMetadata]) -> set[Position]:
 
 def _last_whole(chunks: Sequence[EntryMetadata]) -> set[Position]:
     """Give the last chunks that are a whole message; empty if there are none."""
-    for end in reversed(range(len(chunks))):
-        size = chunks[end].num_chunks, chunks[end].total_chunk_size
+    # Once for each size: what is not there up to its last chunk is not there up to an earlier one.
+    for size in dict.fromkeys((one.num_chunks, one.total_chunk_size) for one in reversed(chunks)):
         wanted, whole = (size[0] or 0) - 1, set()
-        for one in reversed(chunks[: end + 1]):
+        for one in reversed(chunks):
             if (one.num_chunks, one.total_chunk_size) == size and one.chunk_id == wanted:
                 whole.add(one.position)
                 wanted -= 1

@@ -239,8 +239,9 @@ class KeyHashRanges:
             return self._starts[at] + index - sizes[at]
 
         cuts = [total * part // n for part in range(n + 1)]
+        # The one range comes first: `&` looks at each range of its left side.
         return [
-            self & KeyHashRanges([KeyHashRange(slot_at(first), slot_at(after - 1))]) for first, after in pairwise(cuts)
+            KeyHashRanges([KeyHashRange(slot_at(first), slot_at(after - 1))]) & self for first, after in pairwise(cuts)
         ]
 
 

@@ -102,7 +102,9 @@ class StrandedWatch(ConsumerWatch):
             after = dict(self._statistics())
         except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
             return self._later
-        before, self._before = self._before, after
+        # Only what is not idle can turn out to be stranded, and the statistics name every consumer: each of a thousand
+        # would hold the statistics of a thousand.
+        before, self._before = self._before, {topic: one for topic, one in after.items() if not is_idle(one)}
         stranded = [
             topic
             for topic, one in after.items()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.leftovers import leftovers_among
-from pulsar_ext.ids.position import Position
+from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
+from pulsar_ext.ids.position import Position, PositionRange
 
 OLD, SETTLED, NEW = 10, 20, 30
 
@@ -125,3 +125,62 @@ def test_what_was_delivered_still_is_and_a_hidden_message_comes(drawn):
     completed = leftovers_among([*left, *rest], SETTLED)
     whole = [one for one in [*left, *rest] if one.position not in completed.useless]
     assert _delivered(whole)[-1] == whole[-1].position
+
+
+class _Read(SimpleNamespace):
+    """An entry that counts how often its size is read."""
+
+    reads = 0
+
+    @property
+    def num_chunks(self):
+        _Read.reads += 1
+        return self.size
+
+
+def test_each_chunk_is_looked_at_a_few_times():
+    """Many chunks of a message that has lost its beginning take time in proportion to them, not to their square."""
+    count = 1000
+    chunks = [_entry(at, f"a{at}/{count}", OLD) for at in range(1, count)]
+    for one in chunks:
+        one.size = one.__dict__.pop("num_chunks")
+    _Read.reads = 0
+    found = leftovers_among([_Read(**vars(one)) for one in chunks], SETTLED)
+    assert len(found.useless) == count - 1
+    assert _Read.reads <= 5 * count
+
+
+class _Counted(PositionRange):
+    """A range that counts how often it is asked for an entry."""
+
+    asked = 0
+
+    def __contains__(self, position):
+        _Counted.asked += 1
+        return super().__contains__(position)
+
+
+def _stats(sizes, mark, ranges):
+    cursor = SimpleNamespace(mark_delete_position=mark, individually_deleted=tuple(ranges))
+    return SimpleNamespace(cursors={"s": cursor}, ledger_sizes=lambda: sizes)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.data())
+def test_what_is_not_acknowledged_is_all_that_neither_cursor_nor_range_has(sizes, data):
+    """Entries up to the mark-delete position and those of the ranges, which may go over ledgers, are left out."""
+    every = [Position(ledger, entry) for ledger, entries in enumerate(sizes) for entry in range(entries)]
+    acknowledged = data.draw(st.lists(st.booleans(), min_size=len(every), max_size=len(every)))
+    begins = next((at for at, done in enumerate(acknowledged) if not done), len(every))
+    mark = every[begins - 1] if begins else Position(0, -1)
+    ranges = [PositionRange(every[at - 1], every[at]) for at in range(begins + 1, len(every)) if acknowledged[at]]
+    found = list(unacknowledged(_stats(list(enumerate(sizes)), mark, ranges), "s"))
+    assert found == [at for at, done in zip(every, acknowledged, strict=True) if not done]
+
+
+def test_each_entry_is_looked_for_in_one_range():
+    """A walk over many holes takes time in proportion to them, not to their square."""
+    count = 1000
+    ranges = [_Counted(Position(1, 2 * at), Position(1, 2 * at + 1)) for at in range(count)]
+    _Counted.asked = 0
+    assert len(list(unacknowledged(_stats([(1, 2 * count)], Position(1, -1), ranges), "s"))) == count
+    assert _Counted.asked <= 2 * count

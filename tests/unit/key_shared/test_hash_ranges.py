@@ -237,6 +237,17 @@ def test_parts_that_cannot_be(n):
         plan_key_hash_ranges({1: 1}, n)
 
 
+def test_a_split_looks_at_each_range_a_few_times(monkeypatch):
+    """Splitting many ranges into many parts takes time in proportion to both, not to their product."""
+    count, asked = 1000, []
+    overlaps = KeyHashRange.overlaps
+    monkeypatch.setattr(KeyHashRange, "overlaps", lambda one, two: asked.append(1) or overlaps(one, two))
+    ranges = KeyHashRanges((4 * at, 4 * at + 1) for at in range(count))
+    asked.clear()
+    assert len(ranges.split(count)) == count
+    assert len(asked) <= 3 * count
+
+
 def test_one_slot_each():
     """The full set splits into as many parts as there are slots."""
     assert [part.slots for part in KeyHashRanges.full().split(SLOTS)] == [1] * SLOTS

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from types import SimpleNamespace
+
 import pytest
 
 from pulsar_ext.admin import SubscriptionStats
-from pulsar_ext.redelivery.stranded import is_idle, strands
+from pulsar_ext.redelivery.stranded import StrandedWatch, is_idle, strands
 
 
 def _stats(backlog, *consumers, out=10, delayed=0):
@@ -80,3 +83,21 @@ def test_a_backlog_that_consumers_have_is_idle():
     """A subscription is idle if all that is not acknowledged is with its consumers."""
     assert is_idle(_stats(2, (1, 0), (1, 0)))
     assert not is_idle(_stats(3, (1, 0), (1, 0)))
+
+
+class _Answer(dict):
+    """What the broker answered, whose end can be seen."""
+
+
+def test_statistics_of_what_is_idle_are_not_kept():
+    """A consumer that has nothing to look after holds none of the statistics, in which every consumer is named."""
+    answer = _Answer(type="Shared", msgBacklog=0, consumers=[{"address": "h:0"}])
+    gone = weakref.ref(answer)
+    topics = [SimpleNamespace(subscriptions={"s": SubscriptionStats.from_json(answer)})]
+    admin = SimpleNamespace(within=lambda _: SimpleNamespace(stats=lambda *_, **__: topics.pop()))
+    acks = SimpleNamespace(collector=SimpleNamespace(has_chunks=False))
+    context = SimpleNamespace(admin_api=lambda: admin)
+    watch = StrandedWatch(context, None, "persistent://public/default/t", "s", acks, None)
+    assert watch.tick(0.0) is None
+    del answer
+    assert gone() is None

@@ -1,0 +1,157 @@
+"""Acknowledgements: many that wait at once, many holes between them, and chunks that nobody can acknowledge."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+
+from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all
+from pulsar_ext.admin import CursorInfo, EntryMetadata, InternalStats, LedgerInfo
+from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
+from pulsar_ext.ids.position import Position, PositionRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["LINES"]
+
+_AT_ONCE: Final = 1000
+_RECEIVE_MILLIS: Final = 60_000
+_CONFIRM_MILLIS: Final = 600_000
+_HOUR_MILLIS: Final = 3_600_000
+_FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
+"""As long as `flush_acks` waits between two looks at the cursor, in seconds."""
+
+
+def _prepare_pending(bench: Bench) -> None:
+    keep_all(bench)
+    fill_entries(bench, bench.size)
+
+
+def _run_pending(bench: Bench, watch: Watch) -> None:
+    """Acknowledge every message. Ours keeps all of them until the flush."""
+    group = {"ack_group_time_ms": _HOUR_MILLIS, "max_ack_group_size": bench.size + 1} if bench.is_ours else {}
+    _acknowledge(bench, watch, bench.size, step=1, **group)
+
+
+def _prepare_holes(bench: Bench) -> None:
+    keep_all(bench)
+    fill_entries(bench, 2 * bench.size)
+
+
+def _run_holes(bench: Bench, watch: Watch) -> None:
+    """Acknowledge every other message."""
+    _acknowledge(bench, watch, 2 * bench.size, step=2)
+
+
+def _acknowledge(bench: Bench, watch: Watch, messages: int, step: int, **group: int) -> None:
+    with bench.open() as client:
+        name = uuid.uuid4().hex
+        consumer = client.subscribe(
+            bench.topic,
+            name,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=5000,
+            **group,
+        )
+        last = None
+        for received in _received(consumer, messages):
+            chosen = received[step - 1 :: step]
+            last = chosen[-1]
+            with watch:
+                for message in chosen:
+                    consumer.acknowledge(message)
+        with watch:
+            if bench.is_ours:
+                consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
+            else:
+                _wait_until_shown(bench, name, last)
+        consumer.unsubscribe()
+
+
+def _received(consumer: Any, count: int) -> Iterator[list[Any]]:
+    """Receive so many messages, a thousand at a time; what waits for being received is not what is measured."""
+    for first in range(0, count, _AT_ONCE):
+        yield [consumer.receive(_RECEIVE_MILLIS) for _ in range(min(_AT_ONCE, count - first))]
+
+
+def _wait_until_shown(bench: Bench, subscription: str, message: Any) -> None:
+    """Wait until the cursor shows an acknowledgement: what the official client leaves to its user."""
+    sought = message.message_id()
+    position, wait = Position(sought.ledger_id(), sought.entry_id()), _FIRST_WAIT
+    with bench.admin() as admin:
+        while not admin.internal_stats(bench.topic).cursors[subscription].acknowledges(position):
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def _run_walk(bench: Bench, watch: Watch) -> None:
+    """Walk over what a subscription has not acknowledged, every other entry."""
+    entries = 2 * bench.size
+    ranges = tuple(PositionRange(Position(1, at - 1), Position(1, at)) for at in range(1, entries, 2))
+    cursor = CursorInfo(Position(1, -1), Position(1, entries), ranges, "", active=True, raw={})
+    stats = InternalStats(
+        (LedgerInfo(1, entries, entries, offloaded=False),),
+        Position(1, entries - 1),
+        entries,
+        0,
+        entries,
+        0,
+        "",
+        {"s": cursor},
+        raw={},
+    )
+    with watch:
+        for _ in unacknowledged(stats, "s"):
+            pass
+
+
+def _run_leftovers(bench: Bench, watch: Watch) -> None:
+    """Judge so many chunks of a message that has lost its beginning."""
+    named: dict[str, Any] = {"producer_name": "p", "sequence_id": 1, "publish_time": 0, "uuid": "a"}
+    count = bench.size + 1
+    chunks = [EntryMetadata(Position(1, at), chunk_id=at, num_chunks=count, **named) for at in range(1, count)]
+    with watch:
+        assert len(leftovers_among(chunks, 0).useless) == bench.size
+
+
+LINES: Final = (
+    Line(
+        "pending acknowledgements, acknowledged and confirmed",
+        "messages",
+        (1_000, 10_000, 100_000, 300_000, 1_000_000),
+        (200, 1_000, 5_000),
+        _run_pending,
+        _prepare_pending,
+    ),
+    Line(
+        "holes, acknowledged and confirmed",
+        "holes",
+        (100, 1_000, 10_000, 30_000, 100_000),
+        (100, 500, 2_500),
+        _run_holes,
+        _prepare_holes,
+    ),
+    Line(
+        "holes, walked over",
+        "holes",
+        (100, 1_000, 10_000, 30_000, 100_000),
+        (100, 500, 2_500),
+        _run_walk,
+        clients=OURS,
+        profile=None,
+    ),
+    Line(
+        "chunks without a beginning, judged",
+        "chunks",
+        (100, 1_000, 10_000, 30_000, 100_000),
+        (100, 1_000, 10_000),
+        _run_leftovers,
+        clients=OURS,
+        profile=None,
+    ),
+)

@@ -1,0 +1,157 @@
+"""What is opened many times: partitions, consumers and producers, the topics of a pattern, awaited consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import time
+import uuid
+from itertools import islice
+from typing import Any, Final
+
+import pulsar
+
+from benchmarks.growth.line import QUIET, Bench, Line, Watch, topics_for
+
+__all__ = ["LINES"]
+
+_RECEIVE_MILLIS: Final = 60_000
+_MESSAGES: Final = 10
+"""For each awaited consumer."""
+_HELD_SECONDS: Final = 3.0
+"""So long they are kept, so that what a client does for them in the background counts as memory."""
+_EARLIEST: Final = {"initial_position": pulsar.InitialPosition.Earliest}
+
+
+def _prepare_partitions(bench: Bench) -> None:
+    with bench.admin() as admin:
+        admin.create_partitioned_topic(bench.topic, bench.size)
+    _run_partitions(bench, Watch())  # the broker makes the partitions' ledgers
+
+
+def _run_partitions(bench: Bench, watch: Watch) -> None:
+    """Open a consumer and a producer, send a message to each partition, and receive them."""
+    routing = {"message_routing_mode": pulsar.PartitionsRoutingMode.RoundRobinDistribution}
+    with bench.open() as client:
+        with watch:
+            consumer = client.subscribe(bench.topic, uuid.uuid4().hex)
+            producer = client.create_producer(
+                bench.topic, batching_enabled=False, max_pending_messages=2 * bench.size, **routing
+            )
+            for _ in range(bench.size):
+                producer.send_async(b"x", None)
+            producer.flush()
+            partitions = {consumer.receive(_RECEIVE_MILLIS).topic_name() for _ in range(bench.size)}
+        assert len(partitions) == bench.size
+        consumer.unsubscribe()
+
+
+def _prepare_handles(bench: Bench) -> None:
+    with bench.admin() as admin:
+        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+            admin.create_topic(topic)
+
+
+def _run_consumers(bench: Bench, watch: Watch) -> None:
+    """Open consumers and keep them; a hundred share a subscription."""
+    shared = {"consumer_type": pulsar.ConsumerType.Shared}
+    with bench.open() as client:
+        with watch:
+            opened = [client.subscribe(topic, "s", **shared) for topic in islice(topics_for(bench), bench.size)]
+        time.sleep(_HELD_SECONDS)
+        assert len(opened) == bench.size
+
+
+def _run_producers(bench: Bench, watch: Watch) -> None:
+    """Open producers and keep them."""
+    with bench.open() as client:
+        with watch:
+            opened = [client.create_producer(topic) for topic in islice(topics_for(bench), bench.size)]
+        time.sleep(_HELD_SECONDS)
+        assert len(opened) == bench.size
+
+
+def _namespace(bench: Bench) -> str:
+    return bench.topic.removeprefix("persistent://").replace("default/", "")
+
+
+def _prepare_pattern(bench: Bench) -> None:
+    """Make topics in a namespace of their own: a broker lists all of a namespace to whom a pattern asks."""
+    with bench.admin() as admin, bench.open() as client:
+        admin.create_namespace(_namespace(bench))
+        for number in range(bench.size):
+            producer = client.create_producer(f"persistent://{_namespace(bench)}/topic-{number}")
+            producer.send(b"x")
+            producer.close()
+
+
+def _run_pattern(bench: Bench, watch: Watch) -> None:
+    """Subscribe to a pattern and receive a message of each of its topics."""
+    with bench.open() as client:
+        pattern = re.compile(f"persistent://{_namespace(bench)}/topic-.*")
+        with watch:
+            consumer = client.subscribe(pattern, uuid.uuid4().hex, **_EARLIEST)
+            topics = {consumer.receive(_RECEIVE_MILLIS).topic_name() for _ in range(bench.size)}
+        assert len(topics) == bench.size
+
+
+def _prepare_awaited(bench: Bench) -> None:
+    with bench.open() as client:
+        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+            producer = client.create_producer(topic)
+            for _ in range(_MESSAGES):
+                producer.send(b"x")
+
+
+def _run_awaited(bench: Bench, watch: Watch) -> None:
+    """Open consumers on one loop at once; each receives ten messages and acknowledges them."""
+    asyncio.run(_await_all(bench, watch))
+
+
+async def _await_all(bench: Bench, watch: Watch) -> None:
+    module = importlib.import_module(f"{bench.client}.asyncio")
+    client = module.Client(bench.url, logger=QUIET)
+
+    async def receive(topic: str) -> Any:
+        consumer = await client.subscribe(topic, uuid.uuid4().hex, **_EARLIEST)
+        for _ in range(_MESSAGES):
+            await consumer.acknowledge(await consumer.receive())
+        return consumer
+
+    with watch:
+        opened = await asyncio.gather(*map(receive, islice(topics_for(bench), bench.size)))
+    for consumer in opened:
+        await consumer.unsubscribe()
+    await client.close()
+
+
+_HANDLES: Final = (1, 10, 100, 1_000, 2_000, 5_000)
+LINES: Final = (
+    Line(
+        "partitions: consumer and producer opened, a message received from each",
+        "partitions",
+        (1, 10, 100, 300, 1_000),
+        (1, 5, 25),
+        _run_partitions,
+        _prepare_partitions,
+    ),
+    Line("consumers of a process, opened", "consumers", _HANDLES, (1, 25, 100), _run_consumers, _prepare_handles),
+    Line("producers of a process, opened", "producers", _HANDLES, (1, 25, 100), _run_producers, _prepare_handles),
+    Line(
+        "topics of a pattern: subscribed, a message received from each",
+        "topics",
+        (1, 10, 100, 300, 1_000),
+        (1, 5, 25),
+        _run_pattern,
+        _prepare_pattern,
+    ),
+    Line(
+        "awaited consumers of one loop: opened, ten messages received and acknowledged by each",
+        "consumers",
+        (1, 10, 100, 300, 1_000),
+        (1, 10, 50),
+        _run_awaited,
+        _prepare_awaited,
+    ),
+)

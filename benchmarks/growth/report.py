@@ -1,0 +1,156 @@
+"""The growth of every line as tables for the terminal, and as a page and a plot to keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from benchmarks.growth.fit import STRAIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from benchmarks.growth.fit import Growth, Point
+
+__all__ = ["page", "plot", "points_table", "summary"]
+
+_SUMMARY: Final = ("line", "client", "k, time", "k, memory", "largest", "us each", "KiB each", "")
+_POINTS: Final = ("line", "size", "client", "seconds", "us each", "KiB", "requests", "runs")
+_COLOURS: Final = {"pulsar": "tab:blue", "pulsar_ext": "tab:orange"}
+_PAGE: Final = """\
+# How cost grows with size
+
+Each line is measured at several sizes, and k of cost ~ size^k is fitted by least squares on the logarithms, over the
+upper half of the sizes. k = 1 is a straight line: twice as many cost twice as much. A line of `pulsar_ext` whose time
+or memory has a k above {straight} is marked as not straight.
+
+Each run has a process of its own, by turns with the official client where that can do the same. A run of a middle size
+warms the broker up before each line, and is not counted. Seconds are those of the fastest run. KiB is the most that the
+process held, beyond what it held before it opened a client. KiB each is what one more of them takes, between the
+smallest size and the largest. Acknowledgements count as done when the broker's cursor shows them: by
+`flush_acks(confirm=True)`, or for the official client by looking at the cursor.
+
+{facts}
+
+Repeat: `pip install -e '.[bench,testing]'`, then `python -m benchmarks.growth --save`. Java 17 or newer runs it.
+
+{summary}
+
+![cost by size](growth.png)
+
+{points}
+"""
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _summary_rows(growths: Sequence[Growth]) -> Iterator[tuple[str, ...]]:
+    for growth in growths:
+        for client in growth.clients:
+            last = growth.of(client)[-1]
+            exponents = growth.time_exponent(client), growth.memory_exponent(client)
+            each = last.each_us, growth.each_kib(client)
+            largest = f"{last.size:,} {growth.unit}"
+            verdict = "not straight" if client == "pulsar_ext" and not growth.is_straight else ""
+            yield growth.name, client, *map(_number, exponents), largest, *map(_number, each), verdict
+
+
+def _point_rows(growth: Growth) -> Iterator[tuple[str, ...]]:
+    for point in sorted(growth.points, key=lambda one: (one.size, one.client)):
+        requests = "" if point.requests is None else f"{point.requests:,}"
+        size = f"{point.size:,} {growth.unit}"
+        seconds, memory = _number(point.seconds, 4), _number(point.kib, 0)
+        yield growth.name, size, point.client, seconds, _number(point.each_us), memory, requests, str(point.runs)
+    if growth.far is not None and growth.far_seconds is not None:
+        each = growth.far_seconds / growth.far * 1e6
+        size, seconds = f"{growth.far:,} {growth.unit}", _number(growth.far_seconds, 4)
+        yield growth.name, size, "by arithmetic", seconds, _number(each, 4), "", "", ""
+
+
+def summary(growths: Sequence[Growth]) -> Table:
+    """Give a row for each line and client: its exponents, and the largest size."""
+    return _table(_SUMMARY, _summary_rows(growths), texts=2)
+
+
+def points_table(growths: Sequence[Growth]) -> Table:
+    """Give a row for each size and client."""
+    return _table(_POINTS, (row for growth in growths for row in _point_rows(growth)), texts=3)
+
+
+def _table(headings: Sequence[str], rows: Iterator[tuple[str, ...]], texts: int) -> Table:
+    made = Table()
+    for number, heading in enumerate(headings):
+        made.add_column(heading, justify="left" if number < texts else "right")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def page(growths: Sequence[Growth], facts: Mapping[str, str]) -> str:
+    """Write the page that is kept."""
+    parts = []
+    for growth in growths:
+        rows = [row[1:] for row in _point_rows(growth)]
+        failures = "".join(f"\nNot measured: {failure}\n" for failure in growth.failures)
+        parts.append(f"## {growth.name}\n\n{_markdown(_POINTS[1:], rows, texts=2)}\n{failures}")
+    return _PAGE.format(
+        straight=STRAIGHT,
+        facts="\n".join(f"- {name}: {value}" for name, value in facts.items()),
+        summary=_markdown(_SUMMARY, list(_summary_rows(growths)), texts=2),
+        points="\n".join(parts).rstrip(),
+    )
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
+    rule = ["---" if number < texts else "---:" for number in range(len(headings))]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
+
+
+def plot(growths: Sequence[Growth], path: Path) -> None:
+    """Draw a panel for each line, both axes logarithmic: seconds with dots, KiB dashed on an axis of their own."""
+    import matplotlib as mpl  # noqa: PLC0415  # slow to load, and only needed here
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
+
+    columns = 3
+    count = -(-len(growths) // columns)
+    figure, grid = plt.subplots(count, columns, figsize=(15, 3.6 * count), layout="constrained", squeeze=False)
+    panels = list(grid.flat)
+    for growth, axes in zip(growths, panels, strict=False):
+        _panel(growth, axes)
+    for axes in panels[len(growths) :]:
+        axes.axis("off")
+    figure.savefig(path, dpi=90)
+    plt.close(figure)
+
+
+def _panel(growth: Growth, axes: Any) -> None:
+    for client in growth.clients:
+        points = [point for point in growth.of(client) if point.size]
+        sizes, seconds = [point.size for point in points], [point.seconds for point in points]
+        axes.plot(sizes, seconds, "o-", color=_COLOURS[client], label=_label(growth, client))
+    axes.set(xscale="log", yscale="log", xlabel=growth.unit, ylabel="seconds", title=growth.name.replace(": ", ":\n"))
+    axes.title.set_fontsize(9)
+    axes.spines["top"].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+    held = [point for point in growth.points if point.size and point.kib]
+    if held:
+        _memory(held, axes.twinx())
+
+
+def _memory(held: Sequence[Point], axes: Any) -> None:
+    for client in dict.fromkeys(point.client for point in held):
+        points = sorted((point.size, point.kib) for point in held if point.client == client)
+        axes.plot(*zip(*points, strict=True), "--", color=_COLOURS[client], alpha=0.5)
+    axes.set(yscale="log", ylabel="KiB, dashed")
+    axes.spines["top"].set_visible(False)
+
+
+def _label(growth: Growth, client: str) -> str:
+    k = growth.time_exponent(client)
+    return client if k is None else f"{client}, k = {k:.2f}"

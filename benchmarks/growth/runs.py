@@ -1,0 +1,100 @@
+"""The runs of a line: each size with both clients by turns, each run in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import resource
+import time
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from benchmarks.apart import Call, CallError
+from benchmarks.growth.fit import Growth, Point, Sample, merged
+from benchmarks.growth.line import Bench, Watch, new_topic
+from benchmarks.growth.lines import LINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from benchmarks.growth.line import Line
+
+__all__ = ["measure_line"]
+
+_PATIENCE_SECONDS: Final = 900.0
+_ENOUGH_SECONDS: Final = 60.0
+"""A size that took as long is not run again."""
+
+
+def measure_line(
+    line: Line,
+    urls: Sequence[str],
+    sizes: Sequence[int],
+    rounds: int,
+    say: Callable[[int], None] = lambda _: None,
+) -> Growth:
+    """Measure a line; after a failure, larger sizes are left out.
+
+    If sizes are run more than once, a run of a middle one warms the broker up, and is not counted.
+
+    Args:
+        line: what to measure.
+        urls: the broker's and that of its admin API; none for a line that needs no broker.
+        sizes: which sizes.
+        rounds: how often each, at most.
+        say: is called with each size before it is measured.
+    """
+    points: list[Point] = []
+    failures: list[str] = []
+    url, admin_url = urls or ("", "")
+    if rounds > 1 and urls:
+        # A broker compiles what it does often: without this, small sizes would find a slower one, and k would be low.
+        with contextlib.suppress(CallError):
+            _measure_size(line, Bench(url, admin_url, new_topic(), sizes[len(sizes) // 2]), 1)
+    for size in sizes:
+        say(size)
+        bench = Bench(url, admin_url, new_topic(), size)
+        try:
+            points += _measure_size(line, bench, rounds)
+        except CallError as error:
+            failures.append(f"{size:,} {line.unit}: {error}")
+            break
+    return Growth(line.name, line.unit, tuple(points), tuple(failures), line.far)
+
+
+def _measure_size(line: Line, bench: Bench, rounds: int) -> list[Point]:
+    samples: dict[str, list[Sample]] = {client: [] for client in line.clients}
+    if line.prepare is not None:
+        Call(_prepare, line.name, bench).result(_PATIENCE_SECONDS)
+    began = time.monotonic()
+    for turn in range(rounds):
+        # Whoever goes second finds the broker's caches warm: take turns.
+        for client in line.clients if turn % 2 else reversed(line.clients):
+            samples[client].append(Call(_run, line.name, bench.sided(client)).result(_PATIENCE_SECONDS))
+        if time.monotonic() - began > _ENOUGH_SECONDS:
+            break
+    return [merged(client, bench.size, found) for client, found in samples.items()]
+
+
+# A process finds its line by the name: functions of a line are not sent to it.
+
+
+def _line(name: str) -> Line:
+    return next(line for line in LINES if line.name == name)
+
+
+def _prepare(name: str, bench: Bench) -> None:
+    prepare = _line(name).prepare
+    if prepare is not None:
+        prepare(bench)
+
+
+def _run(name: str, bench: Bench) -> Sample:
+    run, watch = _line(name).run, Watch()
+    gc.collect()
+    gc.freeze()
+    before = psutil.Process().memory_info().rss // 1024
+    run(bench, watch)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Sample(watch.seconds, max(most - before, 0), watch.requests)

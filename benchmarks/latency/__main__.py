@@ -1,0 +1,107 @@
+"""Measure how long a message takes from its sending to its receiving, beside the official client, by turns.
+
+    python -m benchmarks.latency [--only LINE] [--quick] [--rounds N] [--json] [--save]
+
+Starts a broker of its own. At 100, 1,000 and 10,000 messages a second: p50, p99 and p99.9, with acknowledgements sent
+one by one, in groups, and with fetching ahead. `--quick` takes two seconds a run, once, to see that the program works.
+`--save` writes RESULTS-latency.md and latency.png. Exits with 1 if something could not be measured, with 2 if nothing
+can be. Needs the extras `bench` and `testing`, and Java for the broker.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.apart import CallError
+from benchmarks.brokers import broker_at
+from benchmarks.latency.report import page, plot, table
+from benchmarks.latency.runs import WAYS, measure_run
+from benchmarks.latency.spread import Spread, spread_of
+from benchmarks.report import machine
+from pulsar_ext.errors import BrokerStartError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DIRECTORY: Final = Path(__file__).parents[1]
+_FILE_WIDTH: Final = 150
+_CLIENTS: Final = ("pulsar", "pulsar_ext")
+_SECONDS, _QUICK_SECONDS = 30.0, 2.0
+
+
+def main() -> int:
+    """Measure, print, and save if asked to; return 1 if something could not be measured, 2 if nothing can be."""
+    arguments = _arguments()
+    # With --json the result alone goes to the standard output.
+    console = Console(stderr=arguments.as_json, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
+    ways = [way for way in WAYS if arguments.only in way]
+    if not ways:
+        console.print("no line has that name: there are " + "; ".join(WAYS), markup=False)
+        return 2
+    try:
+        with broker_at(None) as (url, *_):
+            spreads, failures = _measure_all(url, ways, arguments)
+    except BrokerStartError as error:
+        console.print(str(error), markup=False)
+        return 2
+    facts = machine() | {"runs": f"{arguments.rounds}, of {arguments.seconds:.0f} s each"}
+    if arguments.save:
+        (_DIRECTORY / "RESULTS-latency.md").write_text(page(spreads, facts), encoding="utf-8")
+        plot(spreads, _DIRECTORY / "latency.png")
+    if arguments.as_json:
+        print(json.dumps({"conditions": facts, "results": [asdict(spread) for spread in spreads]}, indent=1))
+    else:
+        console.print(table(spreads), *(f"{name}: {value}" for name, value in facts.items()), sep="\n")
+    for failure in failures:
+        console.print(f"not measured: {failure}", markup=False)
+    return 1 if failures else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", metavar="LINE", help="only ways to receive whose name contains this")
+    parser.add_argument("--quick", action="store_true", help="two seconds a run, once: does it work?")
+    parser.add_argument("--rounds", type=int, default=3, help="pairs of runs (3)")
+    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--save", action="store_true", help="write RESULTS-latency.md and latency.png")
+    arguments = parser.parse_args()
+    if arguments.save and (arguments.only or arguments.quick):
+        parser.error("--save writes the whole page: leave --only and --quick out")
+    if arguments.rounds < 1:
+        parser.error(f"--rounds is 1 or more, not {arguments.rounds}")
+    arguments.seconds = _QUICK_SECONDS if arguments.quick else _SECONDS
+    if arguments.quick:
+        arguments.rounds = 1
+    return arguments
+
+
+def _measure_all(url: str, ways: Sequence[str], arguments: argparse.Namespace) -> tuple[list[Spread], list[str]]:
+    columns = (TextColumn("{task.description:90}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    spreads, failures = [], []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        kinds = [(way, rate) for way in ways for rate in WAYS[way].rates]
+        task = progress.add_task("", total=len(kinds) * arguments.rounds)
+        for way, rate in kinds:
+            runs: dict[str, list[Sequence[float]]] = {client: [] for client in _CLIENTS}
+            for turn in range(arguments.rounds):
+                progress.update(task, description=f"{way}, {rate:,}/s")
+                for client in _CLIENTS if turn % 2 else reversed(_CLIENTS):
+                    try:
+                        runs[client].append(measure_run(url, client, way, rate, arguments.seconds))
+                    except CallError as error:
+                        failures.append(f"{client}, {way}, {rate:,}/s: {error}")
+                progress.advance(task)
+            spreads += [spread_of(way, rate, client, found) for client, found in runs.items() if found]
+    return spreads, failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""Latencies: percentiles by the nearest rank, over all runs, without the first messages of each."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+if str(ROOT) not in sys.path:  # the benchmarks are no part of the package
+    sys.path.insert(0, str(ROOT))
+
+spread = importlib.import_module("benchmarks.latency.spread")
+report = importlib.import_module("benchmarks.latency.report")
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.1, 100))
+def test_so_many_per_cent_are_not_above_a_percentile(values, percent):
+    """The percentile is one of the values, and the least of which that is true."""
+    ordered = sorted(values)
+    found = spread.percentile(ordered, percent)
+    needed = len(ordered) * percent / 100
+    assert sum(value <= found for value in ordered) >= needed - 1e-9
+    assert sum(value < found for value in ordered) < needed + 1e-9
+
+
+def test_runs_count_together_without_their_warm_up():
+    """Of two runs of 100, the first ten of each are left out, however long they took."""
+    runs = [[1_000.0] * 10 + [float(number) for number in range(90)] for _ in range(2)]
+    found = spread.spread_of("a way", 100, "pulsar", runs)
+    assert (found.messages, found.most) == (180, 89.0)
+    assert found.milliseconds == (44.0, 89.0, 89.0)
+
+
+def test_the_page_has_a_line_for_each_client(tmp_path):
+    """A line names way, rate and client, and the picture is drawn."""
+    spreads = [spread.spread_of("a way", 1_000, client, [[1.0, 2.0]]) for client in ("pulsar", "pulsar_ext")]
+    page = report.page(spreads, {"date": "today"})
+    assert "| a way | 1,000 | pulsar_ext | 1.00 | 2.00 | 2.00 | 2.00 | 2 |" in page
+    report.plot(spreads, tmp_path / "latency.png")
+    assert (tmp_path / "latency.png").stat().st_size
+
+
+def test_one_value_is_each_percentile():
+    """Where there is only one, it is all of them."""
+    assert [spread.percentile([3.0], percent) for percent in spread.PERCENTILES] == [3.0] * 3
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_short_runs_are_counted_whole(count):
+    """A run of fewer than ten messages has no warm-up."""
+    assert len(spread.after_warm_up([1.0] * count)) == count
