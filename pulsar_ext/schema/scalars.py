@@ -116,13 +116,15 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
 def is_readable(scalar: Scalar, written: Scalar) -> bool:
     """Whether what was written as one scalar can be read as another one, and means the same.
 
-    Avro itself does not look at logical types: it would read milliseconds as microseconds, and any number or text as a
-    time or an id.
+    Avro itself does not look at logical types: it would read milliseconds as microseconds, any number or text as a time
+    or an id, and the digits of a decimal as text.
     """
     if scalar.type != written.type and scalar.type not in _PROMOTIONS.get(written.type, ()):
         return False
     family, other = _family(scalar), _family(written)
-    return family is None or family == other or {family, other} <= _DECIMALS
+    if family is None:
+        return scalar.type == written.type or other != "decimal"
+    return family == other or {family, other} <= _DECIMALS
 
 
 def from_plain(scalar: Scalar, written: Scalar) -> Callable[[Any], Any] | None:

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import uuid
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, NewType
 
 import pydantic
@@ -116,6 +117,15 @@ def test_a_symbol_that_is_unknown_is_read_as_the_default():
     assert str(found) == "Model.kind: the symbols B are written, and unknown to the enum Kind"
     reader = AvroSchema(lenient).model.reader(definition_of(shape))
     assert reader.read(AvroSchema(written).encode(written(kind=old.B))) == lenient(kind=new.X)
+
+
+def test_the_digits_of_a_decimal_are_no_text():
+    """What Avro reads as text would be any characters, or none; as a decimal in text, and as bytes, it is read."""
+    written = _model(("x", Annotated[Decimal, AvroType("bytes", "decimal", 9, 2)]))
+    (found,) = differences(shape_of_model(written), shape_of_model(_model(("x", str))))
+    assert str(found) == "Model.x: bytes (decimal) is written, string is read"
+    for kind in (Annotated[Decimal, AvroType("string", "java.math.BigDecimal")], bytes):
+        assert differences(shape_of_model(written), shape_of_model(_model(("x", kind)))) == ()
 
 
 def test_a_value_in_which_a_difference_does_not_occur_is_read():
