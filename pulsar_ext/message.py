@@ -36,7 +36,7 @@ class Message(MessageDoor, Generic[T]):
     number = 0
     """Its place among those that one thread received; 0 if it was received in another way."""
 
-    message_id = id_of
+    message_id = id_of  # pyright: ignore[reportAssignmentType]  # the official client ships no types
 
     def value(self) -> T:
         """Decode the message, with the schema that it was written with.

@@ -28,6 +28,7 @@ def broker(pulsar_broker_factory):
 def pytest_configure(config):
     """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
+    config.addinivalue_line("markers", "on_demand: takes long, and PULSAR_EXT_TESTS=all runs it")
     config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_TESTS=all runs it awaited as well")
     config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
     config.addinivalue_line("markers", "standalone_only(why, ways=THROUGH[1:]): cannot go through these")
@@ -63,9 +64,9 @@ def pytest_collection_finish(session):
 def pytest_collection_modifyitems(config, items):
     """Leave out what a run of minutes has no time for, unless all is asked for by PULSAR_EXT_TESTS=all.
 
-    Of a test with several parameters each value comes once with the blocking client, and not every combination. With
-    the asyncio client each test runs with its first parameters, but `twin_on_demand`. What only a standalone can show
-    is skipped elsewhere, with its reason.
+    Those marked `on_demand` are left out. Of a test with several parameters each value comes once with the blocking
+    client, and not every combination. With the asyncio client each test runs with its first parameters, but
+    `twin_on_demand`. What only a standalone can show is skipped elsewhere, with its reason.
     """
     for item in items:
         way = _params(item).get("pulsar_through") or _through(config) or "standalone"
@@ -76,7 +77,8 @@ def pytest_collection_modifyitems(config, items):
         return
     tests = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        if not item.get_closest_marker("on_demand"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = {item for same in tests.values() for item in _enough_of(same)}
     if left_out := [item for item in items if item not in kept]:
         config.hook.pytest_deselected(items=left_out)

@@ -104,8 +104,16 @@ def _use_all_of_it(broker, client, admin, namespace):
         assert admin.get(path).is_success, path
 
 
-# Of those with TLS, mtls loads what tls does, and oauth2 what auth does; basic is below.
-@pytest.mark.parametrize("profile", [name for name in PROFILES if name not in {"tls", "basic", "oauth2"}])
+# Of those with TLS, mtls loads what tls does, and oauth2 what auth does; basic is below. What is on demand differs from
+# the other three in a setting or two.
+@pytest.mark.parametrize(
+    "profile",
+    [
+        name if name in {"plain", "auth", "mtls"} else pytest.param(name, marks=pytest.mark.on_demand)
+        for name in PROFILES
+        if name not in {"tls", "basic", "oauth2"}
+    ],
+)
 def test_every_profile_serves_what_tests_ask_of_it_and_keeps_its_data(profile):
     """On each profile all kinds of use work, no class is missing, and a killed broker is back with data and URLs."""
     with PulsarContainer(profile) as broker, _admin(broker) as admin:

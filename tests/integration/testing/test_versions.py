@@ -27,6 +27,7 @@ def round_trip(broker):
         return consumer.receive(20_000).data()
 
 
+@pytest.mark.on_demand
 @needs_process
 def test_an_older_broker_in_a_process(tmp_path):
     """The version that is asked for runs, says so itself, and its data is not taken by another one."""
@@ -38,6 +39,7 @@ def test_an_older_broker_in_a_process(tmp_path):
         PulsarProcess(data_dir=tmp_path).start()
 
 
+@pytest.mark.on_demand
 @pytest.mark.usefixtures("containers")
 def test_an_older_broker_in_a_container(monkeypatch):
     """The image's tag carries the version, here from the environment, and the broker in it is of that version."""
