@@ -47,20 +47,18 @@ class Report:
         Raises:
             ValueError: there is no test in them.
         """
-        counts = {"passed": 0, "failed": 0, "skipped": 0}
-        passed, days = set(), []
+        ends, days = {}, []
         for file in files:
             root = ET.parse(file).getroot()  # noqa: S314  # the project's own report
             days += [suite.get("timestamp", "")[:10] for suite in root.iter("testsuite")]
             for case in root.iter("testcase"):
                 kinds = {child.tag for child in case}
                 kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-                counts[kind] += 1
-                if kind == "passed":
-                    passed.add(f"{case.get('classname')}::{case.get('name')}")
-        if not sum(counts.values()):
+                ends[f"{case.get('classname')}::{case.get('name')}"] = kind  # of the last run, if it ran again
+        if not ends:
             raise ValueError(f"no test in {', '.join(map(str, files)) or 'no report at all'}; run `make test` first")
-        return cls(counts, frozenset(passed), max(days))
+        counts = {kind: sum(end == kind for end in ends.values()) for kind in ("passed", "failed", "skipped")}
+        return cls(counts, frozenset(name for name, end in ends.items() if end == "passed"), max(days))
 
 
 @dataclass(frozen=True, slots=True)

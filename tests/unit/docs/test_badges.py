@@ -57,6 +57,12 @@ def test_what_failed_or_was_skipped_is_not_passed(report):
     assert "mTLS" not in drawn["brokers"].text
 
 
+def test_a_test_that_ran_again_counts_once(report):
+    """The report has each run of it."""
+    again = '<testcase classname="tests.unit.test_d" name="test_d"/>'
+    assert builder.badges(report(again))["tests"].text == "4 passed"
+
+
 @pytest.mark.parametrize("reports", [[], ["no-such-file.xml"]])
 def test_nothing_is_drawn_of_no_report(reports):
     """The program says what is missing."""
