@@ -22,6 +22,7 @@ from pulsar_ext.errors import (
 from pulsar_ext.ids.topic_name import TopicName
 
 from .gaps import held_behind_gap
+from .patience import Patience, PatientAdmin
 from .recall import MOST_ENTRIES
 from .resumption import is_persisted, resume_chunked
 from .sequence_ids import SequenceIds, StoredEntry, persisted_above
@@ -38,6 +39,8 @@ __all__ = ["Opening", "TrimmedGroupWarning", "check_deduplication_arguments", "o
 _LOOKED_AT = 256
 _PATIENCE_SECONDS = 20.0
 _PAUSE_SECONDS = 0.05
+_WALK_SECONDS = 120.0
+"""How long a walk over entries goes on though the admin API is away: to begin it again would take longer still."""
 
 
 def check_deduplication_arguments(named: dict[str, Any]) -> None:
@@ -169,7 +172,7 @@ class Opening:
         if self._group and published >= 0:
             above = persisted_above(published, self._own(published), self._group)
         elif published >= 0:
-            behind = held_behind_gap(self._admin, self._topic, stats, self._name, self._most_pending)
+            behind = held_behind_gap(self._patient_admin(), self._topic, stats, self._name, self._most_pending)
             published, above = behind or (published, above)
         return SequenceIds(published, above, first=self._initial + 1)
 
@@ -177,14 +180,14 @@ class Opening:
         """Give where the name goes on by the broker's number; None if the topic does not bear that out."""
         snapshot, counted = snapshot_of(stats, self._name)
         if self._chunked:
-            own = own_entries(self._admin, self._topic, stats, self._name, derived=True)
+            own = own_entries(self._patient_admin(), self._topic, stats, self._name, derived=True)
             resumption = resume_chunked(published, own, snapshot)
             if resumption is None:
                 return None
             self.half_written = resumption.half_written
             return resumption.published
         if snapshot != published:
-            own = own_entries(self._admin, self._topic, stats, self._name, behind=counted)
+            own = own_entries(self._patient_admin(), self._topic, stats, self._name, behind=counted)
             if not is_persisted(published, own, snapshot):
                 return None
         return published
@@ -205,10 +208,13 @@ class Opening:
         except (AdminError, ValueError):
             return 0
 
+    def _patient_admin(self) -> Any:
+        return PatientAdmin(self._admin, Patience(_WALK_SECONDS, lambda: False))
+
     def _own(self, published: int) -> Iterator[StoredEntry]:
         stats = self._admin.internal_stats(self._topic)
         known = False
-        for entry in tail(self._admin, self._topic, stats, payload=True):
+        for entry in tail(self._patient_admin(), self._topic, stats, payload=True):
             if same_name(entry.producer_name, self._name):
                 known = True
                 yield stored_entry(entry)

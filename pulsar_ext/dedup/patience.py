@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulsar
 
-from pulsar_ext.errors import AdminError, AdminNotFound
+from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +37,12 @@ class Patience:
         return self._is_over() or time.monotonic() > self._deadline
 
     def __call__(self, ask: Callable[[], T], *, answers: tuple[type[Exception], ...] = ()) -> T:
-        """Ask until there is an answer; `answers` are errors that are one."""
+        """Ask until there is an answer; `answers` are errors that are one, and so is that it is not permitted."""
         while True:
             try:
                 return ask()
+            except AdminUnauthorized:
+                raise
             except answers:
                 raise
             except (AdminError, pulsar.PulsarException):

@@ -6,6 +6,8 @@ import pytest
 from reach import official_client
 from stored import entries, read
 
+from pulsar_ext.errors import AdminNotFound, AdminUnavailable
+
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 KINDS = pytest.mark.parametrize(
     "settings",
@@ -76,6 +78,23 @@ def test_what_is_missing_below_the_brokers_number_is_stored(store, client, admin
     assert told == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
     assert producer.last_sequence_id_published() == 13
     assert stored(client, admin, topic) == list(range(14))
+
+
+@pytest.mark.parametrize("error", [AdminUnavailable, AdminNotFound])
+def test_a_walk_that_is_disturbed_goes_on(store, client, admin, topic, monkeypatch, error):
+    """A broker that restarts refuses requests, and one that loads the topic does not find entries: neither ends it."""
+    store(range(4), [9, 10])
+    entry, asked = admin.entry, set()
+
+    def disturbed(topic, ledger_id, entry_id, **options):
+        if (ledger_id, entry_id) not in asked:
+            asked.add((ledger_id, entry_id))
+            raise error("away")
+        return entry(topic, ledger_id, entry_id, **options)
+
+    monkeypatch.setattr(admin, "entry", disturbed)
+    assert opened(client, topic).last_sequence_id_published() == 3
+    assert asked
 
 
 @KINDS
