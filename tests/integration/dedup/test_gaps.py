@@ -28,11 +28,12 @@ def broker(pulsar_broker_factory):
 
 @pytest.fixture
 def store(broker, admin, topic):
-    """Stores numbers of a name as the official client does, each argument in a ledger of its own."""
+    """Stores numbers of a name as the official client does, each argument in a ledger of its own, and has them kept."""
 
     def store(*ledgers, name="p", unload=True, **options):
         for numbers in ledgers:
             client = official_client(broker)
+            client.subscribe(topic, "keeps")  # without one, a snapshot of sequence ids has the broker delete ledgers
             producer = client.create_producer(topic, producer_name=name, **options)
             for number in numbers:
                 producer.send_async(b"%d" % number, None, sequence_id=number)
