@@ -78,7 +78,7 @@ def held_behind_gap(
             return None
         held: set[int] = set()
         own = 0
-        for entry in tail(admin, topic, stats, payload=True):
+        for entry in tail(admin, topic, stats):
             if entry.position.ledger_id < gaps[0].ledger_id:
                 break
             if not _is_own(entry.producer_name, name):
@@ -143,6 +143,6 @@ def _is_own(shown: str, name: str) -> bool:
 
 def _ids(admin: PulsarAdmin, topic: str, entry: EntryMetadata) -> tuple[int, ...]:
     """Give the sequence ids of an entry's messages."""
-    if entry.num_messages_in_batch is not None and entry.payload is None:
+    if entry.num_messages_in_batch is not None:
         entry = admin.entry(topic, entry.position.ledger_id, entry.position.entry_id, payload=True)
     return stored_entry(entry).ids
