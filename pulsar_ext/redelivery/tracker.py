@@ -329,7 +329,7 @@ class Redelivery(Part):
 
     @staticmethod
     def _id_of(inner: Any) -> MessageId:
-        message_id = from_inner(inner.message_id(), inner.topic_name)
+        message_id = from_inner(inner.message_id())
         message_id.topic_name(inner.topic_name())
         return message_id
 

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
 
-from pulsar_ext.testing.class_archive import find_archive
-from pulsar_ext.testing.jars import ensure_jars, find_java
+from pulsar_ext.testing.java_program import Java
 
 PROGRAMS = Path(__file__).parent / "java"
 SECONDS = 120
 
 
-def run_java(program, *arguments, lines=(), options=()):
+def run_java(program, *arguments, lines=()):
     """Run a program to its end, and give the lines that it prints; what Java logs is among them.
 
     Args:
         program: its class.
         *arguments: what it is given.
         lines: what it reads.
-        options: more options of Java.
     """
-    java, jars = find_java(), ensure_jars()
-    archive = find_archive(java, jars)
+    java = Java.find()
     quick = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
-    if archive is not None:
-        quick.append(f"-XX:SharedArchiveFile={archive}")
-    command = [java, *quick, *options, "-cp", f"{jars}/*{os.pathsep}{java_classes()}", program, *arguments]
+    if java.archive is not None:
+        quick.append(f"-XX:SharedArchiveFile={java.archive}")
+    command = [java.program, *quick, "-cp", f"{java.jars}/*{os.pathsep}{java_classes()}", program, *arguments]
     done = subprocess.run(
         list(map(str, command)),
         input="".join(f"{line}\n" for line in lines),
@@ -46,19 +44,20 @@ def run_java(program, *arguments, lines=(), options=()):
 @cache
 def java_classes():
     """Give the directory of the compiled programs, which the workers of a run share."""
-    sources = sorted(PROGRAMS.glob("*.java"))
+    java, sources = Java.find(), sorted(PROGRAMS.glob("*.java"))
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    classes = ensure_jars() / f"tests-{state}"
+    classes = java.jars / f"tests-{state}"
     if not classes.is_dir():
         made = Path(tempfile.mkdtemp(dir=classes.parent))
         # The compiler's own launcher comes with a JDK only, the compiler with every Java that the harness runs on.
-        compiler = [find_java(), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-source", "17", "-target", "17"]
-        jars = os.pathsep.join(map(str, ensure_jars().glob("*.jar")))
+        compiler = [java.program, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-source", "17", "-target", "17"]
+        jars = os.pathsep.join(map(str, java.jars.glob("*.jar")))
         command = [*compiler, "-nowarn", "-proc:none", "-cp", jars, "-d", made, *sources]
         subprocess.run(list(map(str, command)), check=True, timeout=SECONDS)
         try:
             made.rename(classes)
         except OSError:  # another worker was quicker
+            shutil.rmtree(made)
             if not classes.is_dir():
                 raise
     return classes
