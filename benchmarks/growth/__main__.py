@@ -10,7 +10,6 @@ that can do the same. `--quick` takes small sizes, once, to see that the program
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -25,10 +24,12 @@ from benchmarks.brokers import broker_at
 from benchmarks.growth.lines import LINES
 from benchmarks.growth.report import page, plot, points_table, summary
 from benchmarks.growth.runs import measure_line
+from benchmarks.options import parse_options
 from benchmarks.report import machine
 from pulsar_ext.errors import BrokerStartError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
     from benchmarks.growth.fit import Growth
@@ -73,20 +74,13 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", metavar="LINE", help="only lines whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="small sizes, once: does it work?")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each size and client at most (3)")
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of tables")
-    parser.add_argument("--save", action="store_true", help="write RESULTS-growth.md and growth.png")
-    arguments = parser.parse_args()
-    if arguments.save and (arguments.only or arguments.quick):
-        parser.error("--save writes the whole page: leave --only and --quick out")
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is 1 or more, not {arguments.rounds}")
-    if arguments.quick:
-        arguments.rounds = 1
-    return arguments
+    return parse_options(
+        "growth",
+        (__doc__ or "").splitlines()[0],
+        only="lines",
+        quick="small sizes",
+        rounds="runs of each size and client at most",
+    )
 
 
 def _measure_all(lines: Sequence[Line], arguments: argparse.Namespace) -> list[Growth]:

@@ -10,7 +10,6 @@ can be. Needs the extras `bench` and `testing`, and Java for the broker.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -25,10 +24,12 @@ from benchmarks.brokers import broker_at
 from benchmarks.latency.report import page, plot, table
 from benchmarks.latency.runs import WAYS, measure_run
 from benchmarks.latency.spread import Spread, spread_of
+from benchmarks.options import parse_options
 from benchmarks.report import machine
 from pulsar_ext.errors import BrokerStartError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 _DIRECTORY: Final = Path(__file__).parents[1]
@@ -66,21 +67,15 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="", metavar="LINE", help="only ways to receive whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="two seconds a run, once: does it work?")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of runs (3)")
-    parser.add_argument("--json", dest="as_json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--save", action="store_true", help="write RESULTS-latency.md and latency.png")
-    arguments = parser.parse_args()
-    if arguments.save and (arguments.only or arguments.quick):
-        parser.error("--save writes the whole page: leave --only and --quick out")
-    if arguments.rounds < 1:
-        parser.error(f"--rounds is 1 or more, not {arguments.rounds}")
-    arguments.seconds = _QUICK_SECONDS if arguments.quick else _SECONDS
-    if arguments.quick:
-        arguments.rounds = 1
-    return arguments
+    options = parse_options(
+        "latency",
+        (__doc__ or "").splitlines()[0],
+        only="ways to receive",
+        quick="two seconds a run",
+        rounds="pairs of runs",
+    )
+    options.seconds = _QUICK_SECONDS if options.quick else _SECONDS
+    return options
 
 
 def _measure_all(url: str, ways: Sequence[str], arguments: argparse.Namespace) -> tuple[list[Spread], list[str]]:
