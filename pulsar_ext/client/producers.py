@@ -261,7 +261,7 @@ class _SenderFactory:
         sequence: SequenceIds
         official, sequence = open_surely(lambda: open_as(name), lambda one: one.close(), opening)
         timeout = named["send_timeout_millis"] / 1000
-        check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout)
+        check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
         dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout, check)
         if not chunked:
             mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None

@@ -56,6 +56,8 @@ class DuplicateCheck:
         partition: of the topic, -1 if it has none.
         open_as: opens an official producer of a name.
         timeout: the producer's, in seconds; it is tried for four times as long. 0 for ever.
+        number: the broker's for the name when the producer was opened. What is pushed since with an id up to it is
+            missing, as the opening found, and the broker can only call it a duplicate; it needs no look-up.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class DuplicateCheck:
         partition: int,
         open_as: Callable[[str], pulsar.Producer],
         timeout: float,
+        number: int,
     ) -> None:
         self._admin = admin
         self._topic = topic
@@ -73,6 +76,7 @@ class DuplicateCheck:
         self._partition = partition
         self._open_as = open_as
         self._patience = 4 * timeout or 1e9
+        self._number = number
 
     def outcomes(
         self, told: Sequence[Batch], last: PersistedEntry | None, is_over: Callable[[], bool]
@@ -92,16 +96,21 @@ class DuplicateCheck:
         return self._send(missing, ask) if missing else {}
 
     def _missing(self, told: Sequence[Batch], last: PersistedEntry | None, ask: Patience) -> list[Batch]:
+        asked = {batch.carried for batch in told if batch.carried is not None}
+        lost = {carried for carried in asked if carried <= self._number}
+        if asked > lost:
+            lost |= self._not_held(asked - lost, last, ask)
+        return [batch for batch in told if batch.carried in lost]
+
+    def _not_held(self, asked: set[int], last: PersistedEntry | None, ask: Patience) -> frozenset[int]:
         admin: Any = PatientAdmin(self._admin, ask)
         stats = admin.internal_stats(self._topic)
         own = own_entries(admin, self._topic, stats, self._name, behind=_just_before(last))
-        asked = {batch.carried for batch in told if batch.carried is not None}
         try:
-            lost = not_held(asked, (entry.carried for entry in own))
+            return not_held(asked, (entry.carried for entry in own))
         except MessageIdUnresolved as error:
             _log.warning("The broker says that messages are duplicates, and that could not be looked up. %s", error)
-            return []
-        return [batch for batch in told if batch.carried in lost]
+            return frozenset()
 
     def _send(self, missing: Sequence[Batch], ask: Patience) -> dict[Batch, tuple[Any, PersistedEntry | None]]:
         first, last = missing[0].ids[0], missing[-1].ids[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from chunked import eventually
 from reach import official_client
 from stored import entries, read
 
@@ -79,6 +80,18 @@ def test_what_is_missing_below_the_brokers_number_is_stored(store, client, admin
     assert told == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
     assert producer.last_sequence_id_published() == 13
     assert stored(client, admin, topic) == list(range(14))
+
+
+@KINDS
+def test_what_the_opening_found_missing_outlasts_what_it_read(store, client, admin, topic, settings):
+    """All before 9 and 10 is deleted between the opening and what is sent then: 4 to 8 are stored all the same."""
+    store(range(4), [9, 10])
+    producer = opened(client, topic, **settings)
+    admin.truncate(topic)
+    assert eventually(lambda: not entries(admin, topic))
+    told = send(producer, range(4, 14))
+    assert told == {number: "DuplicateMessage" if number in (9, 10) else "Ok" for number in range(4, 14)}
+    assert stored(client, admin, topic) == [*range(4, 9), *range(11, 14)]
 
 
 @pytest.mark.parametrize("error", [AdminUnavailable, AdminNotFound])
