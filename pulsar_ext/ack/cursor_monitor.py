@@ -33,6 +33,9 @@ _LOOK_DEADLINE_SECONDS = 1.0
 """The thread waits for it, and has other consumers to look after."""
 _LOOK_AGAIN_SECONDS = 30.0
 _SETTLE_SECONDS = 0.6
+_RETURN_SECONDS = 2.0
+"""How long the broker may take until it lists a consumer again that it has closed."""
+_RETURN_LOOK_SECONDS = 0.2
 _LOOKS = 3
 """How often a cursor is seen behind what was acknowledged before that is believed."""
 
@@ -77,7 +80,7 @@ class CursorMonitor:
     def look_if_needed(self, now: float) -> None:
         """Have the broker's cursors looked at where that is needed; the lock is held."""
         if not self._looks and (
-            self._is_settled(now) or any(_wants_base(topic, now) or topic.wants_sessions for topic in self._topics)
+            self._is_settled(now) or any(_wants_base(topic, now) or topic.wants_sessions(now) for topic in self._topics)
         ):
             self._looks = True
             self._context.inquiries.watch(self)
@@ -85,7 +88,7 @@ class CursorMonitor:
     def tick(self, now: float) -> None:
         """Look at the broker's cursors: to begin runs, and after a reconnection; the scheduler's call."""
         try:
-            self._look_at_sessions()
+            self._look_at_sessions(now)
             with self._lock:
                 settled = self._is_settled(now)
                 if settled:
@@ -132,7 +135,7 @@ class CursorMonitor:
             self._settles = time.monotonic() + _SETTLE_SECONDS  # what was sent again may be on its way
         return True
 
-    def _look_at_sessions(self) -> None:
+    def _look_at_sessions(self, now: float) -> None:
         """Look whether the broker closed consumers on a connection that it kept, and follow cursors that went back.
 
         It does that as an operator moves the cursor, and as the topic moves to another broker. What had left before has
@@ -140,25 +143,24 @@ class CursorMonitor:
         again. So it is where no admin API answers.
         """
         with self._lock:
-            topics = [topic for topic in self._topics if topic.wants_sessions]
+            topics = [topic for topic in self._topics if topic.wants_sessions(now)]
         answers = True
         for topic in topics:
             before, era, renewals, mark = topic.sessions, topic.tracker.era, self._renewals, None
-            sessions: frozenset[tuple[str, str]] = frozenset()
+            sessions: frozenset[tuple[str, str]] | None = None
             try:
                 if answers:
                     admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
                     known = admin.stats(topic.topic).subscriptions.get(self._subscription)
                     sessions = frozenset() if known is None else known.sessions
-                    if before and is_closed_on_its_connection(before, sessions):
+                    if before is not None and is_closed_on_its_connection(before, sessions):
                         mark = self._mark_before(topic, admin.internal_stats(topic.topic))
             except PulsarExtError:
-                answers = False
+                answers, sessions = False, None
             with self._lock:
                 if renewals != self._renewals:
                     continue
-                topic.sessions = sessions
-                topic.is_held = mark is not None
+                _take_sessions(topic, sessions, now, goes_back=mark is not None)
             if mark is not None:
                 self._follow(topic, era, mark)
 
@@ -226,6 +228,20 @@ def is_closed_on_its_connection(before: frozenset[tuple[str, str]], after: froze
         after: those of a later time.
     """
     return not before <= after and {address for address, _ in before} <= {address for address, _ in after}
+
+
+def _take_sessions(
+    topic: TopicAcks, sessions: frozenset[tuple[str, str]] | None, now: float, *, goes_back: bool
+) -> None:
+    """Keep who is listed, and let leave what is held, unless a consumer is missing that may be about to come back."""
+    if sessions is None:  # it goes on as behind a lost connection; whom to compare with stays known
+        topic.is_held, topic.sessions_due = False, now + _LOOK_AGAIN_SECONDS
+        return
+    misses = len(sessions) < max(1, len(topic.sessions or ()))
+    if misses:
+        topic.sessions_due = now + _RETURN_LOOK_SECONDS
+    if not misses or goes_back or now > topic.held_since + _RETURN_SECONDS:
+        topic.sessions, topic.is_held = sessions or topic.sessions, goes_back
 
 
 def _wants_base(topic: TopicAcks, now: float) -> bool:

@@ -336,7 +336,7 @@ class Acknowledger(AckIntake):
             self._arrival.doubt()
         if news.settles is not None:  # the connection is, or may be, another one
             for topic in self.collector.by_topic:
-                topic.hold()
+                topic.hold(now)
             self._monitor.look_after(news.settles)
         if news.sends_again:
             for topic in self.collector.by_topic:

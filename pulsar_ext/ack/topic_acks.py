@@ -61,6 +61,9 @@ class TopicAcks:
         """The subscription's consumers as the broker listed them, by address and beginning; None if not looked at."""
         self.is_held = False
         """Whether nothing leaves until the cursor was looked at, which an operator may have moved back."""
+        self.held_since = 0.0
+        self.sessions_due = 0.0
+        """From when on to look who the broker lists."""
         self.looked = 0.0
         self.behind = 0
 
@@ -130,14 +133,16 @@ class TopicAcks:
         for entry, size, bits in leaving.indexes:
             unconfirmed[entry] = (size, bits)
 
-    @property
-    def wants_sessions(self) -> bool:
-        """Whether it has to be looked at who the broker lists: nothing leaves meanwhile, or nobody has looked yet."""
-        return self.is_held or (self.reached is not None and self.sessions is None)
+    def wants_sessions(self, now: float) -> bool:
+        """Whether it has to be looked at who the broker lists: nothing leaves meanwhile, or it is not known yet."""
+        wants = self.is_held or (self.reached is not None and self.sessions is None)
+        return wants and now >= self.sessions_due
 
-    def hold(self) -> None:
+    def hold(self, now: float) -> None:
         """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset."""
-        self.is_held = self.reached is not None and bool(self.sessions)
+        self.is_held = self.reached is not None and self.sessions is not None
+        if self.is_held:
+            self.held_since = self.sessions_due = now
 
     def hand_over_again(self, inner: Any, now: float) -> None:
         """Give it once more what may have been lost with a connection."""

@@ -117,12 +117,12 @@ def read(text: str) -> dict[str, Row]:
     return rows
 
 
-def update(way: str, rows: list[Row]) -> None:
-    """Put these families into the part of the file of results that is about one way."""
+def update(way: str, row: Row) -> None:
+    """Put a family into the part of the file of results that is about one way."""
     begin, end = f"<!-- {way}: begin -->\n", f"<!-- {way}: end -->\n"
     old = RESULTS.read_text(encoding="utf-8")
     part = old[old.index(begin) + len(begin) : old.index(end)]
-    merged = read(part) | {row.family: row for row in rows}
+    merged = read(part) | {row.family: row}
     new = f"## Through {way}\n\n{table([merged[family] for family in sorted(merged)])}"
     RESULTS.write_text(old.replace(begin + part + end, begin + new + end), encoding="utf-8")
 
@@ -138,10 +138,12 @@ def main() -> int:
     asked = parser.parse_args(arguments[:cut])
     if unknown := set(asked.family) - set(families()):
         parser.error(f"there is no family {', '.join(sorted(unknown))}")
-    rows = [run_family(family, asked.way, arguments[cut + 1 :]) for family in asked.family or families()]
+    rows: list[Row] = []
+    for family in asked.family or families():
+        rows.append(run_family(family, asked.way, arguments[cut + 1 :]))
+        if asked.update:
+            update(asked.way, rows[-1])
     print(f"Through {asked.way}:\n\n{table(rows)}")
-    if asked.update:
-        update(asked.way, rows)
     return 1 if any(row.failed for row in rows) else 0
 
 

@@ -48,6 +48,23 @@ def test_a_reset_at_once(client, admin, topic, type_, waits):
     assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
 
 
+def test_a_reset_that_a_consumer_is_slow_to_come_back_from(pulsar_fault_proxy, client_factory, broker, admin, topic):
+    """The broker has closed the consumer, and for long lists none: what left before is not sent again behind it."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    send_plain(client, topic, COUNT)
+    consumer.acknowledge_cumulative(consumer.receive(10_000))
+    consumer.flush_acks(confirm=True)
+    eventually(lambda: False, 1.0)  # it is looked at who the broker lists when the first position has left
+    consumer.acknowledge_cumulative(drain(consumer.receive, COUNT - 1)[-1])
+    consumer.flush_acks()
+    assert eventually(lambda: not admin.stats(topic).subscriptions["s"].backlog_entries)
+    proxy.delay(0.4)
+    admin.reset_cursor(topic, "s", "earliest")
+    assert {index_of(one) for one in drain(consumer.receive, COUNT)} == set(range(COUNT))
+
+
 def test_a_reset_while_messages_keep_coming(client, admin, topic):
     """Messages come and are acknowledged all the time: the first hundred come again all the same."""
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
