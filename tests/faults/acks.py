@@ -20,6 +20,7 @@ import contextlib
 import random
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pulsar as official
@@ -31,7 +32,7 @@ from pulsar_ext.testing import FaultProxy, PulsarProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet
+from acks_common import KINDS, SETTINGS, TYPES, Outcome, Sender, print_outcomes, quiet, unacknowledged
 from acks_crash import run_crashes
 from acks_streams import Stream, settle
 
@@ -64,7 +65,7 @@ def run_faults(
                 stream.send(messages)
             time.sleep(random.random() * 0.3)  # anywhere in the stream
             _FAULT[fault](broker, proxy, admin, [stream.topic for stream in streams])
-            settle(admin, streams, cycle)
+            settle(partial(unacknowledged, admin), streams, cycle)
             if cycle % 10 == 9:
                 holes = sum(stream.outcome.holes for stream in streams)
                 say(f"{fault}: cycle {cycle + 1}, {time.monotonic() - began:.1f} s, {holes} holes so far")

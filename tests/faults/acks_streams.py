@@ -10,10 +10,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar as official
-from acks_common import Outcome, Sender, label_of, subscribe, unacknowledged
+from acks_common import Outcome, Sender, label_of, subscribe
 
 if TYPE_CHECKING:
-    from pulsar_ext import PulsarAdmin
+    from collections.abc import Callable
 
 __all__ = ["Stream", "settle"]
 
@@ -70,15 +70,22 @@ class Stream:
             held.clear()
 
 
-def settle(admin: PulsarAdmin, streams: list[Stream], cycle: int, seconds: float = _CYCLE_SECONDS) -> None:
-    """Wait until every message was delivered and acknowledged, and note where that does not come true."""
+def settle(left_of: Callable[[str], str], streams: list[Stream], cycle: int, seconds: float = _CYCLE_SECONDS) -> None:
+    """Wait until every message was delivered and acknowledged, and note where that does not come true.
+
+    Args:
+        left_of: says what of a topic is not acknowledged, as `unacknowledged()`.
+        streams: what to wait for.
+        cycle: is noted.
+        seconds: how long to wait.
+    """
     waiting = {stream.topic: stream for stream in streams}
     deadline = time.monotonic() + seconds
     last: dict[str, str] = {}
     while waiting and time.monotonic() < deadline:
         time.sleep(0.2)
         for topic, stream in list(waiting.items()):
-            left = unacknowledged(admin, topic)
+            left = left_of(topic)
             last[topic] = f"{stream.missing()} not delivered, {left}"
             if not stream.missing() and not left:
                 del waiting[topic]
