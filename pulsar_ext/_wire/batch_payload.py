@@ -29,6 +29,7 @@ __all__ = [
     "batch_parts",
     "key_fields",
     "option_fields",
+    "property_field",
     "read_batch",
     "whole_batch",
 ]
@@ -87,13 +88,15 @@ def option_fields(options: Mapping[str, Any]) -> bytes:
     written = key_fields(options)
     properties = options.get("properties")
     if properties:
-        written += b"".join(
-            bytes_field(_PROPERTIES, bytes_field(1, name.encode()) + bytes_field(2, value.encode()))
-            for name, value in properties.items()
-        )
+        written += b"".join(property_field(name, value) for name, value in properties.items())
     if event_timestamp := options.get("event_timestamp"):
         written += number_field(_EVENT_TIME, event_timestamp)
     return written
+
+
+def property_field(name: str, value: str) -> bytes:
+    """Write one property."""
+    return bytes_field(_PROPERTIES, bytes_field(1, name.encode()) + bytes_field(2, value.encode()))
 
 
 def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[bytes] | None = None) -> list[bytes]:
@@ -128,7 +131,8 @@ def whole_batch(parts: Sequence[bytes], messages: int, sequence_id: int, keys: b
         parts: of the batch.
         messages: how many it has.
         sequence_id: what its entry carries.
-        keys: what `key_fields` wrote for its first message: an entry goes by them.
+        keys: what `key_fields` wrote for its first message: an entry goes by them; and the entry's own properties,
+            which no message has.
     """
     batch = b"".join(parts)
     metadata = keys + _size_field(len(batch)) + varint(sequence_id)

@@ -18,9 +18,12 @@ import pulsar
 
 from pulsar_ext._native.results import name_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
+from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.produce.batch import Batch, seal
 from pulsar_ext.produce.dispatch import BatchDispatcher
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
+
+from .stored import PREVIOUS_ID
 
 if TYPE_CHECKING:
     from pulsar_ext._native.handles import ProducerHandle
@@ -100,8 +103,10 @@ class DedupDispatcher(BatchDispatcher):
 
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer, if anything may be sent."""
-        if self.timeout and batch.unsent is None:
-            batch_scheduler.watch(self, self.timeout)
+        if batch.unsent is None:
+            batch.note = property_field(PREVIOUS_ID, str(self.sequence.pushed))
+            if self.timeout:
+                batch_scheduler.watch(self, self.timeout)
         super().push_batch(batch)
         if batch.unsent is not None and not batch.refused and batch.carried is not None:
             self.sequence.pushed = max(self.sequence.pushed, batch.carried)

@@ -3,9 +3,10 @@
 A broker that cannot store for a moment may refuse messages of a name and then store a later one (see `duplicates.py`).
 A process that ends before it has sent the refused ones again leaves them missing below the broker's number. The later
 one is the first of its name in a new ledger, because a failed write closes the ledger. So a gap in the ids between a
-name's last entry in one ledger and its first in the next may be such messages, or ids that were never used. The name
-then counts as persisted up to the gap, and what is behind it is read from the topic: what is sent again is a duplicate
-if it is there, and is stored if it is not.
+name's last entry in one ledger and its first in the next may be such messages, or ids that were never used. A batch of
+this library says which id was pushed before it, which tells the two apart. The name then counts as persisted up to the
+gap, and what is behind it is read from the topic: what is sent again is a duplicate if it is there, and is stored if it
+is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.position import Position
 
 from .resumption import OwnEntry
-from .stored import derives_from, is_resent_as, positions_from_end, same_name, stored_entry, tail
+from .stored import derives_from, is_resent_as, positions_from_end, previous_id, same_name, stored_entry, tail
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ _PROCESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Where a name's ids leave some out: behind its last entry before a ledger, and before its first there."""
+    """Where a name's ids leave some out: behind its last entry before a ledger, up to before its first there."""
 
     ledger_id: int
     before: int
@@ -108,8 +109,13 @@ def _gaps(admin: PulsarAdmin, topic: str, stats: InternalStats, name: str) -> It
         in_ledger = (Position(ledger_id, entry_id) for entry_id in range(entries))
         first = next((one for one in _own(admin, topic, name, in_ledger) if same_name(one.producer_name, name)), None)
         before = _highest_before(admin, topic, name, sizes[:index])
-        if first is not None and before is not None and (lowest := min(_ids(admin, topic, first))) > before + 1:
-            yield Gap(ledger_id, before, lowest)
+        if first is None or before is None:
+            continue
+        previous = previous_id(first)
+        if previous is None:  # it may have been any
+            previous = min(_ids(admin, topic, first)) - 1
+        if previous > before:
+            yield Gap(ledger_id, before, previous + 1)
 
 
 def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[tuple[int, int]]) -> int | None:
@@ -117,7 +123,8 @@ def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[t
     highest = -1
     for entry in _own(admin, topic, name, positions_from_end(sizes)):
         if not OwnEntry.of(entry).is_partial:
-            highest = max(highest, *_ids(admin, topic, entry))
+            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (OwnEntry.of(entry).carried,)
+            highest = max(highest, *ids)
             if same_name(entry.producer_name, name):
                 return highest
     return None

@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
 __all__ = [
+    "PREVIOUS_ID",
     "derives_from",
     "is_resent_as",
     "is_shown_exactly",
     "is_whole",
     "own_entries",
     "positions_from_end",
+    "previous_id",
     "same_name",
     "snapshot_of",
     "stored_entry",
     "tail",
 ]
 
-
+PREVIOUS_ID = "pulsar_ext.previous_sequence_id"
+"""The property of a batch's entry that says which id of its name had been pushed before it; no message has it."""
 _SEQUENCE_ID = 8
 _SNAPSHOT_CURSOR = "pulsar.dedup"
 _MOST_ENTRIES = 10_000
@@ -129,6 +132,12 @@ def own_entries(
                 f"{_MOST_ENTRIES:,}, so that it is not known whether its last message is there whole.",
                 position=None,
             )
+
+
+def previous_id(entry: EntryMetadata) -> int | None:
+    """Give the highest id of its name that had been pushed before an entry; None if it does not say."""
+    said = entry.properties.get(PREVIOUS_ID, "")
+    return int(said) if said.removeprefix("-").isdecimal() else None
 
 
 def stored_entry(entry: EntryMetadata) -> StoredEntry:

@@ -69,6 +69,7 @@ class Batch:
         "items",
         "keys",
         "message",
+        "note",
         "options",
         "outcome",
         "refused",
@@ -85,6 +86,8 @@ class Batch:
         self.fields: Sequence[bytes] | None = None
         self.keys = b""
         """The first message's keys, by which the entry goes."""
+        self.note = b""
+        """A property of its entry, which no message has, as `property_field` writes it."""
         self.count = 0
         self.carried: int | None = None
         """The sequence id that its entry carries, if not the highest one."""
@@ -119,7 +122,9 @@ class Batch:
     def payload(self) -> bytes:
         """Write what becomes one C++ message; see `whole_batch`."""
         carried = max(self.ids) if self.carried is None else self.carried
-        return whole_batch(batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys)
+        return whole_batch(
+            batch_parts(self.contents, self.ids, self.fields), self.count, carried, self.keys + self.note
+        )
 
     def halves(self) -> list[Batch]:
         """Give the first and the second half of it, which has two messages or more."""

@@ -336,12 +336,19 @@ class PulsarCluster(Reachable):
     def rejoin(self, name: str) -> None:
         """Let a broker connect to the metadata store again, and return when it is ready.
 
+        One that has ended because its session expired (`zookeeperSessionExpiredPolicy=shutdown`) is started again.
+
         Raises:
             InvalidUse: there is no such broker.
             BrokerStartError: it did not become ready again.
         """
         self._store_of(name).accept()
-        self._known().wait_until_ready([name])
+        try:
+            self._known().wait_until_ready([name])
+        except BrokerStartError:
+            if self.is_running(name):
+                raise
+            self.restart(name)
 
     def _make_ground(self) -> Ground:
         if choose_backend(self._backend, self._report).backend == "docker":

@@ -9,7 +9,7 @@ kind of message, receive and acknowledge, while once a cycle
 `kill-broker`: one broker by turns is killed by SIGKILL and restarted; `kill-bookie`: one bookie by turns;
 `move`: a bundle is moved to the other broker, by an unload with a destination;
 `roll`: bookies and brokers are restarted in good order, one after the other, brokers drained before;
-`store`: a broker loses ZooKeeper, for 2 s, or for longer than its session lasts, so that it ends and is started again;
+`store`: a broker loses ZooKeeper, for 2 s, or for longer than its session lasts, so that it ends, and is started again;
 `silent`: nothing passes between clients and brokers in one direction, or in both, and then goes on, or is reset;
 `half-open`: one end of every connection is reset, and the other hears of it later.
 
@@ -132,8 +132,6 @@ def _store(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:
     cluster.cut_off(name)
     time.sleep(_LONG_LOSS_SECONDS if turn // len(cluster.brokers) % 2 else _SHORT_LOSS_SECONDS)
     cluster.rejoin(name)
-    if not cluster.is_running(name):  # its session had expired
-        cluster.restart(name)
 
 
 def _silent(cluster: PulsarCluster, turn: int, _: Sequence[str]) -> None:

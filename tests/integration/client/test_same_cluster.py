@@ -25,6 +25,7 @@ def _stored(client, topic):
     return consumer, pulsar.MessageId(sent.partition(), sent.ledger_id(), sent.entry_id())
 
 
+@pytest.mark.standalone_only("has another broker, whose certificates are another authority's", ways=("mtls",))
 def test_another_cluster_is_noticed(client_factory, broker, topic, elsewhere, monkeypatch):
     """Whether it has a topic of the same name or not: nothing is asked about it, and no cursor moves anywhere."""
     monkeypatch.setenv("PULSAR_ADMIN_URL", elsewhere.url)

@@ -7,6 +7,7 @@ from chunked import eventually
 from reach import official_client
 from stored import entries, read
 
+from pulsar_ext.dedup.stored import PREVIOUS_ID
 from pulsar_ext.errors import AdminNotFound, AdminUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
@@ -31,13 +32,13 @@ def broker(pulsar_broker_factory):
 def store(broker, admin, topic):
     """Stores numbers of a name as the official client does, each argument in a ledger of its own, and has them kept."""
 
-    def store(*ledgers, name="p", unload=True, **options):
+    def store(*ledgers, name="p", unload=True, properties=None, **options):
         for numbers in ledgers:
             client = official_client(broker)
             client.subscribe(topic, "keeps")  # without one, a snapshot of sequence ids has the broker delete ledgers
             producer = client.create_producer(topic, producer_name=name, **options)
             for number in numbers:
-                producer.send_async(b"%d" % number, None, sequence_id=number)
+                producer.send_async(b"%d" % number, None, properties, sequence_id=number)
             producer.flush()
             client.close()
             if unload:
@@ -159,6 +160,34 @@ def test_ids_with_gaps_of_their_own_stay_exact(store, client, admin, topic, sett
     assert send(producer, [40, 50, 60]) == {40: "DuplicateMessage", 50: "DuplicateMessage", 60: "Ok"}
     assert producer.last_sequence_id_published() == 60
     assert stored(client, admin, topic) == [10, 20, 30, 40, 50, 60]
+
+
+def test_batches_with_ids_that_leave_some_out_have_no_gap(client, admin, topic, monkeypatch):
+    """Each batch says which id was pushed before it: the name goes on at its end, and little is read for that."""
+    for first in (10, 40, 70):
+        producer = opened(client, topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+        send(producer, range(first, first + 30, 10))
+        producer.close()
+        admin.unload(topic)
+    entry, asked = admin.entry, []
+    monkeypatch.setattr(admin, "entry", lambda *place, **options: (asked.append(place), entry(*place, **options))[1])
+    assert opened(client, topic).last_sequence_id_published() == 90
+    assert len(asked) <= 8
+
+
+def test_what_was_pushed_before_a_batch_and_is_not_there_is_a_gap(store, client, topic):
+    """9 and 20 say that 6 had been pushed, and 9: 4 to 6 were refused, 7 and 8 never used, and 10 to 19 neither."""
+    store(range(4))
+    store([9], properties={PREVIOUS_ID: "6"})
+    store([20], properties={PREVIOUS_ID: "9"})
+    producer = opened(client, topic)
+    assert producer.last_sequence_id_published() == 3
+    assert send(producer, [4, 5, 6, 9, 20, 21]) == {
+        **dict.fromkeys([4, 5, 6, 21], "Ok"),
+        **dict.fromkeys([9, 20], "DuplicateMessage"),
+    }
+    producer.close()
+    assert opened(client, topic).last_sequence_id_published() == 21
 
 
 def test_batches_of_the_official_client_are_read(store, client, admin, topic):
