@@ -173,6 +173,7 @@ def test_batches_with_ids_that_leave_some_out_have_no_gap(client, admin, topic, 
     monkeypatch.setattr(admin, "entry", lambda *place, **options: (asked.append(place), entry(*place, **options))[1])
     assert opened(client, topic).last_sequence_id_published() == 90
     assert len(asked) <= 8
+    assert [message.properties() for message in read(client, topic, 9)] == [{}] * 9
 
 
 def test_what_was_pushed_before_a_batch_and_is_not_there_is_a_gap(store, client, topic):
