@@ -79,10 +79,11 @@ class ContainerGround(Ground):
         Raises:
             BrokerStartError: the engine refuses, or this machine has no address in its networks.
         """
-        names = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
+        containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
+        names = [*containers, f"network:{self._name}", f"directory:{self.home}"]
         # Watched by their names from before they exist, so that they can never be left behind.
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), *names, f"network:{self._name}"],
+            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), *names],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -228,9 +228,11 @@ class PulsarContainer(Broker):
 
     def _describe_container(self, image: str, command: str | None) -> DockerContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
+        self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
         # Watched by its name from before it exists, so that it can never be left behind.
+        names = [self._name, f"directory:{self._secrets_home.name}"]
         self._guard = subprocess.Popen(
-            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), self._name],
+            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), *names],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -244,12 +246,11 @@ class PulsarContainer(Broker):
         bindings: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in self._ports.items()}
         container.ports.update(bindings)
         settings = broker_settings(self._profile, bind_address="0.0.0.0", settings=self._settings)  # noqa: S104  # inside the container
-        names = self._join(container)
-        if names:
+        aliases = self._join(container)
+        if aliases:
             outside = self._ports[self._published_port]
-            settings |= listener_settings(names[0], _BROKER_PORT, outside, tls=self._profile.tls)
-        self._identity = Identity.make(self._profile, names)
-        self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
+            settings |= listener_settings(aliases[0], _BROKER_PORT, outside, tls=self._profile.tls)
+        self._identity = Identity.make(self._profile, aliases)
         self._identity.write(Path(self._secrets_home.name))
         # Files, because anyone who may use the engine can read a container's environment.
         settings |= self._identity.settings(_SECRETS)

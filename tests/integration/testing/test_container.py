@@ -249,16 +249,19 @@ def test_stop_removes_the_container_and_its_data(engine):
     assert not broker.is_running()
 
 
-def test_a_killed_owner_leaves_no_container(engine):
-    """When the process that started a broker dies by SIGKILL, its container and no other goes."""
+def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
+    """When the process that started a broker dies by SIGKILL, its container and no other goes, and its secrets go."""
     program = (
         "import time\nfrom pulsar_ext.testing import PulsarContainer\n"
         "broker = PulsarContainer().start()\nprint(broker.container_id, flush=True)\ntime.sleep(600)\n"
     )
     bystander = engine.containers.create(choose_image(), ["sleep", "60"])
     try:
-        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        command = [sys.executable, "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as owner:
             container_id = owner.stdout.readline().strip()
+            assert list(tmp_path.iterdir())
             assert container_id in {container.id for container in engine.containers.list()}
             owner.kill()
 
@@ -266,6 +269,7 @@ def test_a_killed_owner_leaves_no_container(engine):
         while container_id in {container.id for container in engine.containers.list(all=True)}:
             assert time.monotonic() < deadline, "the container is still there"
             time.sleep(0.2)
+        assert not list(tmp_path.iterdir())
         assert bystander.id in {container.id for container in engine.containers.list(all=True)}
     finally:
         bystander.remove(force=True, v=True)
