@@ -28,6 +28,7 @@ from pulsar_ext.errors import BrokerStartError
 from . import container_guard
 from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
 from .cluster_ground import Command, Ground, Part
+from .container_state import log_of, runs
 from .image import choose_image, connect_engine, start_command
 from .java_program import JAVA_OPTIONS
 
@@ -189,11 +190,7 @@ class _ContainerPart:
 
     def is_running(self) -> bool:
         """Return whether it is alive now."""
-        with contextlib.suppress(NotFound):
-            if self.container is not None:
-                self.container.reload()
-                return bool(self.container.status == "running")
-        return False
+        return runs(self.container)
 
     def log_offset(self) -> int:
         """Return the time in nanoseconds, by which the engine finds lines."""
@@ -201,10 +198,7 @@ class _ContainerPart:
 
     def log_text(self, since: int = 0) -> str:
         """Return its log from that time on, all of it by default."""
-        with contextlib.suppress(NotFound):
-            if self.container is not None:
-                return bytes(self.container.logs(since=since / 1e9 if since else None)).decode(errors="replace")
-        return ""
+        return log_of(self.container, since)
 
     def has_said(self, text: str) -> bool:
         """Return whether it has logged that text since it was launched the last time."""

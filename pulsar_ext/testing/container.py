@@ -28,6 +28,7 @@ from . import container_guard
 from .access import Access
 from .broker import Broker
 from .container_network import HOST_PORT, check_alias, check_settings, listener_settings
+from .container_state import log_of, runs
 from .identity import Identity
 from .image import choose_image, start_command
 from .ports import free_port
@@ -179,11 +180,7 @@ class PulsarContainer(Broker):
 
     def is_running(self) -> bool:
         """Return whether the container runs now."""
-        with contextlib.suppress(NotFound):
-            if self._container is not None:
-                self._container.reload()
-                return bool(self._container.status == "running")
-        return False
+        return runs(self._wrapped)
 
     def log_offset(self) -> int:
         """Return the time in nanoseconds: the engine finds lines by it, and would read all of them to count bytes."""
@@ -191,11 +188,11 @@ class PulsarContainer(Broker):
 
     def log_text(self, since: int = 0) -> str:
         """Return what the container has printed from that time on, all of it by default."""
-        with contextlib.suppress(NotFound):
-            if self._container is not None:
-                log = self._container.get_wrapped_container().logs(since=since / 1e9 if since else None)
-                return bytes(log).decode(errors="replace")
-        return ""
+        return log_of(self._wrapped, since)
+
+    @property
+    def _wrapped(self) -> Any:
+        return None if self._container is None else self._container.get_wrapped_container()
 
     def _launch(self) -> None:
         try:
