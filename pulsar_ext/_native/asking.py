@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pulsar
 from _pulsar import Error, TopicRegex
@@ -35,6 +35,9 @@ class AskingClient:
         configure: is given the configuration of each C++ consumer or reader before it is opened.
     """
 
+    _consumers: ClassVar[deque[Any]] = deque(maxlen=0)
+    """What the official methods add to; it keeps nothing."""
+
     def __init__(
         self,
         inner: Any,
@@ -45,7 +48,6 @@ class AskingClient:
         self._ask = ask
         self._configure = configure
         self._client = self  # what the official methods call
-        self._consumers: deque[Any] = deque(maxlen=0)  # keeps nothing
 
     def open_producer(self, **named: Any) -> pulsar.Producer:
         """Create an official producer; the arguments are the official ones."""

@@ -43,6 +43,7 @@ class Condition(threading.Condition):
     def __init__(self) -> None:
         self.lock = OwnedLock()
         super().__init__(self.lock)
+        self._waiters = []  # few wait, and an empty deque takes 700 bytes, for each consumer
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is notified; False if it was not within so many seconds. The lock is held."""
