@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pulsar_ext._native.consumer_settings import set_priority_level, set_subscription_properties
 from pulsar_ext._native.event_listener import set_event_listener
-from pulsar_ext._native.locks import Lock
 from pulsar_ext._runtime.callbacks import guard_event
 from pulsar_ext.errors import InvalidUse
 
@@ -49,7 +49,7 @@ class ActiveEvents:
         self._listener = listener
         self._events: deque[tuple[int, bool]] = deque()
         self._known: dict[int, bool] = {}
-        self._telling = Lock()
+        self._telling = threading.Lock()
         self._consumer: weakref.ref[Any] | None = None
 
     def attach(self, consumer: Any) -> None:

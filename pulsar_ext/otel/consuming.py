@@ -125,8 +125,8 @@ class ConsumerTelemetry(ConsumerInterceptor):
         topics = {one.topic for one in last} or {message_id.topic_name()}
         place = _entry_of(message_id), message_id.batch_index()
         with self._lock:
-            every = [one for places in self._open.values() for one in places.values() if one.topic in topics]
-        before = [one for one in every if (one.entry, one.index) < place and one not in last]
+            every = [one for places in self._open.values() for one in places.values()]
+        before = [one for one in every if one.topic in topics and (one.entry, one.index) < place and one not in last]
         self._settle([*before, *last], "cumulative_acknowledge", error)
 
     def on_negative_acks_send(self, consumer: Any, message_ids: set[MessageId]) -> None:
@@ -148,8 +148,9 @@ class ConsumerTelemetry(ConsumerInterceptor):
     def _of(self, message_id: Any) -> list[_Open]:
         """Give the messages that an id is of; one without a place in a batch is of all of it."""
         with self._lock:
-            places, index = self._open.get(_entry_of(message_id), {}), message_id.batch_index()
-            return [one for one in places.values() if index in (-1, one.index)]
+            every = list(self._open.get(_entry_of(message_id), {}).values())
+        index = message_id.batch_index()
+        return [one for one in every if index in (-1, one.index)]
 
     def _in(self, message_ids: set[MessageId]) -> list[_Open]:
         """Give the messages in some entries."""

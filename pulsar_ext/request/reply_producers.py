@@ -82,8 +82,7 @@ class ReplyProducers:
             producer = opened if known is None or known.sender.closed else known
             if producer is not None and not self._is_closed:
                 self._known[topic] = (producer, now)
-            idle = [one for one, (_, used) in self._known.items() if used < now - _IDLE_SECONDS]
-            leaving = [self._known.pop(one)[0] for one in idle]
+            leaving = self._take_idle(now)
             if opened is not None and (opened is not producer or self._is_closed):  # another thread was faster
                 leaving.append(opened)
         for one in leaving:
@@ -91,6 +90,11 @@ class ReplyProducers:
         if producer is None or self._is_closed:  # closed meanwhile
             raise AlreadyClosed("Pulsar error: AlreadyClosed: the replier, or a producer of it, is closed.")
         return producer
+
+    def _take_idle(self, now: float) -> list[Any]:
+        """Take out the producers that nobody has used for long; the lock is held. Apart: see `_native/locks.py`."""
+        idle = [one for one, (_, used) in self._known.items() if used < now - _IDLE_SECONDS]
+        return [self._known.pop(one)[0] for one in idle]
 
     def knows(self, topic: str) -> bool:
         """Whether a producer is there already."""

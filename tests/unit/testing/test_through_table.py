@@ -25,9 +25,10 @@ def test_an_update_leaves_the_other_families(tmp_path, monkeypatch):
     monkeypatch.setattr(through, "RESULTS", tmp_path / "results.md")
     empty = "".join(f"<!-- {way}: begin -->\n<!-- {way}: end -->\n" for way in ("mtls", "cluster"))
     through.RESULTS.write_text(f"# Head\n{empty}")
-    through.update("mtls", [_row("skip", 2), _row("ack", 1, "tests.integration.ack.test_x::test_y")])
-    through.update("cluster", [_row("ack", 7)])
-    through.update("mtls", [_row("ack", 3)])
+    through.update("mtls", _row("skip", 2))
+    through.update("mtls", _row("ack", 1, "tests.integration.ack.test_x::test_y"))
+    through.update("cluster", _row("ack", 7))
+    through.update("mtls", _row("ack", 3))
     text = through.RESULTS.read_text()
     assert "| ack | 3 | 0 |" in text
     assert "| skip | 2 | 0 |" in text
