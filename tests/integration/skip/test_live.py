@@ -1,5 +1,6 @@
 """Skipping beneath live consumers, beside producers, and while the broker unloads or dies."""
 
+import contextlib
 import threading
 import time
 
@@ -67,6 +68,14 @@ def test_end_acknowledged_out_of_order(bench, connected):
     assert bench.drain(topic) == labels[30:35]
 
 
+def repeated(skip):
+    """Skip, and repeat it where it finds that the cursor moved: what has just been acknowledged may be sent again."""
+    for _ in range(5):
+        with contextlib.suppress(CursorMoved):
+            return skip()
+    return skip()
+
+
 @on(BATCH_ACKS)
 def test_into_a_batch_beneath_a_consumer(bench):
     """Into a batch beneath a consumer nothing is lost, and the result says what comes again."""
@@ -79,7 +88,7 @@ def test_into_a_batch_beneath_a_consumer(bench):
         consumer.acknowledge(message)
     while bench.backlog(topic) > 5:
         time.sleep(0.05)
-    result = bench.client.skip_messages(topic, "s", 6)
+    result = repeated(lambda: bench.client.skip_messages(topic, "s", 6))
     assert (result.skipped_messages, result.batch_index, result.redelivered_entries) == (6, 2, 1)
     assert not result.exact
     consumer.close()
