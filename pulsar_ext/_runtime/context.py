@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import WeakSet
 
@@ -159,10 +160,14 @@ class ClientContext:
             pulsar.PulsarException: it failed, or the broker could not be reached for `operation_timeout_seconds`;
                 `AlreadyClosed`, if the client is closed or shut down meanwhile.
         """
+        return self.persist(partial(self.senders.ask, begin), again)
+
+    def persist(self, call: Callable[[], Any], again: type[Exception] | tuple[type[Exception], ...]) -> Any:
+        """Call, again for `operation_timeout_seconds` while it raises what may be over soon; give what it gives."""
         deadline = time.monotonic() + self.operation_timeout_seconds
         while True:
             try:
-                return self.senders.ask(begin)
+                return call()
             except again:
                 if time.monotonic() >= deadline:
                     raise

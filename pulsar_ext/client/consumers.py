@@ -97,7 +97,7 @@ def open_consumer(
             consumer,
             subscribe,
             named,
-            context.insist,
+            context,
             gate=subscription.gate,
             partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,

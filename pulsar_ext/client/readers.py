@@ -68,7 +68,7 @@ def open_reader(
     opened += map(call, (partial(create, **named),))
     (official,) = opened
     reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
-    reader.found(ReaderFoundation(reader, create, named, context.insist))
+    reader.found(ReaderFoundation(reader, create, named, context))
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pulsar_ext._native.seek_gate import SeekGate
+    from pulsar_ext._runtime.context import ClientContext
 
 __all__ = ["ConsumerFoundation", "ReaderFoundation"]
 
@@ -48,8 +49,7 @@ class _Foundation:
         handle: the consumer or reader of ours.
         open_official: the official `subscribe()` or `create_reader()`.
         named: its arguments by name.
-        ask: begins an asynchronous call of the C++ client, again while it is not connected, or says what it is given
-            beside the call, and waits for the answer, which comes though it is closed.
+        context: of its client.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class _Foundation:
         handle: Standing,
         open_official: Callable[..., Any],
         named: dict[str, Any],
-        ask: Callable[..., Any],
+        context: ClientContext,
     ) -> None:
-        self._handle, self._open_official, self._named, self._ask = handle, open_official, named, ask
+        self._handle, self._open_official, self._named, self._context = handle, open_official, named, context
 
     def retire(self) -> None:
         """Close the C++ object, so that another one can take its place."""
@@ -75,7 +75,8 @@ class _Foundation:
         self._named["receiver_queue_size"] = 1
 
     def _open(self, **changed: Any) -> Any:
-        return self._open_official(**self._named | changed)
+        # Where connections are TLS, one that is lost amid its handshake is an error, and is not made anew.
+        return self._context.persist(partial(self._open_official, **self._named | changed), pulsar.ConnectError)
 
 
 class ConsumerFoundation(_Foundation):
@@ -133,7 +134,7 @@ class ConsumerFoundation(_Foundation):
         found: list[tuple[Any, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
-                where = first_at(partial(self._open_probe, topic), self._ask, target)
+                where = first_at(partial(self._open_probe, topic), self._context.insist, target)
                 place = position_of(topic, where.target), self._heads_of(where.target) if where.is_exclusive else ()
             else:
                 place = position_of(topic, target), self._heads_of(target)
@@ -146,7 +147,7 @@ class ConsumerFoundation(_Foundation):
     def _begin_at(self, target: Any) -> None:
         # Twice: the broker stores the first one with what was acknowledged before, and a crash revives that.
         for _ in range(2):
-            self._ask(self._gate.seeking(self._handle.inner, target), NOT_THERE)
+            self._context.insist(self._gate.seeking(self._handle.inner, target), NOT_THERE)
 
     def _heads_of(self, target: Any) -> tuple[Head, ...]:
         """Give what is before the message of a C++ id in its entry, and that message, if it is not wanted either."""
@@ -265,10 +266,10 @@ class ReaderFoundation(_Foundation):
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
-        found = first_by_time(self._open(**PROBE, start_message_id=InnerMessageId.latest), self._ask, millis)
+        found = first_by_time(self._open(**PROBE, start_message_id=InnerMessageId.latest), self._context.insist, millis)
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
-            self._ask(partial(inner_of(self._next).seek_async, millis), NOT_THERE)
+            self._context.insist(partial(inner_of(self._next).seek_async, millis), NOT_THERE)
         else:
             self.move_before(found)
 

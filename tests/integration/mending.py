@@ -24,18 +24,28 @@ def found(client, target, kind, **options):
     return [one for one in diagnosis.findings if one.kind == kind]
 
 
+def environment_of(broker):
+    """The environment of a command that is to find the broker, and to be let in."""
+    access = broker.access
+    found = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_URL": broker.service_url}
+    if access.trust_certs is not None:
+        found["PULSAR_EXT_TRUST_CERTS"] = access.trust_certs
+    if access.certificate is not None:
+        found["PULSAR_EXT_CERTIFICATE"], found["PULSAR_EXT_KEY"] = access.certificate
+    return {**os.environ, **found}
+
+
 def pulsar_ext(broker, command):
     """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
     name, *arguments = shlex.split(command)
     assert name == "pulsar-ext"
-    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_URL": broker.service_url}
     done = subprocess.run(
         [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, **where},
+        env=environment_of(broker),
     )
     return done.returncode, done.stdout, done.stderr
 

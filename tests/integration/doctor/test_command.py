@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 
 from acked import send_plain
 from chunked import drain, index_of
-from mending import namespace_of, pulsar_ext
+from mending import environment_of, namespace_of, pulsar_ext
 
 import pulsar_ext as pulsar
 
@@ -52,7 +51,7 @@ def test_watch(client, broker, topic):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url},
+        env=environment_of(broker),
     ) as watching:
         try:
             assert [json.loads(watching.stdout.readline())["exit_status"] for _ in range(2)] == [0, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually, payload
-from mending import SOON, namespace_of, pulsar_ext
+from mending import SOON, environment_of, namespace_of, pulsar_ext
 
 import pulsar_ext as pulsar
 from pulsar_ext.ids.position import Position
@@ -166,7 +165,7 @@ def test_watch(client, broker, topic):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PULSAR_ADMIN_URL": broker.admin_url},
+        env=environment_of(broker),
     ) as watching:
         try:
             assert json.loads(watching.stdout.readline())["topics"][0]["entries"] == 1
