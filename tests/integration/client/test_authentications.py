@@ -5,6 +5,7 @@ import pytest
 
 import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.testing import FaultProxy
 
 pytestmark = pytest.mark.standalone_only("is about the authentication that a profile has of its own")
 
@@ -54,6 +55,22 @@ def test_an_official_authentication_is_not_guessed(client_factory, broker, topic
         consumer = client_factory(broker, admin=admin, **theirs).subscribe(topic, "s", start_message_id_inclusive=True)
         consumer.seek(stored)
         assert consumer.receive(20_000).data() == _LARGE
+
+
+def test_a_seek_outlasts_handshakes_that_are_cut(client_factory, pulsar_broker_factory, pulsar_topic_factory):
+    """The C++ client takes a connection that is lost amid its TLS handshake for an error: the reader seeks again."""
+    broker = pulsar_broker_factory("mtls")
+    topic = pulsar_topic_factory(broker=broker)
+    client_factory(broker).create_producer(topic).send(b"first")
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        client = client_factory(broker, service_url=proxy.service_url, admin=None)
+        reader = client.create_reader(topic, pulsar.MessageId.earliest)
+        assert reader.read_next(10_000).data() == b"first"
+        trap = proxy.cut_in_frame(100, "to_broker", times=4)
+        proxy.cut()
+        reader.seek(pulsar.MessageId.earliest)
+        assert reader.read_next(10_000).data() == b"first"
+        assert trap.left < 4
 
 
 def test_a_secret_goes_to_no_guessed_port(client_factory, pulsar_broker_factory, pulsar_topic_factory, monkeypatch):
