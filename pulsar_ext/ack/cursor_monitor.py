@@ -239,7 +239,7 @@ def _take_sessions(
         return
     misses = len(sessions) < max(1, len(topic.sessions or ()))
     if misses:
-        topic.sessions_due = now + _RETURN_LOOK_SECONDS
+        topic.sessions_due = now + (_RETURN_LOOK_SECONDS if topic.is_held else _LOOK_SECONDS)
     if not misses or goes_back or now > topic.held_since + _RETURN_SECONDS:
         topic.sessions, topic.is_held = sessions or topic.sessions, goes_back
 

@@ -104,7 +104,8 @@ class DedupDispatcher(BatchDispatcher):
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer, if anything may be sent."""
         if batch.unsent is None:
-            batch.note = property_field(PREVIOUS_ID, str(self.sequence.pushed))
+            if batch.message is None:
+                batch.note = property_field(PREVIOUS_ID, str(self.sequence.pushed))
             if self.timeout:
                 batch_scheduler.watch(self, self.timeout)
         super().push_batch(batch)
