@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ __all__ = ["named_arguments", "shaped_like"]
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+_signature_of = cache(inspect.signature)
+"""It takes half a millisecond to find."""
 
 
 def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
@@ -37,7 +40,7 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     Raises:
         TypeError: as the call itself would.
     """
-    bound = inspect.signature(method).bind(None, *args, **kwargs)
+    bound = _signature_of(method).bind(None, *args, **kwargs)
     bound.apply_defaults()
     named = dict(bound.arguments)
     named.pop("self")

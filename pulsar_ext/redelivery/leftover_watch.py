@@ -18,6 +18,7 @@ import pulsar
 
 from pulsar_ext.chunks.leftovers import find_leftovers
 from pulsar_ext.errors import PulsarExtError
+from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
 from .consumer_watch import ConsumerWatch
@@ -56,6 +57,7 @@ class LeftoverWatch(ConsumerWatch):
         super().__init__(*args)
         self._partitions: list[str] | None = None
         self._known: dict[str, _Known] = {}
+        """Of the topics whose cursor was not at the end."""
 
     def begin(self) -> None:
         """Look soon: the consumer was opened, or the first chunked message was acknowledged."""
@@ -70,12 +72,14 @@ class LeftoverWatch(ConsumerWatch):
         """
         if self._closed or not self._acks.collector.may_have_chunks:
             return None
+        is_done = False
         with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is moving
             for topic in self._entry_topics():
                 if self._look(topic):
                     self._looks = 0  # there may be more behind the first hundred entries
+            is_done = not self._known
         self._looks += 1
-        if self._looks < _SOON_LOOKS:
+        if self._looks < _SOON_LOOKS and not is_done:
             return _SOON_SECONDS
         return _LATER_SECONDS if self._acks.collector.has_chunks else None
 
@@ -95,6 +99,9 @@ class LeftoverWatch(ConsumerWatch):
         stats = admin.internal_stats(topic)
         cursor = stats.cursors.get(self._subscription)
         if cursor is None:
+            return False
+        if Ledgers(stats.ledger_sizes()).next(cursor.mark_delete_position) is None:
+            self._known.pop(topic, None)
             return False
         mark, known = cursor.mark_delete_position, self._known.get(topic)
         if known is None or known.mark != mark:
