@@ -35,6 +35,12 @@ def environment_of(broker):
     return {**os.environ, **found}
 
 
+def rest(broker, method, path, **options):
+    """Make a call of the admin REST API that `PulsarAdmin` has no method for."""
+    with httpx2.Client(base_url=f"{broker.admin_url}/admin/v2/", **broker.access.http_options()) as client:
+        client.request(method, path, **options).raise_for_status()
+
+
 def pulsar_ext(broker, command):
     """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
     name, *arguments = shlex.split(command)
@@ -71,32 +77,32 @@ def mend(broker, admin, finding, nth=0):
         if not is_joined:
             value = flags.pop(0) if flags and not flags[0].startswith("-") else True
         options[name] = value
-    _ADMIN[group, verb](admin, target, options)
+    _ADMIN[group, verb](broker, admin, target, options)
 
 
-def _raise_quota(admin, namespace, options):
+def _raise_quota(_broker, admin, namespace, options):
     limits = {"limit_bytes": int(options.get("--limit", -1)), "limit_seconds": int(options.get("--limitTime", -1))}
     admin.set_backlog_quota(namespace, policy=options["--policy"], kind=options["--type"], **limits)
 
 
 _ADMIN = {
-    ("topics", "unload"): lambda admin, topic, _: admin.unload(topic),
-    ("topics", "unsubscribe"): lambda admin, topic, options: admin.delete_subscription(topic, options["-s"]),
-    ("topics", "create-subscription"): lambda admin, topic, options: admin.create_subscription(
+    ("topics", "unload"): lambda _broker, admin, topic, _: admin.unload(topic),
+    ("topics", "unsubscribe"): lambda _broker, admin, topic, options: admin.delete_subscription(topic, options["-s"]),
+    ("topics", "create-subscription"): lambda _broker, admin, topic, options: admin.create_subscription(
         topic, options["-s"], options["-m"]
     ),
-    ("topics", "compact"): lambda admin, topic, _: admin.compact(topic),
-    ("namespaces", "set-message-ttl"): lambda admin, namespace, options: admin.set_message_ttl(
+    ("topics", "compact"): lambda _broker, admin, topic, _: admin.compact(topic),
+    ("namespaces", "set-message-ttl"): lambda _broker, admin, namespace, options: admin.set_message_ttl(
         namespace, int(options["--messageTTL"])
     ),
-    ("namespaces", "set-deduplication"): lambda admin, namespace, options: admin.set_deduplication(
+    ("namespaces", "set-deduplication"): lambda _broker, admin, namespace, options: admin.set_deduplication(
         namespace, options["--enable"]
     ),
     ("namespaces", "set-backlog-quota"): _raise_quota,
-    ("namespaces", "set-schema-validation-enforce"): lambda admin, namespace, options: httpx2.post(
-        f"{admin.url}/admin/v2/namespaces/{namespace}/schemaValidationEnforced", json=options["--enable"]
-    ).raise_for_status(),
-    ("namespaces", "set-retention"): lambda admin, namespace, options: admin.set_retention(
+    ("namespaces", "set-schema-validation-enforce"): lambda broker, _, namespace, options: rest(
+        broker, "POST", f"namespaces/{namespace}/schemaValidationEnforced", json=options["--enable"]
+    ),
+    ("namespaces", "set-retention"): lambda _broker, admin, namespace, options: admin.set_retention(
         namespace, Retention(int(options["--time"].rstrip("m")), int(options["--size"].rstrip("M")))
     ),
 }

@@ -55,7 +55,7 @@ def test_it_reads_within_its_limit(client, broker, topic):
     """The requests are as many as it says and no more than it may send; cursors and topics are as they were."""
     with_a_hole(client, topic, "s")
     sent = []
-    with pulsar.PulsarAdmin(broker.admin_url) as admin:
+    with pulsar.PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         before = admin.internal_stats(topic)
         admin.check_requests(sent.append)
         for limit in (20, 200):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import httpx2
 import pulsar as official
 import pytest
 from acked import once_refused, send_plain
 from chunked import drain, eventually
 from keyed import BATCHING
-from mending import found, mend, namespace_of
+from mending import found, mend, namespace_of, rest
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -152,8 +151,7 @@ def test_ledgers_that_one_subscription_keeps(client, admin, broker, topic):
 
 def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
     """A topic above the threshold of its namespace is found until it was compacted, as proposed."""
-    threshold = f"{broker.admin_url}/admin/v2/namespaces/{namespace_of(topic)}/compactionThreshold"
-    httpx2.put(threshold, json=100).raise_for_status()
+    rest(broker, "PUT", f"namespaces/{namespace_of(topic)}/compactionThreshold", json=100)
     producer = client.create_producer(topic)
     for number in range(10):
         producer.send(bytes(100), partition_key=f"key-{number % 2}")
