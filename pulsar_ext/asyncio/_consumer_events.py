@@ -54,13 +54,17 @@ class LoopEvents:
 
     async def _tell_all(self) -> None:
         try:
-            while self._events:
-                what, partition = self._events.popleft()
-                try:
-                    told = getattr(self._listener, what)(self._consumer, partition)
-                    if isawaitable(told):
-                        await told
-                except Exception:  # noqa: BLE001  # the next event has to be told
-                    _log.exception("A listener raised; the event was %s of partition %d", what, partition)
+            await self._tell_each()
         finally:
             self._telling = None
+
+    async def _tell_each(self) -> None:
+        """Tell them all. Apart: see `_native/locks.py`."""
+        while self._events:
+            what, partition = self._events.popleft()
+            try:
+                told = getattr(self._listener, what)(self._consumer, partition)
+                if isawaitable(told):
+                    await told
+            except Exception:  # noqa: BLE001  # the next event has to be told
+                _log.exception("A listener raised; the event was %s of partition %d", what, partition)
