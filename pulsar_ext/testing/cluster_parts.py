@@ -131,7 +131,9 @@ class ClusterParts:
         self._launch_set_up()
         self.wait_until_ready([ZOOKEEPER])
         if self._ground.part(SETUP).finish(self._seconds) != 0:
-            raise self._error(SETUP, "its metadata could not be written")
+            self._launch_set_up()  # ZooKeeper may have taken its connection too early to answer it
+            if self._ground.part(SETUP).finish(self._seconds) != 0:
+                raise self._error(SETUP, "its metadata could not be written")
         rest = [name for name in addresses.parts if name != ZOOKEEPER]
         for name in rest:
             self.launch(name)

@@ -37,7 +37,8 @@ def environment_of(broker):
 
 def rest(broker, method, path, **options):
     """Make a call of the admin REST API that `PulsarAdmin` has no method for."""
-    with httpx2.Client(base_url=f"{broker.admin_url}/admin/v2/", **broker.access.http_options()) as client:
+    where = {"base_url": f"{broker.admin_url}/admin/v2/", "follow_redirects": True}
+    with httpx2.Client(**where, **broker.access.http_options()) as client:
         client.request(method, path, **options).raise_for_status()
 
 
