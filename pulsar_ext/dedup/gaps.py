@@ -122,8 +122,9 @@ def _highest_before(admin: PulsarAdmin, topic: str, name: str, sizes: Sequence[t
     """Give the highest id of a name's last entry in these ledgers, and of derived names' entries behind that."""
     highest = -1
     for entry in _own(admin, topic, name, positions_from_end(sizes)):
-        if not OwnEntry.of(entry).is_partial:
-            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (OwnEntry.of(entry).carried,)
+        own = OwnEntry.of(entry)
+        if not own.is_partial:
+            ids = _ids(admin, topic, entry) if previous_id(entry) is None else (own.carried,)
             highest = max(highest, *ids)
             if same_name(entry.producer_name, name):
                 return highest

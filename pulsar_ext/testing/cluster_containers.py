@@ -12,8 +12,6 @@ import contextlib
 import io
 import os
 import shlex
-import subprocess
-import sys
 import tarfile
 import time
 import uuid
@@ -25,14 +23,15 @@ from requests.exceptions import RequestException
 
 from pulsar_ext.errors import BrokerStartError
 
-from . import container_guard
 from .cluster_conf import HOST, SETUP, ZOOKEEPER, Addresses, Layout
 from .cluster_ground import Command, Ground, Part
+from .container_guarding import start_guard
 from .container_state import log_of, runs
 from .image import choose_image, connect_engine, start_command
 from .java_program import JAVA_OPTIONS
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["ContainerGround"]
@@ -81,15 +80,7 @@ class ContainerGround(Ground):
             BrokerStartError: the engine refuses, or this machine has no address in its networks.
         """
         containers = [self._container(name) for name in (*addresses.parts, SETUP, _GATE)]
-        names = [*containers, f"network:{self._name}", f"directory:{self.home}"]
-        # Watched by their names from before they exist, so that they can never be left behind.
-        self._guard = subprocess.Popen(
-            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), *names],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = start_guard(containers, self.home, self._name)
         self._addresses, self._files = addresses, {f"{_SECRETS}/{name}": content for name, content in files.items()}
         self._parts = {name: _ContainerPart() for name in (*addresses.parts, SETUP)}
         with self._told("make a network"):

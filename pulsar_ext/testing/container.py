@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -24,9 +22,9 @@ from testcontainers.core.container import DockerContainer
 
 from pulsar_ext.errors import BrokerStartError, InvalidUse
 
-from . import container_guard
 from .access import Access
 from .broker import Broker
+from .container_guarding import start_guard
 from .container_network import HOST_PORT, check_alias, check_settings, listener_settings
 from .container_state import log_of, runs
 from .identity import Identity
@@ -35,6 +33,7 @@ from .ports import free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from testcontainers.core.network import Network
@@ -226,15 +225,7 @@ class PulsarContainer(Broker):
     def _describe_container(self, image: str, command: str | None) -> DockerContainer:
         self._name = f"pulsar-ext-{uuid.uuid4().hex[:12]}"
         self._secrets_home = tempfile.TemporaryDirectory(prefix="pulsar-ext-")
-        # Watched by its name from before it exists, so that it can never be left behind.
-        names = [self._name, f"directory:{self._secrets_home.name}"]
-        self._guard = subprocess.Popen(
-            [sys.executable, "-P", container_guard.__file__, str(os.getpid()), *names],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._guard = start_guard([self._name], Path(self._secrets_home.name))
         container = DockerContainer(image, name=self._name, labels={_OWNER_LABEL: str(os.getpid())})
         # The configured prefix of image names is for images from a registry.
         container.image = image

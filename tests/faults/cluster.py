@@ -192,13 +192,13 @@ def main() -> int:
         with PulsarCluster(PROFILE, settings=_SETTINGS.get(fault)) as cluster:
             say(cluster.describe())
             cycles = {fault: arguments.cycles or CYCLES[fault]}
-            for some_produced, some_consumed in run(cluster, cycles, arguments.clients, say, arguments.minutes):
-                produced += some_produced
-                consumed += some_consumed
-                if arguments.record is not None:
-                    record(arguments.record, some_produced, some_consumed)
-                if arguments.keep is not None and any(one.lost for one in some_produced):
-                    _keep_logs(cluster, arguments.keep)
+            [(some_produced, some_consumed)] = run(cluster, cycles, arguments.clients, say, arguments.minutes)
+            produced += some_produced
+            consumed += some_consumed
+            if arguments.record is not None:
+                record(arguments.record, some_produced, some_consumed)
+            if arguments.keep is not None and any(one.lost for one in some_produced):
+                _keep_logs(cluster, arguments.keep)
     print(report(*(read(arguments.record) if arguments.record is not None else (produced, consumed))))
     return 0 if all(one.clean for one in (*produced, *consumed) if one.client == "pulsar_ext") else 1
 

@@ -150,10 +150,12 @@ class Load(contextlib.ExitStack):
 
         A broker whose session with the store has expired may go on answering for what another one took meanwhile.
         """
-        most, left = Position(-1, -1), "unknown: no broker answers"
-        for admin in self._each_broker:
-            with contextlib.suppress(AdminError):
-                last = admin.internal_stats(topic).last_confirmed_entry
-                if last > most:
-                    most, left = last, unacknowledged(admin, topic)
-        return left
+        return unacknowledged(max(self._each_broker, key=lambda admin: _end_of(admin, topic)), topic)
+
+
+def _end_of(admin: PulsarAdmin, topic: str) -> Position:
+    """Give the last entry of a topic, as one broker knows it; before any if it does not answer."""
+    try:
+        return admin.internal_stats(topic).last_confirmed_entry
+    except AdminError:
+        return Position(-1, -1)

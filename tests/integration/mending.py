@@ -35,7 +35,7 @@ def environment_of(broker):
     return {**os.environ, **found}
 
 
-def rest(broker, method, path, **options):
+def call_rest(broker, method, path, **options):
     """Make a call of the admin REST API that `PulsarAdmin` has no method for."""
     where = {"base_url": f"{broker.admin_url}/admin/v2/", "follow_redirects": True}
     with httpx2.Client(**where, **broker.access.http_options()) as client:
@@ -100,7 +100,7 @@ _ADMIN = {
         namespace, options["--enable"]
     ),
     ("namespaces", "set-backlog-quota"): _raise_quota,
-    ("namespaces", "set-schema-validation-enforce"): lambda broker, _, namespace, options: rest(
+    ("namespaces", "set-schema-validation-enforce"): lambda broker, _, namespace, options: call_rest(
         broker, "POST", f"namespaces/{namespace}/schemaValidationEnforced", json=options["--enable"]
     ),
     ("namespaces", "set-retention"): lambda _broker, admin, namespace, options: admin.set_retention(

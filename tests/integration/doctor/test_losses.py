@@ -8,7 +8,7 @@ import pulsar as official
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually
-from mending import found, mend, namespace_of, rest
+from mending import call_rest, found, mend, namespace_of
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -90,7 +90,7 @@ def test_messages_without_a_schema_and_of_a_version_that_is_gone(officially, cli
     assert misfits.evidence["versions"] == {"0": "JSON"}
     assert misfits.remedies[1].command.startswith("pulsar-admin namespaces set-schema-validation-enforce")
     typed.close()
-    rest(broker, "DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
+    call_rest(broker, "DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
     [misfits] = found(client, topic, "schema-misfits", limits=BY_THE_WAY)
     assert (misfits.severity, list(misfits.evidence["gone"].values())) == ("error", [0])
     assert [one.split(":")[1] for one in misfits.evidence["gone"]] == ["0"]

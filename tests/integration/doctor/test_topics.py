@@ -7,7 +7,7 @@ import pytest
 from acked import once_refused, send_plain
 from chunked import drain, eventually
 from keyed import BATCHING
-from mending import found, mend, namespace_of, rest
+from mending import call_rest, found, mend, namespace_of
 from reach import official_client
 
 import pulsar_ext as pulsar
@@ -151,7 +151,7 @@ def test_ledgers_that_one_subscription_keeps(client, admin, broker, topic):
 
 def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
     """A topic above the threshold of its namespace is found until it was compacted, as proposed."""
-    rest(broker, "PUT", f"namespaces/{namespace_of(topic)}/compactionThreshold", json=100)
+    call_rest(broker, "PUT", f"namespaces/{namespace_of(topic)}/compactionThreshold", json=100)
     producer = client.create_producer(topic)
     for number in range(10):
         producer.send(bytes(100), partition_key=f"key-{number % 2}")
