@@ -29,7 +29,6 @@ class Terminable(Protocol):
 
 _told: weakref.WeakKeyDictionary[Terminable, None] = weakref.WeakKeyDictionary()
 """Weakly: what is gone must not keep the signal from ending the process."""
-_home = os.getpid()
 
 
 @contextlib.contextmanager
@@ -41,7 +40,6 @@ def at_termination(told: Terminable) -> Iterator[None]:
     _told[told] = None
     try:
         if _is_main() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            _note_home()
             signal.signal(signal.SIGTERM, _terminate)
         yield
     finally:
@@ -52,17 +50,26 @@ def at_termination(told: Terminable) -> Iterator[None]:
 
 def _terminate(number: int, _: Any) -> None:
     told = [one for known in _told.keyrefs() if (one := known()) is not None]
-    if not told or os.getpid() != _home:  # nobody is left, or this is a forked child: as without a handler
+    if not told:  # nobody is left: as without a handler
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
     for one in told:
         one.end()
 
 
-def _note_home() -> None:
-    global _home  # noqa: PLW0603  # the process whose handler it is
-    _home = os.getpid()
+def _in_child() -> None:
+    """Let a SIGTERM end a forked child as by default: it has nothing to end cleanly.
+
+    It is done at once. From CPython 3.13 on, a child that another thread than the main one has forked does not call
+    Python's handlers of signals while it computes.
+    """
+    _told.clear()
+    if signal.getsignal(signal.SIGTERM) is _terminate:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+os.register_at_fork(after_in_child=_in_child)

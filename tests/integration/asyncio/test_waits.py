@@ -211,13 +211,11 @@ def test_a_queued_send_that_is_cancelled_and_then_refused_leaves_its_place(run, 
 
     async def steps(client):
         producer = await client.create_producer(topic, max_pending_messages=2, block_if_queue_full=True)
-        first = asyncio.ensure_future(producer.send(b"1"))
-        await asyncio.sleep(0)
+        before = [asyncio.ensure_future(producer.send(b"%d" % number)) for number in range(50)]
         refused = asyncio.ensure_future(producer.send("neither bytes nor refused at once"))
         await asyncio.sleep(0)
         refused.cancel()
-        await first
-        await producer.send(b"2")
+        await asyncio.gather(*before)
         with pytest.raises(asyncio.CancelledError):
             await refused
         while producer._queued:  # noqa: ASYNC110  # the thread says nothing when it is done
