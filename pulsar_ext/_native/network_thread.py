@@ -25,7 +25,7 @@ __all__ = ["begin_on_network_thread"]
 _PARTITION: Final = "persistent://public/default/pulsar-ext-asks-partition-0"
 
 
-def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answer: Answer) -> None:
+def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answer: Answer, begun: list[int]) -> None:
     """Have a call begin, once a broker has answered a question before it.
 
     The question is asked on a thread of its own, where no signal's handler can interrupt a callback.
@@ -34,6 +34,7 @@ def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answ
         client: the C++ client.
         begin: begins the call.
         answer: what the call is to be answered with, or what it raised.
+        begun: gets an item together with the beginning, which no Ctrl-C parts from it.
     """
 
     def run() -> None:
@@ -58,6 +59,7 @@ def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answ
 
     try:
         # Not `Thread.start()`: a Ctrl-C amid it may leave the lock held that the new thread takes before it runs.
-        _thread.start_new_thread(run, ())
+        begun.extend(map(_thread.start_new_thread, (run,), ((),)))
     except RuntimeError:  # the interpreter is ending and starts no threads any more
+        begun.append(0)
         run()

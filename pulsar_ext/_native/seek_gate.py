@@ -71,8 +71,8 @@ class SeekGate:
 
         return begin
 
-    def unsubscribing(self, inner: Any) -> Callable[[Answer], None]:
-        """Give what begins an unsubscription of a C++ consumer."""
+    def unsubscribing(self, inner: Any) -> Callable[[Answer, list[int]], None]:
+        """Give what begins an unsubscription of a C++ consumer; what it gets last has an item once it has begun."""
         return partial(begin_on_network_thread, self._client, inner.unsubscribe_async)
 
 

@@ -35,22 +35,28 @@ def is_of_several(topics: Any, partitions_of: Callable[[str], list[str]]) -> boo
 class Unsubscription:
     """What a consumer asked the broker for last, when it unsubscribed; the broker may have done it all the same."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_answer", "_begun")
 
     def __init__(self) -> None:
         self._answer: Answer | None = None
+        self._begun: list[int] = []
 
-    def noted(self, begin: Callable[[Answer], object]) -> Callable[[Answer], object]:
-        """Give what begins it, and notes its answer."""
+    def noted(self, begin: Callable[[Answer, list[int]], object]) -> Callable[[Answer], object]:
+        """Give what begins it, and notes its answer.
+
+        Args:
+            begin: is called with the answer, and with a list that gets an item together with the beginning.
+        """
         return partial(self._begin, begin)
 
-    def _begin(self, begin: Callable[[Answer], object], answer: Answer) -> None:
-        self._answer = answer  # first: a Ctrl-C may come behind the next line
-        begin(answer)
+    def _begin(self, begin: Callable[[Answer, list[int]], object], answer: Answer) -> None:
+        begun: list[int] = []
+        self._answer, self._begun = answer, begun  # first: a Ctrl-C may come behind the next line
+        begin(answer, begun)
 
     def is_done(self, seconds: float) -> bool:
-        """Whether an earlier one has been carried out; its answer is waited for."""
+        """Whether an earlier one has been carried out; its answer is waited for, if a Ctrl-C let it begin."""
         answer = self._answer
-        if answer is None or not answered_within(seconds, lambda: answer.result is None):
+        if answer is None or not self._begun or not answered_within(seconds, lambda: answer.result is None):
             return False
         return bool(answer.result == pulsar.Result.Ok)

@@ -203,7 +203,7 @@ class World:
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
         nothing.leave_now = nothing.refuse = lambda: None
         nothing.inbox = nothing.collector = nothing
-        nothing.unsubscribing = lambda inner: inner.unsubscribe_async
+        nothing.unsubscribing = lambda inner: lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
         client = SimpleNamespace(_consumers=[])
         context: Any = SimpleNamespace(
             opener=client,
