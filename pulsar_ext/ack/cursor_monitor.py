@@ -140,7 +140,7 @@ class CursorMonitor:
 
         It does that as an operator moves the cursor, and as the topic moves to another broker. What had left before has
         arrived then, and a cursor before that was moved back. A connection that was lost may have lost it: it is sent
-        again. So it is where no admin API answers.
+        again, unless that is in doubt and the subscription has no backlog. So it is where no admin API answers.
         """
         with self._lock:
             topics = [topic for topic in self._topics if topic.wants_sessions(now)]
@@ -148,11 +148,14 @@ class CursorMonitor:
         for topic in topics:
             before, era, renewals, mark = topic.sessions, topic.tracker.era, self._renewals, None
             sessions: frozenset[tuple[str, str]] | None = None
+            began, doubted, arrived = time.monotonic(), topic.is_doubted(now), False
             try:
                 if answers:
                     admin = self._context.admin_api().within(_LOOK_DEADLINE_SECONDS)
-                    known = admin.stats(topic.topic).subscriptions.get(self._subscription)
+                    stats = admin.stats(topic.topic, precise_backlog=doubted)
+                    known = stats.subscriptions.get(self._subscription)
                     sessions = frozenset() if known is None else known.sessions
+                    arrived = doubted and known is not None and not known.backlog_entries
                     if before is not None and is_closed_on_its_connection(before, sessions):
                         mark = self._mark_before(topic, admin.internal_stats(topic.topic))
             except PulsarExtError:
@@ -161,6 +164,8 @@ class CursorMonitor:
                 if renewals != self._renewals:
                     continue
                 _take_sessions(topic, sessions, now, goes_back=mark is not None)
+                if sessions is not None:
+                    topic.looked_at(began, arrived=arrived)
             if mark is not None:
                 self._follow(topic, era, mark)
 

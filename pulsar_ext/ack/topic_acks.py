@@ -29,6 +29,10 @@ _log = logging.getLogger("pulsar_ext.acks")
 
 _MAX_UNCONFIRMED = 20_000
 """How many entries a confirmed flush surely checks: what left before these has long arrived."""
+_CUT_SECONDS = 1.0
+"""A connection that is lost this soon behind what was sent again may have been lost by that."""
+_DOUBT_SECONDS = 2.0
+"""How long it is not sent again then, unless it was looked whether it has arrived; `ConnectionWatch` tries longer."""
 
 
 class TopicAcks:
@@ -62,6 +66,9 @@ class TopicAcks:
         self.is_held = False
         """Whether nothing leaves until the cursor was looked at, which an operator may have moved back."""
         self.held_since = 0.0
+        self.doubted_until = 0.0
+        """Until when nothing is sent again: a broker drops a connection for what it got, where a topic has ended."""
+        self.sent_again = 0.0
         self.sessions_due = 0.0
         """From when on to look who the broker lists."""
         self.looked = 0.0
@@ -134,23 +141,39 @@ class TopicAcks:
             unconfirmed[entry] = (size, bits)
 
     def wants_sessions(self, now: float) -> bool:
-        """Whether it has to be looked at who the broker lists: nothing leaves meanwhile, or it is not known yet."""
-        wants = self.is_held or (self.reached is not None and self.sessions is None)
+        """Whether it has to be looked at who the broker lists: something waits for that, or it is not known yet."""
+        wants = self.is_held or self.is_doubted(now) or (self.reached is not None and self.sessions is None)
         return wants and now >= self.sessions_due
 
     def hold(self, now: float) -> None:
-        """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset."""
+        """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset.
+
+        Nor is anything sent again before, where that may have been what the connection was lost by.
+        """
         self.is_held = self.reached is not None and self.sessions is not None
         if self.is_held:
             self.held_since = self.sessions_due = now
+        if self.sent and now - self.sent_again < _CUT_SECONDS:
+            self.doubted_until, self.sessions_due = now + _DOUBT_SECONDS, now
+
+    def is_doubted(self, now: float) -> bool:
+        """Whether nothing is sent again until it was looked whether it has arrived."""
+        return now < self.doubted_until
+
+    def looked_at(self, began: float, *, arrived: bool) -> None:
+        """Note a look that began at a time, and whether the broker has everything that left until then."""
+        self.doubted_until = 0.0
+        if arrived:
+            self.sent.expire(began)
 
     def hand_over_again(self, inner: Any, now: float) -> None:
         """Give it once more what may have been lost with a connection."""
-        if self.is_held:
+        if self.is_held or self.is_doubted(now):
             return
         live = self.sent.ids
         again = self.sent.take()
         if again:
+            self.sent_again = now
             self.sent.add(again, now, live)
             self.sender.send(inner, again, live)
 
