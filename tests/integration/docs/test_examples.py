@@ -25,7 +25,7 @@ from chunked import eventually
 
 import pulsar_ext as pulsar
 
-pytestmark = pytest.mark.standalone_only("runs examples, which take a URL and no certificates")
+pytestmark = pytest.mark.standalone_only("runs examples, which take a URL and no certificates", ways=("mtls",))
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 KILLS = 4
@@ -251,6 +251,7 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.standalone_only("puts a proxy before one broker, past which a cluster's look-ups lead", ways=("cluster",))
 def test_the_tests_of_a_worker_pass(pulsar_broker_factory, tmp_path):
     """test_worker.py: its tests pass, with the plugin as a project of its own has it."""
     broker = pulsar_broker_factory("plain")
