@@ -337,6 +337,8 @@ class Acknowledger(AckIntake):
         if news.settles is not None:  # the connection is, or may be, another one
             for topic in self.collector.by_topic:
                 topic.hold(now)
+                if news.sends_again:
+                    topic.doubt(now)
             self._monitor.look_after(news.settles)
         if news.sends_again:
             for topic in self.collector.by_topic:

@@ -146,13 +146,13 @@ class TopicAcks:
         return wants and now >= self.sessions_due
 
     def hold(self, now: float) -> None:
-        """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset.
-
-        Nor is anything sent again before, where that may have been what the connection was lost by.
-        """
+        """Let nothing leave until the cursor was looked at, where a position left and that can be told from a reset."""
         self.is_held = self.reached is not None and self.sessions is not None
         if self.is_held:
             self.held_since = self.sessions_due = now
+
+    def doubt(self, now: float) -> None:
+        """Send nothing again for a while behind a reconnection, if the connection may have been lost by just that."""
         if self.sent and now - self.sent_again < _CUT_SECONDS:
             self.doubted_until, self.sessions_due = now + _DOUBT_SECONDS, now
 
