@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from chunked import eventually
+from ways import BEHIND_A_PROXY
 
 import pulsar_ext as pulsar
 
@@ -251,7 +252,7 @@ def test_a_faststream_service_that_is_killed_loses_no_invoice(broker, client, to
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.standalone_only("puts a proxy before one broker, past which a cluster's look-ups lead", ways=("cluster",))
+@BEHIND_A_PROXY
 def test_the_tests_of_a_worker_pass(pulsar_broker_factory, tmp_path):
     """test_worker.py: its tests pass, with the plugin as a project of its own has it."""
     broker = pulsar_broker_factory("plain")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from blocks import Page
+from ways import BEHIND_A_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing import Profile
@@ -28,13 +29,11 @@ pytestmark = [
     pytest.mark.standalone_only("runs what the documents show, which needs no certificates", ways=("mtls",)),
 ]
 
-_PAST_PROXIES = pytest.mark.standalone_only("puts a proxy before one broker, past which a cluster's look-ups lead")
-
 
 def _pages():
     for page in PAGES:
         name = str(page.relative_to(ROOT))
-        yield pytest.param(page, id=name, marks=_PAST_PROXIES if page.name == "test-with-faults.md" else ())
+        yield pytest.param(page, id=name, marks=BEHIND_A_PROXY if page.name == "test-with-faults.md" else ())
 
 
 @pytest.fixture

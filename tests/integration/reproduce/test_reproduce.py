@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ways import BEHIND_A_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.standalone_only(
 )
 
 _README = Path(__file__).parents[3] / "README.md"
-_PAST_PROXIES = pytest.mark.standalone_only("puts a proxy before one broker, past which a cluster's look-ups lead")
 _ONE_AT_A_TIME = pytest.mark.xdist_group("reproduce-commands")  # they look which namespaces there are
 
 
@@ -26,7 +26,7 @@ def _scenarios():
     """Give the names of all; those that go through a proxy of their own are for one broker."""
     for name, scenario in SCENARIOS.items():
         goes_through_one = hasattr(sys.modules[scenario.run.__module__], "FaultProxy")
-        yield pytest.param(name, marks=_PAST_PROXIES if goes_through_one else ())
+        yield pytest.param(name, marks=BEHIND_A_PROXY if goes_through_one else ())
 
 
 @pytest.fixture
