@@ -1,8 +1,10 @@
 """A block of messages that were taken from a reader at once.
 
 Each field is fetched for the whole block by one `map` over the C++ messages, so that no line of Python runs for each
-message. What `str(message)` shows is read from there (`message_repr`) and not fetched at all, and what messages rarely
-have (chunks, properties, null values, bytes in an ordering key) costs nothing in a block without it.
+message. Sequence ids are only in what `str(message)` shows; if they are wanted, everything that is shown is read from
+there (`message_repr`), and not fetched. If they are not, two ids of a large batch tell all positions of it
+(`batch_columns`). What messages rarely have (chunks, null values, bytes in an ordering key) costs nothing in a block
+without it.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hashing import key_slot, key_slots
 
+from .batch_columns import BatchColumns, batch_columns
 from .id_columns import id_columns
 from .message_repr import ReprColumns, read_reprs, read_sequence_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pulsar_ext._wire.message_id_data import MessageIdData
 
     from .key_decoder import KeyDecoder
 
@@ -41,20 +46,30 @@ class MessageBlock:
         topic: the full name of the topic partition.
         partition: its index, -1 on a topic without partitions.
         key_decoder: reads the keys.
+        wants_sequence_ids: whether sequence ids, or slots, will be asked for.
     """
 
-    def __init__(self, inners: list[Any], topic: str, partition: int, key_decoder: KeyDecoder) -> None:
+    def __init__(
+        self, inners: list[Any], topic: str, partition: int, key_decoder: KeyDecoder, *, wants_sequence_ids: bool
+    ) -> None:
         self.inners = inners
         self.topic = topic
         self.partition = partition
         self.key_decoder = key_decoder
+        self.wants_sequence_ids = wants_sequence_ids
 
     def __len__(self) -> int:
         return len(self.inners)
 
     def take(self, indexes: Sequence[int]) -> MessageBlock:
         """Give a block of some of the messages, with what has been fetched of them already."""
-        taken = MessageBlock([self.inners[index] for index in indexes], self.topic, self.partition, self.key_decoder)
+        taken = MessageBlock(
+            [self.inners[index] for index in indexes],
+            self.topic,
+            self.partition,
+            self.key_decoder,
+            wants_sequence_ids=self.wants_sequence_ids,
+        )
         at = np.asarray(indexes, np.int64)
         for name, value in vars(self).items():
             if name in _LISTS:
@@ -63,10 +78,16 @@ class MessageBlock:
                 setattr(taken, name, value[at])
         if "reprs" in vars(self):
             taken.reprs = None if self.reprs is None else self.reprs.take(at)
+        if "batches" in vars(self):
+            taken.batches = None if self.batches is None else self.batches.take(at)
         if "positions" in vars(self):
             ledger, entry, batch = self.positions
             taken.positions = (ledger[at], entry[at], batch[at])
         return taken
+
+    def id_data(self, index: int) -> MessageIdData:
+        """Give the id of one message."""
+        return decode(self.serialized(index))
 
     def serialized(self, index: int) -> bytes:
         """Give the bytes of one message's id."""
@@ -75,7 +96,7 @@ class MessageBlock:
 
     def batch_size(self, index: int) -> int:
         """Give how many messages the batch of one message has; 1 for a message in no batch."""
-        return decode(self.serialized(index)).batch_size or 1
+        return self.id_data(index).batch_size or 1
 
     def release(self) -> None:
         """Free the messages and their fields; Arrow arrays that were made of them stay valid."""
@@ -105,7 +126,9 @@ class MessageBlock:
 
     @cached_property
     def reprs(self) -> ReprColumns | None:
-        """What `str()` of the messages shows; None if that of one of them is not written as expected."""
+        """What `str()` of the messages shows; None if it is not needed, or if one is not written as expected."""
+        if self.batches is not None:
+            return None
         try:
             texts = list(map(str, self.inners))
             producer = self.inners[0].producer_name()
@@ -127,8 +150,15 @@ class MessageBlock:
         return list(map(InnerMessageId.serialize, map(InnerMessage.message_id, self.inners)))
 
     @cached_property
+    def batches(self) -> BatchColumns | None:
+        """Where the messages are in large batches; None if each message has to be looked at."""
+        return None if self.wants_sequence_ids else batch_columns(len(self), self.id_data)
+
+    @cached_property
     def positions(self) -> tuple[Any, Any, Any]:
         """Ledgers, entries and batch indexes, as numpy arrays."""
+        if self.batches is not None:
+            return self.batches.ledger, self.batches.entry, self.batches.batch
         reprs = self.reprs
         if reprs is None:
             return id_columns(self.id_bytes)
@@ -142,6 +172,8 @@ class MessageBlock:
     @cached_property
     def first_chunks(self) -> dict[int, Position]:
         """The positions of the first chunks, by index; chunked messages only."""
+        if self.batches is not None:
+            return {}
         reprs = self.reprs
         if reprs is not None:
             return {

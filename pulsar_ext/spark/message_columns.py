@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_ext._native.messages import InnerMessage
-from pulsar_ext._wire.message_id_data import MessageIdData, decode, encode
+from pulsar_ext._wire.message_id_data import MessageIdData, encode
 from pulsar_ext.errors import InvalidUse
 
 from .id_columns import id_bytes
@@ -61,7 +61,7 @@ def _partition(block: MessageBlock, kind: Any) -> Any:
 
 def _message_id(block: MessageBlock, kind: Any) -> Any:
     sizes = None if block.first_chunks else _batch_sizes(block)
-    if block.reprs is None or sizes is None:
+    if sizes is None:
         return pa.array(block.id_bytes, kind)
     ledger, entry, batch = block.positions
     offsets, data = id_bytes(ledger, entry, block.partition, batch, sizes)
@@ -70,13 +70,15 @@ def _message_id(block: MessageBlock, kind: Any) -> Any:
 
 def _batch_sizes(block: MessageBlock) -> Any:
     """Give the sizes of the messages' batches as an array, fetched once a batch; None if that would not be cheaper."""
+    if block.batches is not None:
+        return block.batches.size
     ledger, entry, batch = block.positions
     first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
     begins = np.flatnonzero(first & (batch >= 0))
     if len(begins) * _WORTH > len(block):
         return None
     sizes = np.zeros(len(block), np.int64)
-    sizes[begins] = [decode(block.serialized(index)).batch_size or 0 for index in begins.tolist()]
+    sizes[begins] = [block.id_data(index).batch_size for index in begins.tolist()]
     # Each message has the size that the first one of its entry has; 0 if it is not in a batch.
     return sizes[np.flatnonzero(first)[np.cumsum(first) - 1]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .splits import Split
 
 __all__ = ["PulsarPartition", "read_split", "wanted_ranges"]
+
+_SEQUENCE_IDS: Final = frozenset({"__sequenceId", "__keySlot"})
+"""The columns that sequence ids are needed for: a message without a key has its slot by its sequence id."""
 
 
 class PulsarPartition(InputPartition, metaclass=Shipped):
@@ -51,4 +54,5 @@ def read_split(split: Split, schema: StructType, settings: Settings) -> Iterator
         block.release()  # before the next block is read
         return batch
 
-    return map(to_batch, read_segments(split.segments, split.ranges, settings))
+    wants = not _SEQUENCE_IDS.isdisjoint(schema.fieldNames())
+    return map(to_batch, read_segments(split.segments, split.ranges, settings, wants_sequence_ids=wants))

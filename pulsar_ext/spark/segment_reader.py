@@ -57,7 +57,7 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 
 def read_segments(
-    segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings
+    segments: Iterable[Segment], ranges: KeyHashRanges | None, settings: Settings, *, wants_sequence_ids: bool = True
 ) -> Iterator[MessageBlock]:
     """Read segments one after the other.
 
@@ -65,6 +65,7 @@ def read_segments(
         segments: what to read.
         ranges: the slots to keep; None keeps all.
         settings: the options.
+        wants_sequence_ids: whether sequence ids, or slots, will be asked of the blocks.
 
     Yields:
         Blocks of messages, none empty, each bounded by `maxBatchRows` and `maxBatchBytes`.
@@ -75,9 +76,11 @@ def read_segments(
         IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
     """
     key_decoder = KeyDecoder(settings)
+    selects = ranges is not None and not ranges.is_full
     for segment in segments:
-        for block in SegmentReader(segment, settings, key_decoder).blocks():
-            kept = block if ranges is None or ranges.is_full else _in_ranges(block, ranges)
+        reader = SegmentReader(segment, settings, key_decoder, wants_sequence_ids=wants_sequence_ids or selects)
+        for block in reader.blocks():
+            kept = _in_ranges(block, ranges) if selects and ranges is not None else block
             if kept is not block:
                 block.release()
             if kept is not None:
@@ -101,12 +104,16 @@ class SegmentReader:
         segment: what to read.
         settings: the options.
         key_decoder: reads the keys.
+        wants_sequence_ids: whether sequence ids, or slots, will be asked of the blocks.
     """
 
-    def __init__(self, segment: Segment, settings: Settings, key_decoder: KeyDecoder) -> None:
+    def __init__(
+        self, segment: Segment, settings: Settings, key_decoder: KeyDecoder, *, wants_sequence_ids: bool
+    ) -> None:
         self._segment = segment
         self._settings = settings
         self._key_decoder = key_decoder
+        self._wants_sequence_ids = wants_sequence_ids
         self._partition = TopicName.parse(segment.topic).partition_index
         self._account = DeliveryAccount(segment)
         self._lookup = EntryLookup(segment, settings, self._account)
@@ -161,7 +168,15 @@ class SegmentReader:
     def _next_block(self, inners: list[Any]) -> MessageBlock | None:
         """Give the messages that belong to this segment; None without any, or if one before them was passed over."""
         snapshot, unfinished = self._account.snapshot(), set(self._unfinished)
-        block = self._accounted(MessageBlock(inners, self._segment.topic, self._partition, self._key_decoder))
+        block = self._accounted(
+            MessageBlock(
+                inners,
+                self._segment.topic,
+                self._partition,
+                self._key_decoder,
+                wants_sequence_ids=self._wants_sequence_ids,
+            )
+        )
         if self._reread_from is None:
             return block
         # Nothing of this block has been yielded, so it is read again after the message that was passed over.

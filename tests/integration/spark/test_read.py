@@ -18,6 +18,7 @@ import pulsar_ext.spark
 from pulsar_ext import MessageId, key_slot
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
+from pulsar_ext.spark.columns import COLUMNS
 
 PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 
@@ -107,6 +108,37 @@ def test_columns_are_what_was_sent(spark, broker, client, topic, mixed):
     reader.close()
     assert len(rows) == mixed
     assert all(sorted(found) == list(range(len(found))) for found in slots.values())
+
+
+@pytest.mark.parametrize("batch", [50, 10])
+def test_rows_are_the_same_whichever_columns_are_asked_for(spark, broker, client, admin, topic, batch):
+    """Columns that need no sequence id are the same without it, where they are found by two ids of a large batch.
+
+    The batches are of properties, event times and keys, or have none; the read begins amid one, and messages in no
+    batch, and in chunks, follow.
+    """
+    keep_everything(admin, topic)
+    with client.create_producer(topic, batching_enabled=True, batching_max_messages=batch) as producer:
+        for start in range(0, 400, 100):
+            values = [b"%d" % number for number in range(start, start + 100)]
+            more = {"partition_keys": [f"k{number % 7}" for number in range(100)]} if start else {}
+            if start == 200:  # the third hundred
+                more |= {"properties": [{"n": str(n)} if n % 3 else {} for n in range(100)]}
+                more |= {"event_timestamps": [n + 1 for n in range(100)]}
+            producer.send_many(values, **more)
+    roll_over(admin, topic)
+    fill(client, topic, 40, kinds=("plain", "chunked"), start=400)
+    ids = read(spark, broker, topic).load().select("__messageId").collect()
+    begin = MessageId.deserialize(bytes(ids[batch + 3]["__messageId"])).to_text()
+    every = [name for name, column in COLUMNS.items() if name not in ("__sequenceId", "__keySlot")]
+    types = {name: COLUMNS[name].types[0] for name in COLUMNS}
+    for options in ({}, {"startingOffsets": begin, "splitBy": "entries", "minPartitions": "3"}):
+        reading = read(spark, broker, topic, **options)
+        wanted = reading.schema(", ".join(f"{name} {kind}" for name, kind in types.items())).load()
+        wanted = wanted.select(*every).orderBy("__ledgerId", "__entryId", "__batchIndex").collect()
+        assert len(wanted) == len(ids) - (batch + 3 if options else 0)
+        found = reading.schema(", ".join(f"{name} {types[name]}" for name in every)).load()
+        assert found.orderBy("__ledgerId", "__entryId", "__batchIndex").collect() == wanted
 
 
 def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
