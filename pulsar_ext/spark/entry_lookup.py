@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.stored import is_shown_exactly
-from pulsar_ext.errors import AdminNotFound, IncompleteChunkedMessage, MessageIdUnresolved
+from pulsar_ext.errors import (
+    AdminNotFound,
+    IncompleteChunkedMessage,
+    InvalidUse,
+    MessageIdUnresolved,
+    PulsarExtError,
+)
 from pulsar_ext.ids.position import Ledgers, Position
 
 from .connection import admin_of
@@ -68,6 +74,7 @@ class EntryLookup:
 
         Raises:
             DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
+            InvalidUse: the entry is encrypted, and there is no option with a key.
         """
         if position.ledger_id in self._deleted_ledgers:
             return EntryContent.NO_MESSAGE, position
@@ -86,10 +93,24 @@ class EntryLookup:
             whole_ledger = Position(position.ledger_id, -1)
             report_data_loss(self._settings, [Loss(topic, whole_ledger, None, what)])
             return EntryContent.NO_MESSAGE, position
+        if entry.encrypted and self._settings["cryptoPrivateKeyFile"] is None:
+            raise InvalidUse(
+                f"The entry {position} of {topic} is encrypted: option cryptoPrivateKeyFile names a file, on each "
+                "executor, with the private key that decrypts it."
+            )
         if not entry.is_chunk:
             other = entry.marker_type is not None or entry.txn_aborted
             return EntryContent.NO_MESSAGE if other else EntryContent.WHOLE_MESSAGE, position
         return self._find_chunked(position, entry)
+
+    def why_not(self, position: Position | None) -> str:
+        """Say what may keep a message from being delivered, if the entry at which it begins shows that."""
+        try:
+            entry = position and admin_of(self._settings).entry(self._segment.topic, *position)
+        except PulsarExtError:
+            return ""
+        file = self._settings["cryptoPrivateKeyFile"]
+        return f"It is encrypted: is the key in {file} the one that decrypts it? " if entry and entry.encrypted else ""
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
         # Later chunks belong to the message of the first one, and that may be another segment's.

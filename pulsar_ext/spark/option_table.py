@@ -183,6 +183,14 @@ OPTIONS: Final = (
         "fail",
         "What to do about a chunked message that is not complete within `pollTimeoutMs`: fail, or leave it out.",
     ),
+    Option(
+        "cryptoPrivateKeyFile",
+        READS,
+        a_text,
+        None,
+        "A file on each executor with the private key, in PEM, that decrypts messages. Without it an encrypted message "
+        "fails the read.",
+    ),
     Option("pollTimeoutMs", READS, a_number(1000), 60_000, "How many milliseconds a task waits for the next message."),
     Option(
         "waitingForNonExistedTopic",
@@ -253,6 +261,15 @@ OPTIONS: Final = (
         "`exactly-once`: fail, or take a producer's name for new, if neither the broker nor the last 10,000 entries of "
         "a longer topic know it.",
     ),
+    Option(
+        "cryptoPublicKeyFile",
+        WRITES,
+        a_text,
+        None,
+        "A file on each executor with the public key, in PEM, that all messages are encrypted with; needs "
+        "`encryptionKey`.",
+    ),
+    Option("encryptionKey", WRITES, a_text, None, "The name of that key, by which consumers know it."),
     Option("laneBy", WRITES, a_text, None, "A column whose values are the lanes, instead of Spark's partitions."),
 )
 

@@ -188,6 +188,9 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
     for one, two in _CONFLICTS:
         if one in values and two in values:
             raise InvalidUse(f"Options {one} and {two} contradict each other: give only one of them.")
+    for one, two in (("cryptoPublicKeyFile", "encryptionKey"), ("encryptionKey", "cryptoPublicKeyFile")):
+        if one in values and two not in values:
+            raise InvalidUse(f"Option {one} needs {two}.")
     if where in READS:
         if not {"topic", "topics", "topicsPattern"} & set(values):
             raise InvalidUse("Nothing to read: set option topic, topics or topicsPattern.")

@@ -26,6 +26,7 @@ from .block_taker import BlockTaker
 from .compacted_view import CompactedView
 from .connection import client_of
 from .delivery_account import DeliveryAccount
+from .encryption import reader_keys
 from .entry_lookup import EntryContent, EntryLookup
 from .errors import NotDelivered
 from .key_decoder import KeyDecoder
@@ -252,8 +253,9 @@ class SegmentReader:
         self._reopens += 1
         if self._reopens > _MOST_REOPENS:
             raise NotDelivered(
-                f"The message at {begin} on {self._segment.topic} is complete, but no reader gets it. Run the job "
-                "again; if it fails again, `pulsar-ext spark audit` shows what is there.",
+                f"The message at {begin} on {self._segment.topic} is complete, but no reader gets it. "
+                f"{self._lookup.why_not(begin)}Run the job again; if it fails again, `pulsar-ext spark audit` shows "
+                "what is there.",
                 topic=self._segment.topic,
                 position=begin,
             )
@@ -267,8 +269,9 @@ class SegmentReader:
         if not self._unfinished:
             raise NotDelivered(
                 f"No message came from {topic} for {seconds:.0f} s, although it has entries after "
-                f"{self._account.last} up to {self._segment.until}. Is the broker reachable? Option pollTimeoutMs "
-                "sets how long to wait.",
+                f"{self._account.last} up to {self._segment.until}. "
+                f"{self._lookup.why_not(self._segment.ledgers.next(self._account.last))}Is the broker reachable? "
+                "Option pollTimeoutMs sets how long to wait.",
                 topic=topic,
                 position=self._account.last,
             )
@@ -302,4 +305,5 @@ class SegmentReader:
             start_message_id_inclusive=True,
             is_read_compacted=self._view is not None,
             **options,
+            **reader_keys(self._settings),
         )

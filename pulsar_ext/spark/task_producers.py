@@ -12,6 +12,7 @@ from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.errors import ProducerForgotten, PulsarExtError
 
 from .connection import client_of
+from .encryption import producer_keys
 from .errors import NotWritten
 from .row_sender import row_sender_of
 
@@ -156,7 +157,8 @@ class TaskProducers:
         return producer
 
     def _open(self, lane: str, topic: str) -> Any:
-        options: dict[str, Any] = {**_DEFAULTS, **self._settings.passed.get("pulsar.producer.", {})}
+        passed = self._settings.passed.get("pulsar.producer.", {})
+        options: dict[str, Any] = {**_DEFAULTS, **passed, **producer_keys(self._settings)}
         if options.get("chunking_enabled"):
             options["batching_enabled"] = False
         if "compression_type" in options:

@@ -1,4 +1,4 @@
-"""Certificates for one test broker: an authority of its own, and what it vouches for, made by the `openssl` command."""
+"""Certificates and keys for tests, made by the `openssl` command: of one broker, by an authority of its own; of messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from pulsar_ext.errors import BrokerStartError
 
-__all__ = ["certificate_files", "openssl"]
+__all__ = ["certificate_files", "encryption_key_files", "openssl"]
 
 _DAYS: Final = "3650"
 _SECONDS: Final = 60
@@ -53,6 +53,23 @@ def certificate_files(names: str, subjects: dict[str, str]) -> dict[str, bytes]:
         return {name: (home / name).read_bytes() for name in made}
 
 
+def encryption_key_files(directory: Path) -> tuple[Path, Path]:
+    """Make a pair of keys for end-to-end encryption, in PEM.
+
+    Args:
+        directory: where `private.pem` and `public.pem` go.
+
+    Returns:
+        The files of the private and of the public key.
+
+    Raises:
+        BrokerStartError: there is no `openssl` command, or it failed.
+    """
+    _make_key(directory, "private.pem")
+    openssl("pkey", "-in", "private.pem", "-pubout", "-out", "public.pem", home=directory)
+    return directory / "private.pem", directory / "public.pem"
+
+
 def openssl(*arguments: str, home: Path | None = None, given: str | None = None) -> str:
     """Run the `openssl` command in a directory, and give what it prints.
 
@@ -82,10 +99,14 @@ def _make(home: Path, name: str, common_name: str, extensions: str, signer: list
     (home / "request.cnf").write_text(_REQUEST.format(common_name=common_name), encoding="ascii")
     (home / "extensions.cnf").write_text(extensions, encoding="ascii")
     key, request = f"{name}.key", f"{name}.csr"
-    openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key, home=home)
+    _make_key(home, key)
     openssl("req", "-new", "-config", "request.cnf", "-key", key, "-out", request, home=home)
     openssl(
         *("x509", "-req", "-sha256", "-days", _DAYS, "-in", request, "-out", f"{name}.pem"),
         *("-extfile", "extensions.cnf", *signer),
         home=home,
     )
+
+
+def _make_key(home: Path, name: str) -> None:
+    openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", name, home=home)

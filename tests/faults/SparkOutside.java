@@ -8,6 +8,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.pulsar.client.api.BatcherBuilder;
 import org.apache.pulsar.client.api.CompressionType;
+import org.apache.pulsar.client.api.CryptoKeyReader;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.MessageRoutingMode;
@@ -21,14 +22,16 @@ import org.apache.pulsar.client.api.schema.GenericRecord;
 import org.apache.pulsar.client.api.schema.GenericSchema;
 import org.apache.pulsar.client.api.schema.RecordSchemaBuilder;
 import org.apache.pulsar.client.api.schema.SchemaBuilder;
+import org.apache.pulsar.client.impl.DefaultCryptoKeyReader;
 import org.apache.pulsar.common.schema.SchemaType;
 
 /**
  * Sends messages of every kind, and counts what a topic has, for `spark_outside.py`: nothing here is of this library.
  *
- * <p>send URL TOPIC [KIND FIRST COUNT]…: messages whose values or keys begin with "KIND:NUMBER:"; of a kind schemaN, the
+ * <p>send URL TOPIC KEYS [KIND FIRST COUNT]…: messages whose values or keys begin with "KIND:NUMBER:"; of a kind schemaN, the
  * values are records of version N.
- * count URL TOPIC: a line for each kind, "COUNT KIND MESSAGES DIGEST", where DIGEST is the sum of the messages' digests.
+ * count URL TOPIC KEYS: a line for each kind, "COUNT KIND MESSAGES DIGEST", where DIGEST is the sum of the messages' digests.
+ * KEYS is a directory with public.pem and private.pem, for messages of the kind encrypted.
  */
 public class SparkOutside {
     static final int CHUNKED = 230_000;
@@ -36,12 +39,18 @@ public class SparkOutside {
     public static void main(String[] args) throws Exception {
         try (PulsarClient client = PulsarClient.builder().serviceUrl(args[1]).build()) {
             if (args[0].equals("count")) {
-                count(client, args[2]);
+                count(client, args[2], keys(args[3]));
             }
-            for (int index = 3; index < args.length; index += 3) {
-                send(client, args[2], args[index], Long.parseLong(args[index + 1]), Long.parseLong(args[index + 2]));
+            for (int index = 4; index < args.length; index += 3) {
+                send(client, args[2], keys(args[3]), args[index], Long.parseLong(args[index + 1]),
+                        Long.parseLong(args[index + 2]));
             }
         }
+    }
+
+    static CryptoKeyReader keys(String directory) {
+        return DefaultCryptoKeyReader.builder().defaultPublicKey("file://" + directory + "/public.pem")
+                .defaultPrivateKey("file://" + directory + "/private.pem").build();
     }
 
     static <T> ProducerBuilder<T> builder(PulsarClient client, Schema<T> schema, String topic) {
@@ -50,21 +59,24 @@ public class SparkOutside {
                 .messageRoutingMode(MessageRoutingMode.RoundRobinPartition);
     }
 
-    static void send(PulsarClient client, String topic, String kind, long first, long count) throws Exception {
+    static void send(PulsarClient client, String topic, CryptoKeyReader keys, String kind, long first, long count)
+            throws Exception {
         if (kind.startsWith("schema")) {
             sendRecords(client, topic, Integer.parseInt(kind.substring("schema".length())), first, count);
         } else {
-            sendBytes(client, topic, kind, first, count);
+            sendBytes(client, topic, keys, kind, first, count);
         }
     }
 
-    static void sendBytes(PulsarClient client, String topic, String kind, long first, long count) throws Exception {
+    static void sendBytes(PulsarClient client, String topic, CryptoKeyReader keys, String kind, long first, long count)
+            throws Exception {
         ProducerBuilder<byte[]> builder = builder(client, Schema.BYTES, topic);
         switch (kind) {
             case "plain", "null" -> builder.enableBatching(false);
             case "chunked" -> builder.enableBatching(false).enableChunking(true).maxPendingMessages(20);
             case "keyed" -> builder.batcherBuilder(BatcherBuilder.KEY_BASED);
             case "batched" -> builder.batchingMaxMessages(500);
+            case "encrypted" -> builder.addEncryptionKey("app").cryptoKeyReader(keys);
             default -> builder.compressionType(CompressionType.valueOf(kind.toUpperCase()));
         }
         Random random = new Random(first);
@@ -147,11 +159,11 @@ public class SparkOutside {
         }
     }
 
-    static void count(PulsarClient client, String topic) throws Exception {
+    static void count(PulsarClient client, String topic, CryptoKeyReader keys) throws Exception {
         Map<String, long[]> found = new TreeMap<>();
         MessageDigest sha = MessageDigest.getInstance("SHA-256");
         try (Reader<byte[]> reader = client.newReader().topic(topic).startMessageId(MessageId.earliest)
-                .receiverQueueSize(5000).create()) {
+                .receiverQueueSize(5000).cryptoKeyReader(keys).create()) {
             while (reader.hasMessageAvailable()) {
                 Message<byte[]> message = reader.readNext(60, TimeUnit.SECONDS);
                 if (message == null) {

@@ -3,8 +3,8 @@
     python tests/faults/spark_outside.py [--messages N] [--cluster] [--directory DIR] [--json]
 
 The Java client (`SparkOutside.java`) sends N messages (10^6) of every kind: plain, batched, batched by key, in chunks,
-compressed in four ways, null values, and Avro records in three versions of a schema. Halfway, the topic gets two
-more partitions. The jobs of this library archive the topics in two runs, replay the archives, the second replay
+compressed in four ways, encrypted, null values, and Avro records in three versions of a schema. Halfway, the topics get
+two more partitions. The jobs of this library archive the topics in two runs, replay the archives, the second replay
 repeating the first, and audit. Then the Java client counts what the topics have, and pyarrow and hashlib what the files
 of the archives have: for each kind, the number of messages, and the sum of their digests over key, ordering key, event
 time, properties and value. Null values are not replayed, as the client cannot send them.
@@ -33,6 +33,7 @@ from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.spark import jobs, spark_session
 from pulsar_ext.spark.packing import pack
 from pulsar_ext.testing import PulsarProcess, SparkCluster
+from pulsar_ext.testing.certificates import encryption_key_files
 from pulsar_ext.testing.jars import ensure_jars, find_java
 
 Counts = dict[str, tuple[int, str]]
@@ -40,7 +41,8 @@ Counts = dict[str, tuple[int, str]]
 
 SHARES: Final = {
     "plain": 0.05,
-    "batched": 0.40,
+    "batched": 0.35,
+    "encrypted": 0.05,
     "keyed": 0.10,
     "lz4": 0.06,
     "zlib": 0.06,
@@ -65,10 +67,16 @@ _CONFIG: Final = {
 
 
 class Outside:
-    """The Java client."""
+    """The Java client.
 
-    def __init__(self, service_url: str) -> None:
+    Args:
+        service_url: of the broker.
+        keys: a directory with a pair of keys, for messages that are encrypted.
+    """
+
+    def __init__(self, service_url: str, keys: Path) -> None:
         self._url = service_url
+        self._keys = keys
 
     def send(self, topic: str, kinds: list[tuple[str, int, int]]) -> None:
         """Send messages: of each kind, from which number on, and how many."""
@@ -81,7 +89,9 @@ class Outside:
 
     def _run(self, what: str, *arguments: str) -> str:
         program = Path(__file__).with_name("SparkOutside.java")
-        command = [str(find_java()), "-Xmx768m", "-cp", f"{ensure_jars()}/*", str(program), what, self._url, *arguments]
+        java = [str(find_java()), "-Xmx768m", "-cp", f"{ensure_jars()}/*", str(program)]
+        topic, *kinds = arguments
+        command = [*java, what, self._url, topic, str(self._keys), *kinds]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{what} failed: {done.stderr[-3000:]}")
@@ -136,7 +146,8 @@ class Steps:
         self._spark = spark
         self._directory = directory
         self._messages = messages
-        self._outside = Outside(broker.service_url)
+        self._private_key, _ = encryption_key_files(directory)
+        self._outside = Outside(broker.service_url, directory)
         self._sent = 0
         self._since = time.monotonic()
 
@@ -152,7 +163,7 @@ class Steps:
                     admin.update_partitions(topic, 4)
             self._fill(*topics, half)
             for topic in topics:
-                jobs.archive(self._spark, self._options(topic), self._path(topic))
+                jobs.archive(self._spark, self._reading(topic), self._path(topic))
                 self._tell(f"archived {topic}")
             for topic, copy in zip(topics, copies, strict=True):
                 self._replay(topic, copy)
@@ -198,6 +209,9 @@ class Steps:
 
     def _options(self, topic: str) -> dict[str, str]:
         return {**self._urls, "topic": topic}
+
+    def _reading(self, topic: str) -> dict[str, str]:
+        return {**self._options(topic), "cryptoPrivateKeyFile": str(self._private_key)}
 
     def _path(self, topic: str) -> str:
         return str(self._directory / topic.rpartition("/")[2])

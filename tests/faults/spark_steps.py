@@ -13,7 +13,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,7 +94,7 @@ class Outcome:
 def print_outcomes(outcomes: list[Outcome], *, as_json: bool) -> int:
     """Print outcomes, as JSON or as the table of RESULTS-spark.md; give the exit status."""
     if as_json:
-        print(json.dumps([asdict(one) for one in outcomes], indent=1))
+        print(json.dumps(list(map(vars, outcomes)), indent=1))
     else:
         _print_table(outcomes)
     return 0 if all(one.good for one in outcomes) else 1

@@ -9,6 +9,7 @@ import pulsar
 from reach import Reach
 
 from pulsar_ext.admin import Retention
+from pulsar_ext.testing.certificates import encryption_key_files
 
 CHUNKED_BYTES = 230_000
 KINDS = {
@@ -49,6 +50,12 @@ def fill(client, topic, count=60, *, kinds=tuple(KINDS), start=0):
         producer.flush()
         producer.close()
     return number
+
+
+def key_files(directory):
+    """Make a pair of keys for end-to-end encryption; give the options of a read and of a write that name the files."""
+    private, public = map(str, encryption_key_files(directory))
+    return {"cryptoPrivateKeyFile": private}, {"cryptoPublicKeyFile": public, "encryptionKey": "app"}
 
 
 def roll_over(admin, topic):

@@ -8,7 +8,9 @@ import sys
 import time
 
 import pytest
+from pulsar import CryptoKeyReader
 from reach import IMPORTED, Reach
+from spark_topics import key_files
 
 import pulsar_ext
 
@@ -67,11 +69,12 @@ def write(broker, topic, numbers, *, batch, lane="0", pause=0.0, **options):
         return producers.finish()
 
 
-def stored(client, topic):
+def stored(client, topic, private_key=None):
     """The numbers on the topic, in order of number; words of others are left out."""
     found = []
+    keys = {"crypto_key_reader": CryptoKeyReader("", private_key)} if private_key else {}
     for name in client.get_topic_partitions(topic):
-        with client.create_reader(name, pulsar_ext.MessageId.earliest) as reader:
+        with client.create_reader(name, pulsar_ext.MessageId.earliest, **keys) as reader:
             while reader.has_message_available():
                 data = reader.read_next(10_000).data()
                 found += [int(data)] if data.isdigit() else []
@@ -89,11 +92,15 @@ def others(client, topic, count=400):
         producer.send_many([b"other"] * count)
 
 
-@pytest.mark.parametrize("how", ["batched", "chunked"])
-def test_a_forgotten_name_goes_on_where_it_ended(dedup, client, topic, how):
+@pytest.mark.parametrize("how", ["batched", "chunked", "encrypted"])
+def test_a_forgotten_name_goes_on_where_it_ended(dedup, client, topic, how, tmp_path):
     """A later batch of a forgotten lane is written, and one that was written in part is completed: each row once."""
     admin = client.context.admin_api()
     more = {"pulsar.producer.chunkingEnabled": "true"} if how == "chunked" else {}
+    private_key = None
+    if how == "encrypted":
+        reading, more = key_files(tmp_path)
+        private_key = reading["cryptoPrivateKeyFile"]
     numbers = list(range(1000))
     write(dedup, topic, numbers[:100], batch=0, **more)
     write(dedup, topic, numbers[100:200], batch=0, lane="é", **more)
@@ -107,7 +114,7 @@ def test_a_forgotten_name_goes_on_where_it_ended(dedup, client, topic, how):
         others(client, topic)
         assert write(dedup, topic, numbers[begin : begin + 100], batch=part, **more) == (100, 70)
         assert write(dedup, topic, numbers[begin + 100 : begin + 200], batch=part, lane="é", **more) == (100, 50)
-    assert stored(client, topic) == numbers[:600]
+    assert stored(client, topic, private_key) == numbers[:600]
 
 
 KILLED = f"""{IMPORTED}
