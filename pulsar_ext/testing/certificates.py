@@ -1,4 +1,4 @@
-"""Certificates and keys for tests, made by the `openssl` command: of one broker, by an authority of its own; of messages."""
+"""Certificates for a test broker, by an authority of its own, and keys for messages; the `openssl` command makes them."""
 
 from __future__ import annotations
 

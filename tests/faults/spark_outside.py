@@ -167,7 +167,7 @@ class Steps:
                 self._tell(f"archived {topic}")
             for topic, copy in zip(topics, copies, strict=True):
                 self._replay(topic, copy)
-        audits = {topic: jobs.audit(self._spark, self._options(topic)) for topic in (*topics, *copies)}
+        audits = {topic: jobs.audit(self._spark, self._reading(topic)) for topic in (*topics, *copies)}
         self._tell("audited")
         counts = {
             "sent": self._outside.count(topics[0]) | self._outside.count(topics[1]),
