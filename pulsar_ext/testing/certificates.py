@@ -1,4 +1,4 @@
-"""Certificates for a test broker, by an authority of its own, and keys for messages; all made by the `openssl` command."""
+"""Certificates for a test broker, by an authority of its own, and keys for messages; the `openssl` command makes both."""
 
 from __future__ import annotations
 
