@@ -1,4 +1,4 @@
-"""Certificates for a test broker, by an authority of its own, and keys for messages; the `openssl` command makes both."""
+"""Certificates for a test broker, by an authority of its own, and keys for messages, by the `openssl` command."""
 
 from __future__ import annotations
 
