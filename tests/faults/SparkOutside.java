@@ -34,6 +34,7 @@ import org.apache.pulsar.common.schema.SchemaType;
  * KEYS is a directory with public.pem and private.pem, for messages of the kind encrypted.
  */
 public class SparkOutside {
+    static final int CHUNK = 100 << 10;
     static final int CHUNKED = 230_000;
 
     public static void main(String[] args) throws Exception {
@@ -55,7 +56,7 @@ public class SparkOutside {
 
     static <T> ProducerBuilder<T> builder(PulsarClient client, Schema<T> schema, String topic) {
         return client.newProducer(schema).topic(topic).blockIfQueueFull(true).maxPendingMessages(5000)
-                .maxPendingMessagesAcrossPartitions(20_000).sendTimeout(0, TimeUnit.SECONDS)
+                .batchingMaxBytes(CHUNK / 2).maxPendingMessagesAcrossPartitions(20_000).sendTimeout(0, TimeUnit.SECONDS)
                 .messageRoutingMode(MessageRoutingMode.RoundRobinPartition);
     }
 
