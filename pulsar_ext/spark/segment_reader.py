@@ -183,7 +183,7 @@ class SegmentReader:
         # Nothing of this block has been yielded, so it is read again after the message that was passed over.
         self._account.restore(snapshot)
         self._unfinished |= unfinished
-        self._reopen()
+        self._reopen(self._reread_from)
         return None
 
     def _is_quiet(self, seconds: float) -> bool:
@@ -242,22 +242,22 @@ class SegmentReader:
                 self._unfinished.add(position)
             account.settle(position)
         if self._reread_from is not None:
-            self._reopen()
+            self._reopen(self._reread_from)
         return not to_come and not self._unfinished
 
-    def _reopen(self) -> None:
-        """Read again from the first message that was passed over; messages that came already are recognized."""
+    def _reopen(self, passed_over: Position) -> None:
+        """Read again from before a message that was passed over; messages that came already are recognized."""
         following = self._segment.ledgers.next(self._account.last)
-        begin = min(one for one in (self._reread_from, following, *self._unfinished) if one is not None)
+        begin = min(one for one in (passed_over, following, *self._unfinished) if one is not None)
         self._reread_from = None
         self._reopens += 1
         if self._reopens > _MOST_REOPENS:
             raise NotDelivered(
-                f"The message at {begin} on {self._segment.topic} is complete, but no reader gets it. "
-                f"{self._lookup.why_not(begin)}Run the job again; if it fails again, `pulsar-ext spark audit` shows "
-                "what is there.",
+                f"The message at {passed_over} on {self._segment.topic} is complete, but no reader gets it. "
+                f"{self._lookup.why_not(passed_over)}Run the job again; if it fails again, `pulsar-ext spark audit` "
+                "shows what is there.",
                 topic=self._segment.topic,
-                position=begin,
+                position=passed_over,
             )
         _log.warning("Reading %s again from %s, because a message was passed over", self._segment.topic, begin)
         self._close()

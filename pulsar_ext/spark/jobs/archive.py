@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ARCHIVED", "Archived", "archive"]
 
+_ROW_GROUP_BYTES = 32 << 20
+"""Each task holds a row group in Java's memory: two of Parquet's default, 128 MiB, exhausted 1 GiB of it."""
 ARCHIVED = (
     "value",
     "__key",
@@ -65,6 +67,7 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
     query = (
         frame.writeStream.format("parquet")
         .option("path", path)
+        .option("parquet.block.size", _ROW_GROUP_BYTES)
         .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}-checkpoint")
         .trigger(availableNow=True)
         .start()
