@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ARCHIVED", "Archived", "archive"]
 
-_ROW_GROUP_BYTES = 32 << 20
-"""Each task holds a row group in Java's memory: two of Parquet's default, 128 MiB, exhausted 1 GiB of it."""
+_PARQUET = {
+    # A task holds a row group in Java's memory.
+    "parquet.block.size": 32 << 20,
+    # Parquet looks at sizes after so many rows. It would guess how many by the rows before: after 10,000 small messages it
+    # took 10,000 large ones into one page, and Java ran out of memory.
+    "parquet.page.size.row.check.min": 10,
+    "parquet.page.size.row.check.max": 10,
+}
+
 ARCHIVED = (
     "value",
     "__key",
@@ -67,7 +74,7 @@ def archive(spark: SparkSession, options: Mapping[str, str], path: str, *, check
     query = (
         frame.writeStream.format("parquet")
         .option("path", path)
-        .option("parquet.block.size", _ROW_GROUP_BYTES)
+        .options(**_PARQUET)
         .option("checkpointLocation", checkpoint or f"{path.rstrip('/')}-checkpoint")
         .trigger(availableNow=True)
         .start()
