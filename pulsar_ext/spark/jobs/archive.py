@@ -20,8 +20,8 @@ __all__ = ["ARCHIVED", "Archived", "archive"]
 _PARQUET = {
     # A task holds a row group in Java's memory.
     "parquet.block.size": 32 << 20,
-    # Parquet looks at sizes after so many rows. It would guess how many by the rows before: after 10,000 small messages it
-    # took 10,000 large ones into one page, and Java ran out of memory.
+    # Parquet looks at sizes after so many rows. It would guess how many by the rows before: after 10,000 small messages
+    # it took 10,000 large ones into one page, and Java ran out of memory.
     "parquet.page.size.row.check.min": 10,
     "parquet.page.size.row.check.max": 10,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from chunked import send_half
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
@@ -9,6 +11,7 @@ from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_
 from pulsar_ext.admin import PulsarAdmin
 
 jobs = pytest.importorskip("pulsar_ext.spark.jobs")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings("default")]
 
@@ -35,6 +38,21 @@ def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, 
     for row in rows:
         before = archived[int(bytes(row.value))]
         assert (row["__key"], row["__messageProperties"]) == (before["__key"], before["__messageProperties"])
+
+
+def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic, tmp_path):
+    """Large messages behind many small ones do not all gather in Java's memory: row groups stay at their size."""
+    keep_everything(admin, topic)
+    path = tmp_path / "archive"
+    with client.create_producer(topic, batching_enabled=True) as producer:
+        producer.send_many([b"small"] * 20_000)
+    with client.create_producer(topic, chunking_enabled=True) as producer:
+        producer.send_many(random.randbytes(CHUNKED_BYTES) for _ in range(400))
+    assert jobs.archive(spark, options_of(broker, topic), str(path)).rows == 20_400
+    files = [parquet.ParquetFile(file).metadata for file in path.glob("part-*.parquet")]
+    sizes = [file.row_group(index).total_byte_size for file in files for index in range(file.num_row_groups)]
+    assert sum(sizes) > 400 * CHUNKED_BYTES
+    assert max(sizes) < 40 << 20
 
 
 def test_copy_of_a_topic(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
