@@ -50,7 +50,8 @@ def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchCol
     Returns:
         None if a message is in no batch, or in a small one, or if a part of a batch is missing.
     """
-    runs: list[tuple[MessageIdData, int]] = []
+    starts: list[tuple[int, int, int, int]] = []
+    lengths: list[int] = []
     at = 0
     while at < count:
         first = id_of(at)
@@ -58,19 +59,12 @@ def batch_columns(count: int, id_of: Callable[[int], MessageIdData]) -> BatchCol
             return None
         length = min(first.batch_size - first.batch_index, count - at)
         last = id_of(at + length - 1)
-        if (last.ledger_id, last.entry_id) != (first.ledger_id, first.entry_id):
+        expected = first.ledger_id, first.entry_id, first.batch_index + length - 1
+        if (last.ledger_id, last.entry_id, last.batch_index) != expected:
             return None
-        if last.batch_index - first.batch_index != length - 1:
-            return None
-        runs.append((first, length))
+        starts.append((first.ledger_id, first.entry_id, first.batch_index, first.batch_size))
+        lengths.append(length)
         at += length
-    lengths = [length for _, length in runs]
-    ledger, entry, begins, size = (
-        np.repeat(np.array(numbers, np.int64), lengths)
-        for numbers in zip(
-            *((first.ledger_id, first.entry_id, first.batch_index, first.batch_size) for first, _ in runs), strict=True
-        )
-    )
-    ends = np.cumsum(lengths)
-    batch = begins + np.arange(count) - np.repeat(ends - lengths, lengths)
+    ledger, entry, begins, size = np.repeat(np.array(starts, np.int64).T, lengths, axis=1)
+    batch = begins + np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return BatchColumns(ledger, entry, batch.astype(np.int32), size)

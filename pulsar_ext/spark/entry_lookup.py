@@ -105,12 +105,14 @@ class EntryLookup:
 
     def why_not(self, position: Position | None) -> str:
         """Say what may keep a message from being delivered, if the entry at which it begins shows that."""
+        if position is None:
+            return ""
         try:
-            entry = position and admin_of(self._settings).entry(self._segment.topic, *position)
+            entry = admin_of(self._settings).entry(self._segment.topic, position.ledger_id, position.entry_id)
         except PulsarExtError:
             return ""
         file = self._settings["cryptoPrivateKeyFile"]
-        return f"It is encrypted: is the key in {file} the one that decrypts it? " if entry and entry.encrypted else ""
+        return f"It is encrypted: is the key in {file} the one that decrypts it? " if entry.encrypted else ""
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
         # Later chunks belong to the message of the first one, and that may be another segment's.

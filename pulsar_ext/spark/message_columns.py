@@ -72,6 +72,8 @@ def _batch_sizes(block: MessageBlock) -> Any:
     """Give the sizes of the messages' batches as an array, fetched once a batch; None if that would not be cheaper."""
     if block.batches is not None:
         return block.batches.size
+    if block.reprs is None:
+        return None  # the ids have been fetched for the positions
     ledger, entry, batch = block.positions
     first = np.concatenate(([True], (np.diff(ledger) != 0) | (np.diff(entry) != 0)))
     begins = np.flatnonzero(first & (batch >= 0))

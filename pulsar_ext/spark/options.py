@@ -38,6 +38,11 @@ _CONFLICTS = (
     ("readCompacted", "guarantee"),
     ("predefinedSubscription", "subscriptionPrefix"),
 )
+_NEEDS = (
+    ("maxTriggerDelay", "minEntriesPerTrigger"),
+    ("cryptoPublicKeyFile", "encryptionKey"),
+    ("encryptionKey", "cryptoPublicKeyFile"),
+)
 _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.": WRITES}
 
 
@@ -188,7 +193,7 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
     for one, two in _CONFLICTS:
         if one in values and two in values:
             raise InvalidUse(f"Options {one} and {two} contradict each other: give only one of them.")
-    for one, two in (("cryptoPublicKeyFile", "encryptionKey"), ("encryptionKey", "cryptoPublicKeyFile")):
+    for one, two in _NEEDS:
         if one in values and two not in values:
             raise InvalidUse(f"Option {one} needs {two}.")
     if where in READS:
@@ -219,8 +224,6 @@ def _check_splitting(values: Mapping[str, Any]) -> None:
 
 def _check_limits(values: Mapping[str, Any]) -> None:
     least, most = values.get("minEntriesPerTrigger"), values.get("maxEntriesPerTrigger")
-    if least is None and "maxTriggerDelay" in values:
-        raise InvalidUse("Option maxTriggerDelay needs minEntriesPerTrigger.")
     if least is not None and most is not None and least > most:
         raise InvalidUse(f"minEntriesPerTrigger {least} is more than maxEntriesPerTrigger {most}.")
 

@@ -75,13 +75,15 @@ def read_segments(
         DataLoss: entries of a segment are gone, and nobody has accepted that.
         NotDelivered: entries are there, and no reader gets them in time.
         IncompleteChunkedMessage: a chunked message is unfinished, and `incompleteChunks` is "fail".
+        InvalidUse: a message is encrypted, and no option has a key, or its file has none that can be used.
     """
     key_decoder = KeyDecoder(settings)
-    selects = ranges is not None and not ranges.is_full
+    selected = None if ranges is None or ranges.is_full else ranges
+    wants_sequence_ids = wants_sequence_ids or selected is not None
     for segment in segments:
-        reader = SegmentReader(segment, settings, key_decoder, wants_sequence_ids=wants_sequence_ids or selects)
+        reader = SegmentReader(segment, settings, key_decoder, wants_sequence_ids=wants_sequence_ids)
         for block in reader.blocks():
-            kept = _in_ranges(block, ranges) if selects and ranges is not None else block
+            kept = block if selected is None else _in_ranges(block, selected)
             if kept is not block:
                 block.release()
             if kept is not None:
