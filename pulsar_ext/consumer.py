@@ -124,7 +124,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._closed, self._recorder, self._prefetch = False, None, None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
-        self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), set()
+        self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
         order.take_part(self._interrupted)
         order.take_part(self._pause)
         native = self._source = NativeSource(self.inner, self._wait_of)

@@ -15,6 +15,7 @@ from pulsar_ext.errors import AdminRequired
 
 from .callbacks import CallbackGuard
 from .ending import OpenSenders
+from .recent import RecentAnswers
 from .scheduler import ClientScheduler
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class ClientContext:
             "It could not be found out what to redeliver, or where a cursor is; that is tried again",
         )
         """For what asks the admin API, or reads, and may wait for the answer: acknowledgements must not."""
+        self.recent = RecentAnswers()
+        """What was asked by `inquiries`, on its thread."""
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -80,12 +80,24 @@ class Acknowledger(AckIntake):
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._filled = False
         self.inner: Any = None
-        self._watch = ConnectionWatch()
-        self._arrival = ArrivalProof(context.senders.answer_to)
-        self._monitor = CursorMonitor(context, order, subscription, collector.by_topic, self.lock, self._begin_again)
         self._left, self._settled, self._splits = 0.0, 0.0, splits
         self._is_moving = False
         """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
+
+    # What follows is made when something is acknowledged: many consumers of a process may be idle.
+
+    @cached_property
+    def _watch(self) -> ConnectionWatch:
+        return ConnectionWatch()
+
+    @cached_property
+    def _arrival(self) -> ArrivalProof:
+        return ArrivalProof(self._context.senders.answer_to)
+
+    @cached_property
+    def _monitor(self) -> CursorMonitor:
+        topics = self.collector.by_topic
+        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -222,8 +234,8 @@ class Acknowledger(AckIntake):
 
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
-        self._monitor.close()
         with self.lock:
+            self._monitor.close()
             self._absorb()
             pending = self.pending
             for topic in self.collector.by_topic:

@@ -99,9 +99,7 @@ def open_consumer(
             named,
             context,
             gate=subscription.gate,
-            partitions_of=context.opener.get_topic_partitions,
             left_out=subscription.acks.leave_out,
-            open_probe=context.open_reader,
         )
     )
     consumer.listen(heard)

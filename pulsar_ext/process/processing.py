@@ -37,7 +37,7 @@ class Processing(Reconsuming[T]):
     """What a `Consumer` does with handlers."""
 
     __slots__ = ()
-    _runs: set[_Run]
+    _runs: list[_Run]
     receive: Callable[[int], Message]
 
     def process(
@@ -73,11 +73,12 @@ class Processing(Reconsuming[T]):
             raise InvalidUse("The handler is an async function: process() of pulsar_ext.asyncio awaits it.")
         run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters))
         try:
-            self._runs.add(run)
+            self._runs.append(run)
             with at_termination(run):
                 run.work()
         finally:
-            self._runs.discard(run)
+            if run in self._runs:  # a Ctrl-C may have come first
+                self._runs.remove(run)
 
     def stop_processing(self) -> None:
         """Have every `process()` that runs now receive no more, and return when its handlers have ended.

@@ -6,7 +6,7 @@ import contextlib
 import time
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pulsar
 
@@ -15,6 +15,7 @@ from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
+from .order import NOTHING
 from .seek_places import NOT_THERE, PROBE, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _SENT_SECONDS = 0.1
 of a Failover subscription is there by then, it reads on for that one, and moves the cursor back amid this read."""
 _BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
 """How long the broker may take until it knows that a consumer is gone whose connection was lost."""
+
+
+_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
+"""The names of the official arguments, each set of them once."""
 
 
 class Standing(Protocol):
@@ -59,7 +64,15 @@ class _Foundation:
         named: dict[str, Any],
         context: ClientContext,
     ) -> None:
-        self._handle, self._open_official, self._named, self._context = handle, open_official, named, context
+        self._handle, self._open_official, self._context = handle, open_official, context
+        # Not as they are: a dictionary of them takes 800 bytes, for each consumer.
+        names = tuple(named)
+        self._names, self._values = _NAMES.setdefault(names, names), tuple(named.values())
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        """The arguments by name."""
+        return dict(zip(self._names, self._values, strict=True))
 
     def retire(self) -> None:
         """Close the C++ object, so that another one can take its place."""
@@ -72,7 +85,7 @@ class _Foundation:
 
     def have_queue(self) -> None:
         """Have the next C++ object keep a message ahead."""
-        self._named["receiver_queue_size"] = 1
+        self._values = tuple((self._named | {"receiver_queue_size": 1}).values())
 
     def _open(self, **changed: Any) -> Any:
         # Where connections are TLS, one that is lost amid its handshake is an error, and is not made anew.
@@ -85,10 +98,8 @@ class ConsumerFoundation(_Foundation):
     Args:
         arguments: as above.
         gate: what a seek begins through.
-        partitions_of: gives the names of a topic's partitions; of a topic without partitions its own.
         left_out: is called with a C++ message before the one that was sought, in the same entry, and which message of
             its batch is the last of these: nobody else acknowledges them.
-        open_probe: opens an official reader of a topic or partition, inclusive of the message that a C++ id names.
     """
 
     _heads: tuple[Head, ...] = ()
@@ -100,13 +111,10 @@ class ConsumerFoundation(_Foundation):
         self,
         *arguments: Any,
         gate: SeekGate,
-        partitions_of: Callable[[str], list[str]],
         left_out: Callable[[Any, int], None],
-        open_probe: Callable[..., Any],
     ) -> None:
         super().__init__(*arguments)
-        self._gate, self._partitions_of, self._left_out = gate, partitions_of, left_out
-        self._open_probe = open_probe
+        self._gate, self._left_out = gate, left_out
 
     def retire(self) -> None:
         """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
@@ -134,7 +142,7 @@ class ConsumerFoundation(_Foundation):
         found: list[tuple[Any, tuple[Head, ...]]] = []
         for topic, target in targets.items():
             if isinstance(target, int):
-                where = first_at(partial(self._open_probe, topic), self._context.insist, target)
+                where = first_at(partial(self._context.open_reader, topic), self._context.insist, target)
                 place = position_of(topic, where.target), self._heads_of(where.target) if where.is_exclusive else ()
             else:
                 place = position_of(topic, target), self._heads_of(target)
@@ -182,7 +190,7 @@ class ConsumerFoundation(_Foundation):
         topics = self._named["topic"]
         for one in [topics] if isinstance(topics, str) else topics if isinstance(topics, list) else ():
             with contextlib.suppress(pulsar.PulsarException, InvalidUse):  # it is tried: others may be there
-                for topic in self._partitions_of(one):
+                for topic in self._context.opener.get_topic_partitions(one):
                     self._have_it_forget_on(topic)
 
     def _have_it_forget_on(self, topic: str) -> None:
@@ -278,4 +286,4 @@ class ReaderFoundation(_Foundation):
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Give the C++ reader that was opened."""
-        return self._handle.stand_on(self._next), iter(())
+        return self._handle.stand_on(self._next), NOTHING

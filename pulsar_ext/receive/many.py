@@ -16,7 +16,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.schema.typed import T
 
 from .loop import Receiving
-from .order import Part, Transition
+from .order import NOTHING, Part, Transition
 from .record import Recorder
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Interrupted(Part):
         """Of `receive_many()`, by thread."""
         self.batches: dict[int, list[Any]] = {}
         """Of `batch_receive()`, as C++ messages, by thread."""
-        self.ahead: Iterator[Any] = iter(())
+        self.ahead: Iterator[Any] = NOTHING
         """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
         self._is_leaving = self._has_ended = False
 

@@ -30,8 +30,10 @@ from pulsar_ext._runtime.condition import refuse_interrupting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Foundation", "NumberedRun", "OutdatedError", "Part", "ReceiveOrder", "Transition", "refuse_unless"]
+__all__ = ["NOTHING", "Foundation", "NumberedRun", "OutdatedError", "Part", "ReceiveOrder", "Transition", "refuse_unless"]
 
+NOTHING: Final[Iterator[Any]] = iter(())
+"""What gives nothing, wherever nothing is yet: each iterator of its own would take 50 bytes."""
 _BITS: Final = 40
 """So many bits of a number count the messages of one epoch."""
 _EPOCHS = count(1)
@@ -159,7 +161,7 @@ class ReceiveOrder:
 
     def __init__(self, *, numbers: bool = False) -> None:
         self.epoch = next(_EPOCHS)
-        self.ready: Any = iter(())
+        self.ready: Any = NOTHING
         """The next messages without numbers, for any thread: an iterator of C++ messages, or what refuses every use."""
         self.run: NumberedRun | None = None
         """The next messages with numbers, for one thread; if there is one, nothing is ready without numbers."""
@@ -174,7 +176,7 @@ class ReceiveOrder:
         self.foundation: Any = None
         """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False
-        self._ahead: Iterator[Any] = iter(())
+        self._ahead: Iterator[Any] = NOTHING
         """The first messages of another C++ object, until they are taken or dropped."""
 
     @property
@@ -278,7 +280,7 @@ class ReceiveOrder:
         with self._lock:
             self.epoch = next(_EPOCHS)
             self.run = None
-            self.ready = iter(())
+            self.ready = NOTHING
 
     def end(self, refusal: Any) -> None:
         """Hand out nothing any more: the process was forked, or ends.
@@ -330,7 +332,7 @@ class ReceiveOrder:
                 if not (self.wants_numbers and self._may_number):
                     return None
                 run = self.run = NumberedRun(thread, count((self.epoch << _BITS) + 1), iter(()))
-                self.ready = iter(())
+                self.ready = NOTHING
             elif run.thread != thread:
                 self.number_no_more()
                 return None

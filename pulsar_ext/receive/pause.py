@@ -34,19 +34,25 @@ class Pause(Part):
 
     def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
         self._order, self._gate, self._listens = order, gate, listens
-        self._changed = Condition()
+        self._changed: Condition | None = None
+        """Made by the first pause: few consumers are ever paused. Where two threads make it at once, who waits on the one
+        that stays unknown looks again by itself."""
 
     def begin(self, inner: Any) -> None:
         """Hand out nothing from now on, nor have a listener of the C++ consumer called."""
+        if self._changed is None:
+            self._changed = Condition()
         self._order.pause()
         if self._listens:
             self._gate.ask(inner.pause_message_listener)
 
     def end(self, inner: Any) -> None:
         """Hand out again."""
-        with self._changed:
-            self._order.resume()
-            self._changed.notify_all()
+        self._order.resume()
+        changed = self._changed
+        if changed is not None:
+            with changed:
+                changed.notify_all()
         if self._listens:
             self._gate.ask(inner.resume_message_listener)
 
@@ -56,9 +62,11 @@ class Pause(Part):
         Raises:
             pulsar.Timeout: it is not.
         """
-        with self._changed:
-            if self._order.is_paused:
-                self._changed.wait(millis / 1000)
+        changed = self._changed
+        if changed is not None:
+            with changed:
+                if self._order.is_paused:
+                    changed.wait(millis / 1000)
         if self._order.is_paused:
             raise Timeout("Pulsar error: TimeOut")
 

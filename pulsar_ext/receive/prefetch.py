@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from copy import copy
+from functools import cache
 from itertools import islice, repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -24,7 +25,7 @@ import pulsar
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
 
-from .order import Part, Transition
+from .order import NOTHING, Part, Transition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +69,14 @@ def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
     own = ("batch_receive_policy", "message_listener", "unacked_messages_timeout_ms", "dead_letter_policy")
     if screens or at_once < _FEWEST or any(named[name] for name in own):
         return False
-    named["batch_receive_policy"] = pulsar.ConsumerBatchReceivePolicy(at_once, _MOST_BYTES, _WAIT_MILLIS)
+    named["batch_receive_policy"] = _policy(at_once)
     return True
+
+
+@cache
+def _policy(at_once: int) -> pulsar.ConsumerBatchReceivePolicy:
+    """Give the policy for fetching so many at once, which all consumers share."""
+    return pulsar.ConsumerBatchReceivePolicy(at_once, _MOST_BYTES, _WAIT_MILLIS)
 
 
 class Prefetch(Part):
@@ -84,10 +91,10 @@ class Prefetch(Part):
     def __init__(self, context: ClientContext, inner: Any, source: Source) -> None:
         self._context, self._source = context, source
         self._inner, self._each, self._wait = inner, source.each, source.wait
-        self._kept: Iterator[Any] = iter([])
+        self._kept: Iterator[Any] = NOTHING
         """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
-        self._timeouts: Iterator[int] = iter([])
-        self._waits: Iterator[Any] = iter([])
+        self._timeouts: Iterator[int] = NOTHING
+        self._waits: Iterator[Any] = NOTHING
         """Waits for one after the other; its timeouts are exhausted before messages are fetched, which come first."""
         self._fetcher = 0
         self._lock = OwnedLock()

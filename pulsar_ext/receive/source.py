@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pulsar_ext._native.results import polling
 
-from .order import Part
+from .order import NOTHING, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class NativeSource(Part):
 
     def __init__(self, inner: Any, wait_of: Callable[[Any], Callable[[int], Any]]) -> None:
         self._wait_of = wait_of
-        self.renew(inner, iter(()))
+        self.renew(inner, NOTHING)
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Receive from another C++ object, and before it what is ahead."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -96,12 +97,13 @@ class LeftoverWatch(ConsumerWatch):
     def _look(self, topic: str) -> bool:
         """Look at one cursor, and behind it if it has not moved since; tell whether anything was acknowledged."""
         era, admin = self._era(topic), self._admin()
+        # Many consumers of a client have nothing to look at, and one answer is enough for all of a topic.
+        if self._subscription in self._context.recent.ask(("at the end", topic), partial(_at_the_end, admin, topic)):
+            self._known.pop(topic, None)
+            return False
         stats = admin.internal_stats(topic)
         cursor = stats.cursors.get(self._subscription)
         if cursor is None:
-            return False
-        if Ledgers(stats.ledger_sizes()).next(cursor.mark_delete_position) is None:
-            self._known.pop(topic, None)
             return False
         mark, known = cursor.mark_delete_position, self._known.get(topic)
         if known is None or known.mark != mark:
@@ -149,5 +151,19 @@ class LeftoverWatch(ConsumerWatch):
             return self._names()
         if self._partitions is None:
             partitions_of = self._context.opener.get_topic_partitions
-            self._partitions = [part for name in self._names() for part in partitions_of(name)]
+            recent = self._context.recent
+            self._partitions = [
+                part
+                for name in self._names()
+                for part in recent.ask(("partitions", name), partial(partitions_of, name))
+            ]
         return self._partitions
+
+
+def _at_the_end(admin: PulsarAdmin, topic: str) -> frozenset[str]:
+    """Give the subscriptions of a topic behind whose cursors there is nothing."""
+    stats = admin.internal_stats(topic)
+    ledgers = Ledgers(stats.ledger_sizes())
+    return frozenset(
+        name for name, cursor in stats.cursors.items() if ledgers.next(cursor.mark_delete_position) is None
+    )

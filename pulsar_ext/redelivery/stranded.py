@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
-    from pulsar_ext.admin import SubscriptionStats
+    from pulsar_ext.admin import PulsarAdmin, SubscriptionStats, TopicStats
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .leftover_watch import LeftoverWatch
@@ -99,7 +100,7 @@ class StrandedWatch(ConsumerWatch):
         if self._closed:
             return None
         try:
-            after = dict(self._statistics())
+            after = self._statistics()
         except (PulsarExtError, pulsar.PulsarException):  # no admin API answers, or the topic is moving
             return self._later
         # Only what is not idle can turn out to be stranded, and the statistics name every consumer: each of a thousand
@@ -156,18 +157,35 @@ class StrandedWatch(ConsumerWatch):
         except (PulsarExtError, pulsar.PulsarException):
             return False
 
-    def _statistics(self) -> Iterator[tuple[str, SubscriptionStats]]:
-        """Give those of the subscription on each of its topics and partitions."""
+    def _statistics(self) -> dict[str, SubscriptionStats]:
+        """Give those of the subscription on each of its topics and partitions; none of a topic where it is idle."""
         admin = self._context.admin_api().within(_DEADLINE_SECONDS)
+        found = {}
         for name in self._names():
-            try:
-                found = {name: admin.stats(name, precise_backlog=True)}
-            except AdminNotAllowed:  # it has partitions
-                parts = admin.partitioned_stats(name).partitions
-                found = {part: admin.stats(part, precise_backlog=True) for part in parts}
-            for topic, stats in found.items():
-                if (known := stats.subscriptions.get(self._subscription)) is not None:
-                    yield topic, known
+            # Many consumers of a client are idle, and one answer is enough for all of a topic.
+            if self._subscription not in self._context.recent.ask(("idle", name), partial(_idle, admin, name)):
+                for topic, stats in _statistics_of(admin, name).items():
+                    if (known := stats.subscriptions.get(self._subscription)) is not None:
+                        found[topic] = known
+        return found
+
+
+def _idle(admin: PulsarAdmin, name: str) -> frozenset[str]:
+    """Give the subscriptions that are idle on all of a topic."""
+    each = [
+        {subscription: is_idle(one) for subscription, one in stats.subscriptions.items()}
+        for stats in _statistics_of(admin, name).values()
+    ]
+    return frozenset(one for known in each for one in known if all(other.get(one, True) for other in each))
+
+
+def _statistics_of(admin: PulsarAdmin, name: str) -> dict[str, TopicStats]:
+    """Give the statistics of a topic, or of each of its partitions."""
+    try:
+        return {name: admin.stats(name, precise_backlog=True)}
+    except AdminNotAllowed:  # it has partitions
+        parts = admin.partitioned_stats(name).partitions
+        return {part: admin.stats(part, precise_backlog=True) for part in parts}
 
 
 def is_idle(stats: SubscriptionStats) -> bool:

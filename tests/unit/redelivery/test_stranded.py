@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pulsar_ext._runtime.recent import RecentAnswers
 from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.redelivery.stranded import StrandedWatch, is_idle, strands
 
@@ -96,7 +97,7 @@ def test_statistics_of_what_is_idle_are_not_kept():
     topics = [SimpleNamespace(subscriptions={"s": SubscriptionStats.from_json(answer)})]
     admin = SimpleNamespace(within=lambda _: SimpleNamespace(stats=lambda *_, **__: topics.pop()))
     acks = SimpleNamespace(collector=SimpleNamespace(has_chunks=False))
-    context = SimpleNamespace(admin_api=lambda: admin)
+    context = SimpleNamespace(admin_api=lambda: admin, recent=RecentAnswers())
     watch = StrandedWatch(context, None, "persistent://public/default/t", "s", acks, None)
     assert watch.tick(0.0) is None
     del answer
