@@ -35,6 +35,7 @@ class AskingClient:
         configure: is given the configuration of each C++ consumer or reader before it is opened.
     """
 
+    __slots__ = ("_ask", "_client", "_configure", "_inner")
     _consumers: ClassVar[deque[Any]] = deque(maxlen=0)
     """What the official methods add to; it keeps nothing."""
 
@@ -54,16 +55,17 @@ class AskingClient:
         producer: pulsar.Producer = _official.create_producer(self, **named)
         return producer
 
-    def open_receiver(self, method: str, **named: Any) -> Any:
-        """Open an official consumer or reader.
-
-        Args:
-            method: `subscribe` or `create_reader`.
-            **named: its arguments.
-        """
-        official = getattr(_official, method)(self, **named)
+    def open_consumer(self, **named: Any) -> pulsar.Consumer:
+        """Open an official consumer; the arguments are the official ones."""
+        consumer: pulsar.Consumer = _official.subscribe(self, **named)
         named["schema"].attach_client(self._inner)
-        return official
+        return consumer
+
+    def open_reader(self, **named: Any) -> pulsar.Reader:
+        """Create an official reader; the arguments are the official ones."""
+        reader: pulsar.Reader = _official.create_reader(self, **named)
+        named["schema"].attach_client(self._inner)
+        return reader
 
     def partitions_of(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""

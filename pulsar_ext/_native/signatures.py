@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["named_arguments", "shaped_like"]
+__all__ = ["default_arguments", "named_arguments", "shaped_like"]
 
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
@@ -45,3 +45,9 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     named = dict(bound.arguments)
     named.pop("self")
     return named
+
+
+def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:
+    """Give the defaults of an official method by the names of the arguments that have one."""
+    parameters = _signature_of(method).parameters
+    return {name: one.default for name, one in parameters.items() if one.default is not one.empty}

@@ -1,4 +1,4 @@
-"""Answers of the broker that need not be asked for again so soon: many consumers of a client look at the same topics."""
+"""Answers of the broker that are not asked for again at once: many consumers of a client look at the same topics."""
 
 from __future__ import annotations
 

@@ -8,13 +8,16 @@ may take long, because it asks the broker, so that no answer holds up acknowledg
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 import os
 import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["ClientScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
 
 _RETRY_SECONDS = 1.0
+_SPARE = 100
+"""So many more than twice what is due may be in the queue."""
 _IDLE_SECONDS = 10.0
 """How long the thread of a client stays when it has nothing to do, so that the next group needs no new one."""
 
@@ -66,7 +71,11 @@ class Scheduler:
 
     def _begin(self) -> None:
         self._changed = Condition()
-        self._due: weakref.WeakKeyDictionary[Scheduled, float] = weakref.WeakKeyDictionary()
+        self._due: dict[weakref.ref[Scheduled], float] = {}
+        """When what is watched is due. What is gone stays until then."""
+        self._queue: list[tuple[float, int, weakref.ref[Scheduled]]] = []
+        """The same by time, with a number that decides between equal ones, and what has a newer time or is gone."""
+        self._numbers = count()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
         self._thread: threading.Thread | None = None
@@ -75,9 +84,12 @@ class Scheduler:
         """Have `one.tick()` called in so many seconds, or sooner."""
         due = time.monotonic() + after
         with self._changed:
-            known = self._due.get(one)
+            weak = weakref.ref(one)
+            known = self._due.get(weak)
             if known is None or due < known:
-                self._due[one] = due
+                # First: a Ctrl-C in between leaves a time that does not count, not one that nobody looks for.
+                heapq.heappush(self._queue, (due, next(self._numbers), weak))
+                self._due[weak] = due
                 self._wake(due)
 
     def run(self, job: Callable[[], object]) -> None:
@@ -107,7 +119,7 @@ class Scheduler:
         """Wait until something is due; False if the thread ends, because nothing was for long."""
         with self._changed:
             now = time.monotonic()
-            self._wakes = min(self._due.values(), default=now + _IDLE_SECONDS)
+            self._wakes = self._soonest(now + _IDLE_SECONDS)
             while not self._jobs and self._wakes > now:
                 self._changed.wait(self._wakes - now)
                 now = time.monotonic()
@@ -120,13 +132,26 @@ class Scheduler:
         with self._changed:
             now = time.monotonic()
             jobs, self._jobs = self._jobs, deque()
-            ticked = [one for one, due in self._due.items() if due <= now]
-            for one in ticked:
-                del self._due[one]
+            ticked = []
+            while self._soonest(math.inf) <= now:
+                _, _, weak = heapq.heappop(self._queue)
+                del self._due[weak]
+                ticked.append(weak())
         for job in jobs:
             self._safely(job)
         for one in ticked:
-            self._tick(one, now)
+            if one is not None:
+                self._tick(one, now)
+
+    def _soonest(self, otherwise: float) -> float:
+        """Give when the first is due, which is the first of the queue then; `otherwise` if nothing is."""
+        queue, due = self._queue, self._due
+        if len(queue) > 2 * len(due) + _SPARE:
+            queue[:] = [one for one in queue if due.get(one[2]) == one[0]]
+            heapq.heapify(queue)
+        while queue and due.get(queue[0][2]) != queue[0][0]:
+            heapq.heappop(queue)
+        return queue[0][0] if queue else otherwise
 
     def _tick(self, one: Scheduled, now: float) -> None:
         wait: float | None = _RETRY_SECONDS
@@ -160,31 +185,31 @@ class ClientScheduler(Scheduler):
 
     def __init__(self, thread_name: str, log: logging.Logger, trouble: str) -> None:
         super().__init__(thread_name, log, trouble, lasting=False)
-        self._known: weakref.WeakSet[Closable] = weakref.WeakSet()
+        self._kept: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._closed = False
 
     def watch(self, one: Closable, after: float = 0.0) -> None:  # type: ignore[override]  # closes what it watches
         """Have `one.tick()` called in so many seconds, or sooner, unless the client is closed."""
         with self._changed:
-            self._known.add(one)
             if not self._closed:
                 super().watch(one, after)
 
     def keep(self, one: Closable) -> None:
         """Have `one` closed with the client, whether it is watched or not."""
         with self._changed:
-            self._known.add(one)
+            self._kept.add(one)
 
     def close(self) -> None:
-        """Close what is kept and what was watched, and watch nothing any more."""
+        """Close what is kept and what is watched, and watch nothing any more."""
         with self._changed:
             self._closed = True
-            every = list(self._known)
+            every: dict[Any, None] = dict.fromkeys((*self._kept, *(weak() for weak in self._due)))
             self._due.clear()
             self._wakes = 0.0
             self._changed.notify()
         for one in every:
-            one.close()
+            if one is not None:
+                one.close()
 
 
 _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()

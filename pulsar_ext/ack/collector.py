@@ -43,6 +43,21 @@ class AckCollector:
         keeps_indexes: whether the broker keeps acknowledgements inside batches.
     """
 
+    __slots__ = (
+        "_context",
+        "_numbering",
+        "_order",
+        "_single",
+        "_topics",
+        "acknowledged",
+        "by_topic",
+        "chunked",
+        "chunks_begin",
+        "count",
+        "has_chunks",
+        "inbox",
+    )
+
     def __init__(
         self, context: ClientContext, order: ReceiveOrder, topics: Any, *, runs: bool, keeps_indexes: bool
     ) -> None:

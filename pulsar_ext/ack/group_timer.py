@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from pulsar_ext.errors import InvalidUse
 
@@ -66,7 +66,11 @@ class AckGrouping:
         runs = not splits and not (time_ms is None and max_size is None)
         size = 1 if wanted == 0 else _OFFICIAL_SIZE if max_size is None else max_size
         passes = not runs and not forces and hold == _SHORTEST_HOLD_MILLIS
-        return cls(size, hold, forces, runs, passes)
+        made = cls(size, hold, forces, runs, passes)
+        return cast("Self", _KNOWN.setdefault(made, made))  # most consumers have the same, and share it
+
+
+_KNOWN: Final[dict[AckGrouping, AckGrouping]] = {}
 
 
 @dataclass(slots=True)

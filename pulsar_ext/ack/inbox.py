@@ -61,6 +61,8 @@ class AckInbox:
         order: of the consumer's messages.
     """
 
+    __slots__ = ("_mixes", "_one", "_order", "ids", "messages", "position_ids", "positions")
+
     def __init__(self, topics: Any, order: ReceiveOrder) -> None:
         self.messages: list[Message] = []
         """Acknowledged one by one."""

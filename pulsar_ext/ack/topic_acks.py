@@ -208,6 +208,8 @@ class AcksByTopic:
         keeps_indexes: whether the broker keeps acknowledgements inside batches.
     """
 
+    __slots__ = ("_keeps_indexes", "_known", "_runs", "_several", "_topics", "unacked")
+
     def __init__(self, topics: Any, *, runs: bool, keeps_indexes: bool) -> None:
         self._topics = topics
         self._several = not isinstance(topics, str)

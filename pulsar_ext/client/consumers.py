@@ -99,7 +99,7 @@ def open_consumer(
             named,
             context,
             gate=subscription.gate,
-            left_out=subscription.acks.leave_out,
+            acks=subscription.acks,
         )
     )
     consumer.listen(heard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -55,23 +55,23 @@ class ClientOpening:
         """Subscribe; the options are those of `open_consumer()`."""
         settings = settings or ConsumerSettings(named["pattern_auto_discovery_period"])
         options = {"gate": SeekGate(self.inner), "settings": settings, **options}
-        consumer: Consumer[Any] = self._open(open_consumer, "subscribe", named, options, settings)
+        consumer: Consumer[Any] = self._open(open_consumer, AskingClient.open_consumer, named, options, settings)
         return consumer
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
-        reader: Reader[Any] = self._open(open_reader, "create_reader", named, options)
+        reader: Reader[Any] = self._open(open_reader, AskingClient.open_reader, named, options)
         return reader
 
     def open_table_view(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""
-        view: TableView[Any] = self._open(open_table_view, "create_reader", named, {})
+        view: TableView[Any] = self._open(open_table_view, AskingClient.open_reader, named, {})
         return view
 
     def _open(
         self,
         open_one: Callable[..., None],
-        method: str,
+        open_official: Callable[..., Any],
         named: dict[str, Any],
         options: dict[str, Any],
         configure: Callable[[Any], None] = lambda _: None,
@@ -82,7 +82,7 @@ class ClientOpening:
         try:
             with self._explaining(named, configure) as asking:
                 check_readable(asking, named["topic"], named["schema"])
-                open_one(self.context, partial(asking.open_receiver, method), named, opened, **options)
+                open_one(self.context, MethodType(open_official, asking), named, opened, **options)
             consumers_of(self._client_door).append(opened[1])
             return opened[-1]
         except BaseException:

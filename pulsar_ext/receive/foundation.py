@@ -6,12 +6,13 @@ import contextlib
 import time
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import pulsar
 
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
+from pulsar_ext._native.signatures import default_arguments
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -34,7 +35,7 @@ _BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
 
 
 _NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
-"""The names of the official arguments, each set of them once."""
+"""The names of the arguments that are not defaults, each set of them once."""
 
 
 class Standing(Protocol):
@@ -47,6 +48,18 @@ class Standing(Protocol):
         ...
 
 
+class LeftOut(Protocol):
+    """The acknowledgements of a consumer."""
+
+    def leave_out(self, inner: Any, last: int, /) -> None:
+        """Acknowledge what nobody else does.
+
+        Args:
+            inner: a C++ message before the one that was sought, in the same entry.
+            last: which message of its batch is the last of these.
+        """
+
+
 class _Foundation:
     """What both have in common.
 
@@ -57,6 +70,9 @@ class _Foundation:
         context: of its client.
     """
 
+    _defaults: ClassVar[dict[str, Any]]
+    """Of the arguments."""
+
     def __init__(
         self,
         handle: Standing,
@@ -65,14 +81,18 @@ class _Foundation:
         context: ClientContext,
     ) -> None:
         self._handle, self._open_official, self._context = handle, open_official, context
-        # Not as they are: a dictionary of them takes 800 bytes, for each consumer.
-        names = tuple(named)
-        self._names, self._values = _NAMES.setdefault(names, names), tuple(named.values())
+        self._keep(named)
+
+    def _keep(self, named: dict[str, Any]) -> None:
+        """Keep what is not a default, in two tuples: a dictionary of all takes 800 bytes, for each consumer."""
+        own = {name: value for name, value in named.items() if value is not self._defaults.get(name, _NAMES)}
+        names = tuple(own)
+        self._names, self._values = _NAMES.setdefault(names, names), tuple(own.values())
 
     @property
     def _named(self) -> dict[str, Any]:
         """The arguments by name."""
-        return dict(zip(self._names, self._values, strict=True))
+        return self._defaults | dict(zip(self._names, self._values, strict=True))
 
     def retire(self) -> None:
         """Close the C++ object, so that another one can take its place."""
@@ -85,7 +105,7 @@ class _Foundation:
 
     def have_queue(self) -> None:
         """Have the next C++ object keep a message ahead."""
-        self._values = tuple((self._named | {"receiver_queue_size": 1}).values())
+        self._keep(self._named | {"receiver_queue_size": 1})
 
     def _open(self, **changed: Any) -> Any:
         # Where connections are TLS, one that is lost amid its handshake is an error, and is not made anew.
@@ -98,10 +118,10 @@ class ConsumerFoundation(_Foundation):
     Args:
         arguments: as above.
         gate: what a seek begins through.
-        left_out: is called with a C++ message before the one that was sought, in the same entry, and which message of
-            its batch is the last of these: nobody else acknowledges them.
+        acks: the consumer's.
     """
 
+    _defaults = default_arguments(pulsar.Client.subscribe)
     _heads: tuple[Head, ...] = ()
     """What the last seek leaves out, until it has come."""
     _is_retired = False
@@ -111,10 +131,10 @@ class ConsumerFoundation(_Foundation):
         self,
         *arguments: Any,
         gate: SeekGate,
-        left_out: Callable[[Any, int], None],
+        acks: LeftOut,
     ) -> None:
         super().__init__(*arguments)
-        self._gate, self._left_out = gate, left_out
+        self._gate, self._acks = gate, acks
 
     def retire(self) -> None:
         """Close the C++ consumer, so that another one can take its place; what it still gives is left out."""
@@ -176,7 +196,7 @@ class ConsumerFoundation(_Foundation):
         inner = self._handle.stand_on(self._open_when_free())
         ahead: list[Any] = []
         if self._heads and not self._named["message_listener"] and self._named["receiver_queue_size"]:
-            ahead = read_heads(self._heads, inner, self._left_out)
+            ahead = read_heads(self._heads, inner, self._acks.leave_out)
             self._heads = ()
         return inner, iter(ahead)
 
@@ -226,7 +246,7 @@ class ConsumerFoundation(_Foundation):
         inner_id = inner.message_id()
         for head in self._heads:
             if head.has(inner_id):
-                self._left_out(inner, head.last)
+                self._acks.leave_out(inner, head.last)
                 return True
         self._heads = tuple(head for head in self._heads if not head.is_behind(inner_id))
         return False
@@ -235,6 +255,7 @@ class ConsumerFoundation(_Foundation):
 class ReaderFoundation(_Foundation):
     """The C++ reader under a reader, whose place in the topic only itself knows."""
 
+    _defaults = default_arguments(pulsar.Client.create_reader)
     _next: Any = None
 
     def move(self, target: Any) -> None:

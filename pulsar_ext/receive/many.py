@@ -41,6 +41,8 @@ who is left then; a close answers whoever surely waits."""
 class Interrupted(Part):
     """What a thread had received when a Ctrl-C ended its call; its next call begins with it."""
 
+    __slots__ = ("_has_ended", "_is_leaving", "ahead", "batches", "many")
+
     def __init__(self) -> None:
         self.many: dict[int, list[Message]] = {}
         """Of `receive_many()`, by thread."""

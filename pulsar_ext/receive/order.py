@@ -30,7 +30,16 @@ from pulsar_ext._runtime.condition import refuse_interrupting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["NOTHING", "Foundation", "NumberedRun", "OutdatedError", "Part", "ReceiveOrder", "Transition", "refuse_unless"]
+__all__ = [
+    "NOTHING",
+    "Foundation",
+    "NumberedRun",
+    "OutdatedError",
+    "Part",
+    "ReceiveOrder",
+    "Transition",
+    "refuse_unless",
+]
 
 NOTHING: Final[Iterator[Any]] = iter(())
 """What gives nothing, wherever nothing is yet: each iterator of its own would take 50 bytes."""
@@ -66,6 +75,8 @@ class Transition(Enum):
 
 class Part:
     """What keeps messages, or something about them, of one consumer or reader."""
+
+    __slots__ = ()
 
     def before(self, transition: Transition, /) -> None:
         """Get ready for a transition; what this raises keeps it from happening, and has it abandoned here as well."""

@@ -32,11 +32,13 @@ class Pause(Part):
         listens: whether that has a listener; the gate must not be asked what is refused without one.
     """
 
+    __slots__ = ("_changed", "_gate", "_listens", "_order")
+
     def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
         self._order, self._gate, self._listens = order, gate, listens
         self._changed: Condition | None = None
-        """Made by the first pause: few consumers are ever paused. Where two threads make it at once, who waits on the one
-        that stays unknown looks again by itself."""
+        """Made by the first pause, for few consumers are ever paused. Where two threads make it at once, who waits on
+        one of them looks again by itself."""
 
     def begin(self, inner: Any) -> None:
         """Hand out nothing from now on, nor have a listener of the C++ consumer called."""

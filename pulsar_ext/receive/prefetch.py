@@ -88,6 +88,26 @@ class Prefetch(Part):
         source: gives its messages one by one.
     """
 
+    __slots__ = (
+        "_barred",
+        "_context",
+        "_each",
+        "_fast",
+        "_fetcher",
+        "_inner",
+        "_is_moving",
+        "_kept",
+        "_left",
+        "_lock",
+        "_since",
+        "_singly",
+        "_source",
+        "_taken",
+        "_timeouts",
+        "_wait",
+        "_waits",
+    )
+
     def __init__(self, context: ClientContext, inner: Any, source: Source) -> None:
         self._context, self._source = context, source
         self._inner, self._each, self._wait = inner, source.each, source.wait

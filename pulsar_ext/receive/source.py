@@ -39,6 +39,7 @@ class NativeSource(Part):
         wait_of: gives its receive with a timeout in milliseconds.
     """
 
+    __slots__ = ("_native", "_wait_of", "each", "wait")
     wait: Any
     each: Iterator[Any]
 

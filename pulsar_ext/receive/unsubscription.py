@@ -11,7 +11,7 @@ from pulsar_ext._native.answer import answered_within
 from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pulsar_ext._native.answer import Answer
 
@@ -39,7 +39,7 @@ class Unsubscription:
 
     def __init__(self) -> None:
         self._answer: Answer | None = None
-        self._begun: list[int] = []
+        self._begun: Sequence[int] = ()
 
     def noted(self, begin: Callable[[Answer, list[int]], object]) -> Callable[[Answer], object]:
         """Give what begins it, and notes its answer.

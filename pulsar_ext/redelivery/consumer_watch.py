@@ -27,6 +27,8 @@ class ConsumerWatch(Part, ABC):
         acks: the consumer's acknowledgements.
     """
 
+    __slots__ = ("__weakref__", "_acks", "_closed", "_context", "_looks", "_order", "_subscription", "_topics")
+
     def __init__(
         self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
     ) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 __all__ = ["Delayed"]
 
 T = TypeVar("T")
+_NEVER: Final = -math.inf
+_NOTHING_DUE: Final[list[Any]] = []
+_NOTHING_WAITS: Final[dict[Any, Any]] = {}
+"""Where nothing was ever added, which is so for most consumers; nothing is ever put into these two."""
 
 
 class Delayed(Generic[T]):
@@ -27,18 +31,20 @@ class Delayed(Generic[T]):
 
     def __init__(self, gap: float = 0.0) -> None:
         self._gap = gap
-        self._queue: list[tuple[float, int, object]] = []
+        self._queue: list[tuple[float, int, object]] = _NOTHING_DUE
         """When something is due, and its number and key; what was dropped since stays in it."""
-        self._things: dict[object, tuple[int, T]] = {}
+        self._things: dict[object, tuple[int, T]] = _NOTHING_WAITS
         """What waits, by key, with its number."""
         self._number = 0
-        self._last = -math.inf
+        self._last = _NEVER
 
     def __len__(self) -> int:
         return len(self._things)
 
     def add(self, key: object, thing: T, due: float) -> None:
         """Have a thing come due at a time; if its key waits already, the earlier time counts."""
+        if self._things is _NOTHING_WAITS:
+            self._queue, self._things = [], {}
         waiting = self._things.get(key)
         if waiting is None:
             self._number += 1

@@ -54,6 +54,8 @@ class _Known:
 class LeftoverWatch(ConsumerWatch):
     """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
 
+    __slots__ = ("_known", "_partitions")
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._partitions: list[str] | None = None
@@ -82,7 +84,10 @@ class LeftoverWatch(ConsumerWatch):
         self._looks += 1
         if self._looks < _SOON_LOOKS and not is_done:
             return _SOON_SECONDS
-        return _LATER_SECONDS if self._acks.collector.has_chunks else None
+        if self._acks.collector.has_chunks:
+            return _LATER_SECONDS
+        self._partitions = None
+        return None
 
     def finish(self, topic: str) -> bool:
         """Acknowledge the chunks on a topic that nobody can receive for sure; tell whether there were any.
@@ -96,11 +101,12 @@ class LeftoverWatch(ConsumerWatch):
 
     def _look(self, topic: str) -> bool:
         """Look at one cursor, and behind it if it has not moved since; tell whether anything was acknowledged."""
-        era, admin = self._era(topic), self._admin()
+        admin = self._admin()
         # Many consumers of a client have nothing to look at, and one answer is enough for all of a topic.
         if self._subscription in self._context.recent.ask(("at the end", topic), partial(_at_the_end, admin, topic)):
             self._known.pop(topic, None)
             return False
+        era = self._era(topic)
         stats = admin.internal_stats(topic)
         cursor = stats.cursors.get(self._subscription)
         if cursor is None:

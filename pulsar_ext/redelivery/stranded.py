@@ -65,6 +65,8 @@ class StrandedWatch(ConsumerWatch):
         only: the consumer's name where messages go to one consumer of the subscription; None on a Shared one.
     """
 
+    __slots__ = ("_attempts", "_before", "_leftovers", "_only", "_seconds", "_warned")
+
     def __init__(
         self,
         context: ClientContext,

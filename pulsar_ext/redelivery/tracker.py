@@ -80,6 +80,9 @@ class Redelivery(Part):
         splits: whether the broker redelivers single entries.
     """
 
+    _refused: SimpleQueue[tuple[float, Any]] | None = None
+    """What was refused and nobody has looked at yet; made by the first: most consumers refuse nothing."""
+
     def __init__(
         self,
         scheduler: ClientScheduler,
@@ -105,7 +108,6 @@ class Redelivery(Part):
         if timeout_ms and (late_backoff is not None or not splits):
             self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = OwnedLock()  # the handler of a signal may close what it interrupts
-        self._refused: SimpleQueue[tuple[float, Any]] = SimpleQueue()  # an empty deque takes 700 bytes a consumer
         self._scheduled = False
         self._inner: Any = None
         self._screened: ScreenedSource | None = None
@@ -125,6 +127,8 @@ class Redelivery(Part):
         """Take the C++ consumer, and what looks at its messages as they are received."""
         with self._lock:
             self._inner, self._screened = inner, screened
+        if self.letter_producers is not None:
+            self._scheduler.keep(self)
         if self.dead_letters is not None:
             self._scheduler.watch(self)
 
@@ -141,7 +145,11 @@ class Redelivery(Part):
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
-        self._refused.put((self._due(inner.redelivery_count()), inner))
+        due = self._due(inner.redelivery_count())
+        refused = self._refused
+        if refused is None:  # in one step, for another thread may do the same
+            refused = vars(self).setdefault("_refused", SimpleQueue())
+        refused.put((due, inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
@@ -179,7 +187,7 @@ class Redelivery(Part):
 
     def forget(self) -> None:
         """Have nothing redelivered: the broker does it all, or the cursor was moved."""
-        for _ in _drained(self._refused):
+        for _ in self._drained():
             pass
         if self._unacked is not None:
             self._unacked.clear()
@@ -225,7 +233,7 @@ class Redelivery(Part):
             return _OPENED_SECONDS
         self._scheduled = False  # before it is emptied: what comes later schedules anew
         letters = self.dead_letters
-        for due_at, refused in _drained(self._refused):
+        for due_at, refused in self._drained():
             if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
                 letters.send(refused)
             else:
@@ -253,6 +261,13 @@ class Redelivery(Part):
             waits.append(_TICK_SECONDS)
         soonest = min((one for one in waits if one is not None), default=None)
         return None if soonest is None else min(max(soonest, 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS)
+
+    def _drained(self) -> Iterator[tuple[float, Any]]:
+        """Take out what was refused, though another thread may do so meanwhile."""
+        refused = self._refused
+        with contextlib.suppress(Empty):
+            while refused is not None:
+                yield refused.get_nowait()
 
     def _late_entries(self, now: float) -> list[list[Any]]:
         """Give the entries of the messages that are late."""
@@ -340,10 +355,3 @@ class Redelivery(Part):
         if self._splits and (isinstance(message_id, ChunkMessageId) or is_open(message_id)):
             return self._resolver.to_redeliver(self._acks.collector.topic_of(message_id), message_id)
         return [message_id.inner]
-
-
-def _drained(kept: SimpleQueue[Any]) -> Iterator[Any]:
-    """Take everything out, though another thread may do so meanwhile."""
-    with contextlib.suppress(Empty):
-        while True:
-            yield kept.get_nowait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import threading
 import time
@@ -11,6 +12,8 @@ import weakref
 
 import pulsar
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pulsar_ext._runtime.context import ClientContext
 from pulsar_ext._runtime.scheduler import ClientScheduler, Scheduler
@@ -22,7 +25,7 @@ class Watched:
     """Answers each tick with the next of some waits, None behind the last; one that is an exception is raised."""
 
     def __init__(self, *waits):
-        self.waits, self.ticks, self.closed = list(waits), [], False
+        self.waits, self.ticks, self.closed = list(waits), [], 0
         self.done = threading.Event()
 
     def tick(self, now):
@@ -35,7 +38,7 @@ class Watched:
         return wait
 
     def close(self):
-        self.closed = True
+        self.closed += 1
 
 
 @pytest.fixture
@@ -61,6 +64,42 @@ def test_an_earlier_time_counts_and_a_later_one_does_not(scheduler):
     scheduler.watch(one, 0.01)
     scheduler.watch(one, 3600)
     assert one.done.wait(SECONDS)
+
+
+def test_times_that_do_not_count_any_more_are_not_kept(scheduler):
+    """However often something is asked for sooner than it was, the queue stays as long as what is due is many."""
+    many = [Watched() for _ in range(50)]
+    for after in range(4000, 3600, -1):
+        for one in many:
+            scheduler.watch(one, after)
+        scheduler.run(lambda: None)
+    last = threading.Event()
+    scheduler.run(last.set)
+    assert last.wait(SECONDS)
+    with scheduler._changed:
+        scheduler._soonest(0.0)
+        assert len(scheduler._queue) <= 2 * len(many) + 100
+        assert not any(one.ticks for one in many)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20)), max_size=60))
+def test_each_is_due_at_the_earliest_time_that_was_asked_for(asked):
+    """Whatever is asked for in whatever order: the model is a dictionary of times."""
+    scheduler = Scheduler("test-scheduler", logging.getLogger("test"), "It went wrong", lasting=True)
+    scheduler._thread = threading.current_thread()  # so that none begins
+    watched, model = [Watched() for _ in range(6)], {}
+    with scheduler._changed:
+        for which, seconds in asked:
+            scheduler.watch(watched[which], 1000 * seconds)
+            model[which] = min(seconds, model.get(which, 99))
+        left = sorted(model.values())
+        now = time.monotonic()
+        while left:
+            assert scheduler._soonest(math.inf) - now == pytest.approx(1000 * left[0], abs=100)
+            weak = scheduler._queue[0][2]
+            assert model[watched.index(weak())] == left.pop(0)
+            del scheduler._due[weak]
+        assert scheduler._soonest(math.inf) == math.inf
 
 
 def test_jobs_run_on_the_thread_and_an_error_ends_nothing(scheduler, caplog):
@@ -112,15 +151,16 @@ def test_a_signal_handler_may_watch_and_run_inside_either(scheduler):
 
 
 def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
-    """Also what was not due for long."""
+    """Also what is not due for long, and what is kept though it is not watched; each once."""
     scheduler = ClientScheduler("test-scheduler", logging.getLogger("test"), "It went wrong")
-    one, late = Watched(None), Watched()
+    one, late, kept = Watched(None), Watched(), Watched()
     scheduler.watch(one)
     assert one.done.wait(SECONDS)
     scheduler.watch(late, 3600)
+    scheduler.keep(late)
+    scheduler.keep(kept)
     scheduler.close()
-    assert one.closed
-    assert late.closed
+    assert (one.closed, late.closed, kept.closed) == (0, 1, 1)
     another = Watched()
     scheduler.watch(another)
     assert not another.done.wait(0.05)
@@ -141,6 +181,9 @@ def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
     assert not slow.ticks
     answer.set()
     assert slow.done.wait(SECONDS)
+    slow.done.clear()
+    context.inquiries.watch(slow, 3600)
+    context.scheduler.keep(quick)
     context.close_schedulers()
     assert slow.closed
     assert quick.closed
