@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _DIRECTORY: Final = Path(__file__).parents[1]
 _FILE_WIDTH: Final = 150
 _CLIENTS: Final = ("pulsar", "pulsar_ext")
-_SECONDS, _QUICK_SECONDS = 30.0, 2.0
+_SECONDS, _QUICK_SECONDS = 20.0, 2.0
 
 
 def main() -> int:

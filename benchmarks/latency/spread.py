@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PERCENTILES", "Spread", "after_warm_up", "percentile", "spread_of"]
 
-PERCENTILES: Final = (50.0, 99.0, 99.9)
+_NINETY_NINE: Final = 99.0
+PERCENTILES: Final = (50.0, _NINETY_NINE, 99.9)
 _WARM_UP: Final = 10
 """One in so many messages, the first ones, is not counted: the broker and both processes find their pace."""
 
@@ -25,7 +27,9 @@ class Spread:
         rate: messages a second.
         client: `pulsar` or `pulsar_ext`.
         messages: how many were counted, of all runs.
-        milliseconds: at each of `PERCENTILES`.
+        milliseconds: at each of `PERCENTILES`, the median over the runs: one stall of the machine in one run would
+            otherwise be the 99th percentile of all.
+        p99: the lowest and the highest one of a run, in milliseconds.
         most: the longest, in milliseconds.
     """
 
@@ -34,6 +38,7 @@ class Spread:
     client: str
     messages: int
     milliseconds: tuple[float, ...]
+    p99: tuple[float, float]
     most: float
 
 
@@ -61,6 +66,10 @@ def spread_of(way: str, rate: int, client: str, runs: Iterable[Sequence[float]])
         client: which one.
         runs: latencies in milliseconds, in the order in which the messages came.
     """
-    ordered = sorted(latency for run in runs for latency in after_warm_up(run))
-    found = tuple(percentile(ordered, percent) for percent in PERCENTILES)
-    return Spread(way, rate, client, len(ordered), found, ordered[-1])
+    each = [sorted(after_warm_up(run)) for run in runs]
+    by_percent = {percent: [percentile(ordered, percent) for ordered in each] for percent in PERCENTILES}
+    found = tuple(statistics.median(values) for values in by_percent.values())
+    p99 = by_percent[_NINETY_NINE]
+    return Spread(
+        way, rate, client, sum(map(len, each)), found, (min(p99), max(p99)), max(ordered[-1] for ordered in each)
+    )

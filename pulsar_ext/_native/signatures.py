@@ -40,11 +40,21 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     Raises:
         TypeError: as the call itself would.
     """
-    bound = _signature_of(method).bind(None, *args, **kwargs)
-    bound.apply_defaults()
-    named = dict(bound.arguments)
-    named.pop("self")
+    # As `Signature.bind()` does, which takes a tenth of a millisecond; it is asked only for what to raise.
+    names, known = _arguments_of(method)
+    named = known | dict(zip(names, args, strict=False)) | kwargs
+    fits = len(args) <= len(names) and len(named) == len(known) and kwargs.keys().isdisjoint(names[: len(args)])
+    if not fits or any(value is inspect.Parameter.empty for value in named.values()):
+        _signature_of(method).bind(None, *args, **kwargs)
     return named
+
+
+@cache
+def _arguments_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Give the names of what may be given by its place, and every argument's default, `Parameter.empty` for none."""
+    parameters = [one for one in _signature_of(method).parameters.values() if one.name != "self"]
+    names = tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD)
+    return names, {one.name: one.default for one in parameters}
 
 
 def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pulsar_ext.ids.topic_name import TopicName
 from .consumer_watch import ConsumerWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.chunks.leftovers import Leftovers
@@ -101,12 +101,12 @@ class LeftoverWatch(ConsumerWatch):
 
     def _look(self, topic: str) -> bool:
         """Look at one cursor, and behind it if it has not moved since; tell whether anything was acknowledged."""
-        admin = self._admin()
         # Many consumers of a client have nothing to look at, and one answer is enough for all of a topic.
-        if self._subscription in self._context.recent.ask(("at the end", topic), partial(_at_the_end, admin, topic)):
+        ask = partial(_at_the_end, self._admin, topic)
+        if self._subscription in self._context.recent.ask(("at the end", topic), ask):
             self._known.pop(topic, None)
             return False
-        era = self._era(topic)
+        era, admin = self._era(topic), self._admin()
         stats = admin.internal_stats(topic)
         cursor = stats.cursors.get(self._subscription)
         if cursor is None:
@@ -166,9 +166,9 @@ class LeftoverWatch(ConsumerWatch):
         return self._partitions
 
 
-def _at_the_end(admin: PulsarAdmin, topic: str) -> frozenset[str]:
+def _at_the_end(admin: Callable[[], PulsarAdmin], topic: str) -> frozenset[str]:
     """Give the subscriptions of a topic behind whose cursors there is nothing."""
-    stats = admin.internal_stats(topic)
+    stats = admin().internal_stats(topic)
     ledgers = Ledgers(stats.ledger_sizes())
     return frozenset(
         name for name, cursor in stats.cursors.items() if ledgers.next(cursor.mark_delete_position) is None

@@ -29,7 +29,7 @@ from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
 from .consumer_watch import ConsumerWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
@@ -161,22 +161,24 @@ class StrandedWatch(ConsumerWatch):
 
     def _statistics(self) -> dict[str, SubscriptionStats]:
         """Give those of the subscription on each of its topics and partitions; none of a topic where it is idle."""
-        admin = self._context.admin_api().within(_DEADLINE_SECONDS)
         found = {}
         for name in self._names():
             # Many consumers of a client are idle, and one answer is enough for all of a topic.
-            if self._subscription not in self._context.recent.ask(("idle", name), partial(_idle, admin, name)):
-                for topic, stats in _statistics_of(admin, name).items():
+            if self._subscription not in self._context.recent.ask(("idle", name), partial(_idle, self._admin, name)):
+                for topic, stats in _statistics_of(self._admin(), name).items():
                     if (known := stats.subscriptions.get(self._subscription)) is not None:
                         found[topic] = known
         return found
 
+    def _admin(self) -> PulsarAdmin:
+        return self._context.admin_api().within(_DEADLINE_SECONDS)
 
-def _idle(admin: PulsarAdmin, name: str) -> frozenset[str]:
+
+def _idle(admin: Callable[[], PulsarAdmin], name: str) -> frozenset[str]:
     """Give the subscriptions that are idle on all of a topic."""
     each = [
         {subscription: is_idle(one) for subscription, one in stats.subscriptions.items()}
-        for stats in _statistics_of(admin, name).values()
+        for stats in _statistics_of(admin(), name).values()
     ]
     return frozenset(one for known in each for one in known if all(other.get(one, True) for other in each))
 

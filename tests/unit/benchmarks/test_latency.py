@@ -1,4 +1,4 @@
-"""Latencies: percentiles by the nearest rank, over all runs, without the first messages of each."""
+"""Latencies: percentiles by the nearest rank, of the median run, without the first messages of each."""
 
 from __future__ import annotations
 
@@ -36,11 +36,19 @@ def test_runs_count_together_without_their_warm_up():
     assert found.milliseconds == (44.0, 89.0, 89.0)
 
 
+def test_a_stall_in_one_run_of_three_is_not_the_percentile_of_all():
+    """The median run counts, and the other ones are shown."""
+    calm, stalled = [float(number) for number in range(100)], [float(number) for number in range(90)] + [5_000.0] * 10
+    found = spread.spread_of("a way", 100, "pulsar", [calm, stalled, calm])
+    assert found.milliseconds == (54.0, 99.0, 99.0)
+    assert (found.p99, found.most) == ((99.0, 5_000.0), 5_000.0)
+
+
 def test_the_page_has_a_line_for_each_client(tmp_path):
     """A line names way, rate and client, and the picture is drawn."""
     spreads = [spread.spread_of("a way", 1_000, client, [[1.0, 2.0]]) for client in ("pulsar", "pulsar_ext")]
     page = report.page(spreads, {"date": "today"})
-    assert "| a way | 1,000 | pulsar_ext | 1.00 | 2.00 | 2.00 | 2.00 | 2 |" in page
+    assert "| a way | 1,000 | pulsar_ext | 1.00 | 2.00 | 2.00 | 2.0 to 2.0 | 2.0 | 2 |" in page
     report.plot(spreads, tmp_path / "latency.png")
     assert (tmp_path / "latency.png").stat().st_size
 

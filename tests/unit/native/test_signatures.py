@@ -1,0 +1,49 @@
+"""Arguments by name: as Python itself binds them, for every official method whose arguments are taken apart."""
+
+from __future__ import annotations
+
+import inspect
+
+import pulsar
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext._native.signatures import named_arguments
+
+METHODS = [
+    pulsar.Client.__init__,
+    pulsar.Client.subscribe,
+    pulsar.Client.create_reader,
+    pulsar.Client.create_producer,
+    pulsar.Client.create_table_view,
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_takes_arguments_of_any_name(method):
+    """Each argument has one name, and may be given by its place."""
+    kinds = {one.kind for one in inspect.signature(method).parameters.values()}
+    assert kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+
+
+@given(st.sampled_from(METHODS), st.integers(0, 40), st.data())
+def test_arguments_are_bound_as_python_binds_them(method, placed, data):
+    """Some by place, some by name, defaults in their order; what does not fit raises TypeError with the same words."""
+    names = [*inspect.signature(method).parameters][1:]
+    args = tuple(range(placed))
+    chosen = data.draw(st.sets(st.sampled_from([*names, "unknown"])))
+    kwargs = {name: f"given {name}" for name in chosen}
+    signature = inspect.signature(method)
+    refusal = None
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        refusal = str(error)
+    if refusal is not None:
+        with pytest.raises(TypeError) as raised:
+            named_arguments(method, args, kwargs)
+        assert str(raised.value) == refusal
+        return
+    bound.apply_defaults()
+    assert [("self", None), *named_arguments(method, args, kwargs).items()] == [*bound.arguments.items()]
