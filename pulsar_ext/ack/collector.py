@@ -145,11 +145,6 @@ class AckCollector:
         """How many acknowledgements were read and have not left, entries and parts of batches."""
         return sum(topic.tracker.pending for topic in self.by_topic)
 
-    @property
-    def is_settling(self) -> bool:
-        """Whether some messages of a batch wait for the others."""
-        return any(topic.tracker.is_settling for topic in self.by_topic)
-
     def settle(self, *, everything: bool = False) -> None:
         """Have messages leave whose batch was not added to since the last call, or all."""
         for topic in self.by_topic:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext.receive.order import Transition
 
 from .arrival import ArrivalProof
@@ -42,6 +43,8 @@ _log = logging.getLogger("pulsar_ext.acks")
 
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
+_NUMBERED_SECONDS = 1.0
+"""How long messages are numbered after the last acknowledgement: so long the connection is looked at."""
 _IDLE_SECONDS = 2.0
 _SETTLE_SECONDS = 1.0
 """How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
@@ -86,15 +89,15 @@ class Acknowledger(AckIntake):
 
     # What follows is made when something is acknowledged: many consumers of a process may be idle.
 
-    @cached_property
+    @lazy
     def _watch(self) -> ConnectionWatch:
         return ConnectionWatch()
 
-    @cached_property
+    @lazy
     def _arrival(self) -> ArrivalProof:
         return ArrivalProof(self._context.senders.answer_to)
 
-    @cached_property
+    @lazy
     def _monitor(self) -> CursorMonitor:
         topics = self.collector.by_topic
         return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
@@ -284,19 +287,20 @@ class Acknowledger(AckIntake):
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
         lets = connected and not self._is_moving
-        if not (self._grouping.passes and self._filled):
+        if len(self.inbox) and not (self._grouping.passes and self._filled):
             self._absorb(passing=self._grouping.passes and lets)
         self._filled = False
-        collector.number_no_messages_after(_IDLE_SECONDS, now)
+        collector.number_no_messages_after(_NUMBERED_SECONDS, now)
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
+        topics = list(collector.by_topic)
         pending = collector.pending
         if lets and self._timer.is_due(pending, now, looked):
             self._leave(now, force=self._grouping.forces)
             pending = 0
         if self._watch.is_settled:  # what left before the connection was lost is sent again after it
-            sent = [topic.sent for topic in collector.by_topic if topic.sent]
+            sent = [topic.sent for topic in topics if topic.sent]
             arrived = self._arrival.look(self.inner, now) if sent else now
             for one in sent:
                 one.expire(arrived)
@@ -305,8 +309,7 @@ class Acknowledger(AckIntake):
             or self._watch.is_down
             or collector.has_chunks
             or collector.is_numbering
-            or collector.is_settling
-            or any(topic.sent or topic.reached for topic in collector.by_topic)
+            or any(topic.sent or topic.reached or topic.tracker.is_settling for topic in topics)
         )
 
     def _absorb(self, *, passing: bool = False) -> None:
