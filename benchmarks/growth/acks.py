@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all
+from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all, wait_until_shown
 from pulsar_ext.admin import CursorInfo, EntryMetadata, InternalStats, LedgerInfo
 from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
 from pulsar_ext.ids.position import Position, PositionRange
@@ -22,8 +21,6 @@ _AT_ONCE: Final = 1000
 _RECEIVE_MILLIS: Final = 60_000
 _CONFIRM_MILLIS: Final = 600_000
 _HOUR_MILLIS: Final = 3_600_000
-_FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
-"""As long as `flush_acks` waits between two looks at the cursor, in seconds."""
 
 
 def _prepare_pending(bench: Bench) -> None:
@@ -69,7 +66,7 @@ def _acknowledge(bench: Bench, watch: Watch, messages: int, step: int, **group: 
             if bench.is_ours:
                 consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
             else:
-                _wait_until_shown(bench, name, last)
+                wait_until_shown(bench, bench.topic, name, last)
         consumer.unsubscribe()
 
 
@@ -77,16 +74,6 @@ def _received(consumer: Any, count: int) -> Iterator[list[Any]]:
     """Receive so many messages, a thousand at a time; what waits for being received is not what is measured."""
     for first in range(0, count, _AT_ONCE):
         yield [consumer.receive(_RECEIVE_MILLIS) for _ in range(min(_AT_ONCE, count - first))]
-
-
-def _wait_until_shown(bench: Bench, subscription: str, message: Any) -> None:
-    """Wait until the cursor shows an acknowledgement: what the official client leaves to its user."""
-    sought = message.message_id()
-    position, wait = Position(sought.ledger_id(), sought.entry_id()), _FIRST_WAIT
-    with bench.admin() as admin:
-        while not admin.internal_stats(bench.topic).cursors[subscription].acknowledges(position):
-            time.sleep(wait)
-            wait = min(2 * wait, _LONGEST_WAIT)
 
 
 def _run_walk(bench: Bench, watch: Watch) -> None:

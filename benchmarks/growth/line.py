@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pulsar
 
 import pulsar_ext
+from pulsar_ext.ids.position import Position
 from pulsar_ext.testing import Profile
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = [
     "keep_all",
     "new_topic",
     "topics_for",
+    "wait_until_shown",
 ]
 
 BOTH: Final = ("pulsar", "pulsar_ext")
@@ -42,6 +44,8 @@ BROKER: Final = Profile(
 )
 _OPERATION_SECONDS: Final = 120
 _HANDLES_A_TOPIC: Final = 100
+_FIRST_WAIT, _LONGEST_WAIT = 0.005, 0.25
+"""As long as `flush_acks` waits between two looks at the cursor, in seconds."""
 
 
 class Watch:
@@ -165,3 +169,13 @@ def keep_all(bench: Bench) -> None:
     with bench.admin() as admin:
         admin.create_topic(bench.topic)
         admin.create_subscription(bench.topic, "keeps", "earliest")
+
+
+def wait_until_shown(bench: Bench, topic: str, subscription: str, message: Any) -> None:
+    """Wait until the cursor shows an acknowledgement: what the official client leaves to its user."""
+    sought = message.message_id()
+    position, wait = Position(sought.ledger_id(), sought.entry_id()), _FIRST_WAIT
+    with bench.admin() as admin:
+        while not admin.internal_stats(topic).cursors[subscription].acknowledges(position):
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)

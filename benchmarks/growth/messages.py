@@ -7,7 +7,7 @@ from typing import Final
 
 import pulsar
 
-from benchmarks.growth.line import Bench, Line, Watch
+from benchmarks.growth.line import Bench, Line, Watch, wait_until_shown
 from pulsar_ext.testing import Profile
 
 __all__ = ["LINES"]
@@ -46,6 +46,8 @@ def _send_and_receive(bench: Bench, watch: Watch, size: int, *, is_chunked: bool
                 assert len(message.data()) == size
             if bench.is_ours:
                 consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
+            else:
+                wait_until_shown(bench, topic, "s", message)
 
 
 LINES: Final = (
