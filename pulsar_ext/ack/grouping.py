@@ -43,8 +43,6 @@ _log = logging.getLogger("pulsar_ext.acks")
 
 _TICK_SECONDS = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
-_NUMBERED_SECONDS = 1.0
-"""How long messages are numbered after the last acknowledgement: so long the connection is looked at."""
 _IDLE_SECONDS = 2.0
 _SETTLE_SECONDS = 1.0
 """How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
@@ -290,7 +288,7 @@ class Acknowledger(AckIntake):
         if len(self.inbox) and not (self._grouping.passes and self._filled):
             self._absorb(passing=self._grouping.passes and lets)
         self._filled = False
-        collector.number_no_messages_after(_NUMBERED_SECONDS, now)
+        collector.number_no_messages_after(_IDLE_SECONDS, now)
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
