@@ -7,6 +7,7 @@ they count as arrived when the broker has answered a later request on the same c
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -53,10 +54,12 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         return
     deadline = time.monotonic() + timeout_ms / 1000
     check = _Check(context, acks)
-    wait, again = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS
+    wait, again, fewest = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS, math.inf
     while not check.done(sent=sent):
         acks.refuse_closed()
         now = time.monotonic()
+        if check.missing < fewest:  # the broker is at it: a million take it some seconds, and twice as many longer
+            fewest, again = check.missing, max(again, now + _AGAIN_SECONDS)
         if now >= deadline:
             raise check.error(timeout_ms)
         time.sleep(min(wait, deadline - now))
@@ -85,6 +88,11 @@ class _Check:
         for topic in topics:
             self._look(topic, sent=sent)
         return not self._missing and not self._acks.pending
+
+    @property
+    def missing(self) -> int:
+        """How many the cursors did not show at the last look."""
+        return len(self._missing)
 
     def send_again(self) -> None:
         """Send once more what is not shown."""
@@ -124,14 +132,14 @@ class _Check:
         except AdminNotFound:
             info = None
         processed: bool | None = None
+        confirmed = []
         for entry, part in wanted.items():
             shown = info is not None and info.acknowledges(Position(*entry))
             if not shown and part is not None and sent and self._keeps_indexes():
                 processed = self._is_processed(topic) if processed is None else processed
                 shown = processed
             if shown:
-                with self._acks.lock:
-                    topic.confirmed(entry, part)
+                confirmed.append((entry, part))
             else:
                 self._missing.append((topic, entry, part))
                 if part is not None and not self._keeps:
@@ -139,6 +147,9 @@ class _Check:
                         "The broker keeps whole batches: acknowledge the rest of theirs, or have it keep "
                         "acknowledgements inside batches (acknowledgmentAtBatchIndexLevelEnabled). "
                     )
+        with self._acks.lock:
+            for entry, part in confirmed:
+                topic.confirmed(entry, part)
 
     def _is_processed(self, topic: TopicAcks) -> bool:
         """Wait until the broker has done what was sent to it for one topic; False if that cannot be known.
