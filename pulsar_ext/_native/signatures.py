@@ -59,5 +59,5 @@ def _arguments_of(method: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str
 
 def default_arguments(method: Callable[..., Any]) -> dict[str, Any]:
     """Give the defaults of an official method by the names of the arguments that have one."""
-    parameters = _signature_of(method).parameters
-    return {name: one.default for name, one in parameters.items() if one.default is not one.empty}
+    known = _arguments_of(method)[1]
+    return {name: default for name, default in known.items() if default is not inspect.Parameter.empty}

@@ -136,12 +136,12 @@ class Scheduler:
             while self._soonest(math.inf) <= now:
                 _, _, weak = heapq.heappop(self._queue)
                 del self._due[weak]
-                ticked.append(weak())
+                if (one := weak()) is not None:
+                    ticked.append(one)
         for job in jobs:
             self._safely(job)
         for one in ticked:
-            if one is not None:
-                self._tick(one, now)
+            self._tick(one, now)
 
     def _soonest(self, otherwise: float) -> float:
         """Give when the first is due, which is the first of the queue then; `otherwise` if nothing is."""

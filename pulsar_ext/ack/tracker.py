@@ -64,8 +64,7 @@ class AckTracker:
         """How many entries, or parts of entries, have not left yet."""
         changed = len(self._changed if self._keeps_indexes else self._settled)
         row = len(self._row) if self._row is not None else 0
-        leaving = 0 if self._leaving is NOTHING else len(self._leaving)  # asked often, and hardly ever something
-        return row + len(self._whole) + changed + (self._cumulative is not None) + leaving
+        return row + len(self._whole) + changed + (self._cumulative is not None) + len(self._leaving)
 
     @property
     def wants_base(self) -> bool:

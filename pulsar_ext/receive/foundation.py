@@ -85,7 +85,8 @@ class _Foundation:
 
     def _keep(self, named: dict[str, Any]) -> None:
         """Keep what is not a default, in two tuples: a dictionary of all takes 800 bytes, for each consumer."""
-        own = {name: value for name, value in named.items() if value is not self._defaults.get(name, _NAMES)}
+        defaults = self._defaults
+        own = {name: one for name, one in named.items() if name not in defaults or one is not defaults[name]}
         names = tuple(own)
         self._names, self._values = _NAMES.setdefault(names, names), tuple(own.values())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
@@ -11,6 +11,7 @@ from pulsar_ext.receive.order import Part, Transition
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
+    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.receive.order import ReceiveOrder
 
 __all__ = ["ConsumerWatch"]
@@ -27,6 +28,8 @@ class ConsumerWatch(Part, ABC):
         acks: the consumer's acknowledgements.
     """
 
+    _PATIENCE_SECONDS: ClassVar[float]
+    """How long an answer of the admin API may take."""
     __slots__ = ("__weakref__", "_acks", "_closed", "_context", "_looks", "_order", "_subscription", "_topics")
 
     def __init__(
@@ -55,6 +58,9 @@ class ConsumerWatch(Part, ABC):
     def close(self) -> None:
         """Look no more."""
         self._closed = True
+
+    def _admin(self) -> PulsarAdmin:
+        return self._context.admin_api().within(self._PATIENCE_SECONDS)
 
     def _names(self) -> list[str]:
         """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""

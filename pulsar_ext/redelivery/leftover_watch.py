@@ -39,7 +39,6 @@ _SOON_SECONDS: Final = 5.0
 _SOON_LOOKS: Final = 3
 """So many looks come soon behind the first chunked message, or behind the opening."""
 _LATER_SECONDS: Final = 60.0
-_REQUEST_SECONDS: Final = 3.0
 
 
 @dataclass
@@ -54,6 +53,7 @@ class _Known:
 class LeftoverWatch(ConsumerWatch):
     """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
 
+    _PATIENCE_SECONDS = 3.0
     __slots__ = ("_known", "_partitions")
 
     def __init__(self, *args: Any) -> None:
@@ -122,9 +122,6 @@ class LeftoverWatch(ConsumerWatch):
     def _era(self, topic: str) -> int:
         """Give the era before a look: a seek since then would have what is found delivered again."""
         return self._acks.era_of(topic, TopicName.parse(topic).partition_index)
-
-    def _admin(self) -> PulsarAdmin:
-        return self._context.admin_api().within(_REQUEST_SECONDS)
 
     def _acknowledge(self, topic: str, found: Leftovers, positions: Iterable[Position], era: int) -> bool:
         """Acknowledge chunks, once, and have a message received that they hid; tell whether there were any."""

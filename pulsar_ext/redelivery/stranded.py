@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -29,7 +28,7 @@ from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
 from .consumer_watch import ConsumerWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
@@ -48,7 +47,6 @@ _ONE_LOOK_SECONDS: Final = (3.0, 3.0, 10.0, 30.0)
 """The same where messages go to one consumer: the broker waits for a second before a new one of Failover gets any."""
 _SLOW_SECONDS: Final = 60.0
 """The same, behind these: where a backlog is being consumed, or chunked messages come."""
-_DEADLINE_SECONDS: Final = 1.0
 _MOST_ATTEMPTS: Final = 3
 
 
@@ -65,6 +63,7 @@ class StrandedWatch(ConsumerWatch):
         only: the consumer's name where messages go to one consumer of the subscription; None on a Shared one.
     """
 
+    _PATIENCE_SECONDS = 1.0
     __slots__ = ("_attempts", "_before", "_leftovers", "_only", "_seconds", "_warned")
 
     def __init__(
@@ -163,22 +162,25 @@ class StrandedWatch(ConsumerWatch):
         """Give those of the subscription on each of its topics and partitions; none of a topic where it is idle."""
         found = {}
         for name in self._names():
+            asked: dict[str, TopicStats] = {}
+
+            def ask(name: str = name, asked: dict[str, TopicStats] = asked) -> frozenset[str]:
+                asked |= _statistics_of(self._admin(), name)
+                return _idle(asked)
+
             # Many consumers of a client are idle, and one answer is enough for all of a topic.
-            if self._subscription not in self._context.recent.ask(("idle", name), partial(_idle, self._admin, name)):
-                for topic, stats in _statistics_of(self._admin(), name).items():
+            if self._subscription not in self._context.recent.ask(("idle", name), ask):
+                for topic, stats in (asked or _statistics_of(self._admin(), name)).items():
                     if (known := stats.subscriptions.get(self._subscription)) is not None:
                         found[topic] = known
         return found
 
-    def _admin(self) -> PulsarAdmin:
-        return self._context.admin_api().within(_DEADLINE_SECONDS)
 
-
-def _idle(admin: Callable[[], PulsarAdmin], name: str) -> frozenset[str]:
-    """Give the subscriptions that are idle on all of a topic."""
+def _idle(statistics: dict[str, TopicStats]) -> frozenset[str]:
+    """Give the subscriptions that are idle on all of a topic, by the statistics of it or of each partition."""
     each = [
         {subscription: is_idle(one) for subscription, one in stats.subscriptions.items()}
-        for stats in _statistics_of(admin(), name).values()
+        for stats in statistics.values()
     ]
     return frozenset(one for known in each for one in known if all(other.get(one, True) for other in each))
 

@@ -23,6 +23,7 @@ import pulsar
 
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
@@ -80,9 +81,6 @@ class Redelivery(Part):
         splits: whether the broker redelivers single entries.
     """
 
-    _refused: SimpleQueue[tuple[float, Any]] | None = None
-    """What was refused and nobody has looked at yet; made by the first: most consumers refuse nothing."""
-
     def __init__(
         self,
         scheduler: ClientScheduler,
@@ -118,6 +116,11 @@ class Redelivery(Part):
         self.tell: Callable[[list[Any], list[Any]], None] | None = None
         """Hears which entries the broker is asked for: negatively acknowledged ones, and those that are late."""
 
+    @lazy
+    def _refused(self) -> SimpleQueue[tuple[float, Any]]:
+        """What was refused and nobody has looked at yet; most consumers refuse nothing."""
+        return SimpleQueue()
+
     @property
     def screens(self) -> bool:
         """Whether each message has to be looked at as it comes."""
@@ -145,11 +148,7 @@ class Redelivery(Part):
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
-        due = self._due(inner.redelivery_count())
-        refused = self._refused
-        if refused is None:  # in one step, for another thread may do the same
-            refused = vars(self).setdefault("_refused", SimpleQueue())
-        refused.put((due, inner))
+        self._refused.put((self._due(inner.redelivery_count()), inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
@@ -264,10 +263,9 @@ class Redelivery(Part):
 
     def _drained(self) -> Iterator[tuple[float, Any]]:
         """Take out what was refused, though another thread may do so meanwhile."""
-        refused = self._refused
         with contextlib.suppress(Empty):
-            while refused is not None:
-                yield refused.get_nowait()
+            while True:
+                yield self._refused.get_nowait()
 
     def _late_entries(self, now: float) -> list[list[Any]]:
         """Give the entries of the messages that are late."""
