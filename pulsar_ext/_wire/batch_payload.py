@@ -31,6 +31,7 @@ __all__ = [
     "option_fields",
     "property_field",
     "read_batch",
+    "size_field",
     "whole_batch",
 ]
 
@@ -60,7 +61,7 @@ class Base64Key(str):
 
 
 @lru_cache(4096)
-def _size_field(size: int) -> bytes:
+def size_field(size: int) -> bytes:
     """Give the field of the payload's size, and the tag of the sequence id behind it."""
     return b"\x18" + varint(size) + b"\x40"
 
@@ -117,14 +118,14 @@ def batch_parts(contents: Iterable[bytes], ids: Iterable[int], fields: Iterable[
         if number >> 7 != upper:  # rarely: ids go up
             upper = number >> 7
             tail = varint(upper)
-        written = more + _size_field(len(content)) + (_BYTES[number & 0x7F | 0x80] + tail if upper else _BYTES[number])
+        written = more + size_field(len(content)) + (_BYTES[number & 0x7F | 0x80] + tail if upper else _BYTES[number])
         length = len(written)
         add((_LENGTHS[length] if length < 256 else length.to_bytes(4, "big")) + written)  # noqa: PLR2004  # the table
         add(content)
     return parts
 
 
-def whole_batch(parts: Sequence[bytes], messages: int, sequence_id: int, keys: bytes) -> bytes:
+def whole_batch(parts: Sequence[bytes | memoryview], messages: int, sequence_id: int, keys: bytes) -> bytes:
     """Write the payload that `batch_message` makes one message of.
 
     Args:
@@ -135,7 +136,7 @@ def whole_batch(parts: Sequence[bytes], messages: int, sequence_id: int, keys: b
             which no message has.
     """
     batch = b"".join(parts)
-    metadata = keys + _size_field(len(batch)) + varint(sequence_id)
+    metadata = keys + size_field(len(batch)) + varint(sequence_id)
     return b"".join((len(metadata).to_bytes(4, "big"), metadata, batch, _EMPTY * (messages - 1)))
 
 

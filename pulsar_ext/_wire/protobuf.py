@@ -114,4 +114,9 @@ def number_field(number: int, value: int) -> bytes:
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """Write a field, number 1 to 15, of bytes, text or a nested message."""
-    return _ONE_BYTE[number << 3 | _BYTES] + varint(len(value)) + value
+    return bytes_head(number, len(value)) + value
+
+
+def bytes_head(number: int, length: int) -> bytes:
+    """Write what stands in front of the value of a field, number 1 to 15, of so many bytes."""
+    return _ONE_BYTE[number << 3 | _BYTES] + varint(length)

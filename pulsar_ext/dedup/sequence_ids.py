@@ -12,10 +12,11 @@ leaves nothing missing below the broker's number; `SequenceIds` gets to know at 
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import SequenceIdRejected
@@ -143,7 +144,8 @@ class SequenceIds:
         """Take explicit ids at once if all are new and go up; else change nothing and say so."""
         if self._explicit is False or self._above or not ids or type(ids[0]) is not int or ids[0] <= self.last:
             return False
-        if any(type(b) is not int or a >= b for a, b in pairwise(ids)) or ids[-1] > MAX_SEQUENCE_ID:
+        is_ascending = set(map(type, ids)) == {int} and all(map(operator.lt, ids, islice(ids, 1, None)))
+        if not is_ascending or ids[-1] > MAX_SEQUENCE_ID:
             return False
         self._explicit = True
         self.last = ids[-1]

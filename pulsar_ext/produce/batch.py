@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .outcome import BulkOutcome
 
-__all__ = ["Batch", "BatchGroup", "Bounds", "InFlight", "Item", "RowBatch", "ordered", "seal"]
+__all__ = ["Batch", "BatchGroup", "Bounds", "InFlight", "Item", "ordered", "seal"]
 
 
 class Bounds:
@@ -221,43 +221,3 @@ def seal(batches: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     carried = [(index, batches[index][0]) for index in order]
     carried[-1] = (order[-1], max(batch[-1] for batch in batches))
     return carried
-
-
-class RowBatch(Batch):
-    """A batch of rows, which keeps every row's keys for when it has to be parted."""
-
-    __slots__ = ("row_keys",)
-
-    row_keys: Sequence[bytes]
-
-    @classmethod
-    def of_rows(
-        cls,
-        contents: Sequence[bytes],
-        ids: Sequence[int],
-        fields: Sequence[bytes],
-        keys: Sequence[bytes],
-        outcome: BulkOutcome,
-    ) -> Self:
-        """Make a batch.
-
-        Args:
-            contents: the payloads.
-            ids: their sequence ids.
-            fields: what each message has besides, as `option_fields` writes it.
-            keys: each message's keys, as `key_fields` writes them.
-            outcome: counts what became of them.
-        """
-        batch = cls.of(contents, outcome, ids)
-        batch.fields, batch.row_keys, batch.keys = fields, keys, keys[0]
-        return batch
-
-    def halves(self) -> list[Batch]:
-        """Give the first and the second half of it, which has two messages or more."""
-        assert self.outcome is not None  # noqa: S101  # as it was made
-        assert self.fields is not None  # noqa: S101  # likewise
-        middle = self.count // 2
-        return [
-            self.of_rows(self.contents[part], self.ids[part], self.fields[part], self.row_keys[part], self.outcome)
-            for part in (slice(None, middle), slice(middle, None))
-        ]

@@ -1,4 +1,4 @@
-"""Rows to be written: Arrow batches, divided by lane and turned into the arguments of a producer."""
+"""Rows to be written: Arrow batches, divided by lane, with a column for each argument of a send."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["BatchSplitter", "Rows"]
+__all__ = ["BatchSplitter", "Rows", "arguments_of"]
 
 _compute: Any = compute
 """Its functions are defined as it is imported, so that type checkers do not see them."""
@@ -23,17 +23,21 @@ _compute: Any = compute
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one lane, in order: a list for each argument of a send, None if the batch has no such column."""
+    """Rows of one lane, in order, in columns that have the names of a send's arguments; `content` is always there."""
 
     topics: list[str] | str
-    values: list[bytes]
-    keys: list[str | None] | None
-    ordering_keys: list[str | None] | None
-    properties: list[dict[str, str] | None] | None
-    event_times: list[int | None] | None
+    columns: pa.RecordBatch
 
     def __len__(self) -> int:
-        return len(self.values)
+        return int(self.columns.num_rows)
+
+
+def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
+    """Give rows as Python's values: a list for each argument of a send."""
+    found = {name: columns.column(name).to_pylist() for name in columns.schema.names}
+    if "properties" in found:
+        found["properties"] = [dict(pairs) if pairs else None for pairs in found["properties"]]
+    return found
 
 
 class BatchSplitter:
@@ -75,14 +79,15 @@ class BatchSplitter:
                 f"{values.null_count} values are null, which the client cannot send. Leave those rows out, or "
                 "replace the nulls: COALESCE(value, '')."
             )
-        return Rows(
-            topics=self._topics(batch),
-            values=values.cast(pa.binary()).to_pylist(),
-            keys=_texts(batch, "__key"),
-            ordering_keys=_texts(batch, "__orderingKey"),
-            properties=_properties(batch),
-            event_times=_times(batch),
-        )
+        given = {
+            "content": values.cast(pa.binary()),
+            "partition_key": _texts(batch, "__key"),
+            "ordering_key": _texts(batch, "__orderingKey"),
+            "properties": _properties(batch),
+            "event_timestamp": _times(batch),
+        }
+        columns = {name: column for name, column in given.items() if column is not None}
+        return Rows(self._topics(batch), pa.RecordBatch.from_pydict(columns))
 
     def _topics(self, batch: Any) -> list[str] | str:
         if self._topic is not None:
@@ -103,33 +108,36 @@ def _column(batch: Any, name: str) -> Any:
     return None if column.null_count == len(column) else column
 
 
-def _texts(batch: Any, name: str) -> list[str | None] | None:
+def _texts(batch: Any, name: str) -> Any:
     column = _column(batch, name)
     if column is None:
         return None
     try:
-        texts: list[str | None] = column.cast(pa.string()).to_pylist()
+        return column.cast(pa.string())
     except pa.ArrowInvalid as error:
         raise InvalidUse(
             f"Column {name} has bytes that are not UTF-8 text, which the client cannot send: {error}"
         ) from None
-    return texts
 
 
-def _properties(batch: Any) -> list[dict[str, str] | None] | None:
+def _properties(batch: Any) -> Any:
     column = _column(batch, "__messageProperties")
     if column is None or not len(column.keys):
         return None
     if column.items.null_count:
         raise InvalidUse("A property's value is null: leave that property out.")
-    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]
+    return column
 
 
-def _times(batch: Any) -> list[int | None] | None:
+def _times(batch: Any) -> Any:
     column = _column(batch, "__eventTime")
     if column is None:
         return None
     # Pulsar keeps milliseconds.
     millis = _compute.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    times: list[int | None] = millis.to_pylist()
-    return times
+    early = _compute.sum(_compute.less(millis, 0)).as_py()
+    if early:
+        raise InvalidUse(
+            f"Column __eventTime is before 1970 in {early} rows, which a message cannot have. Make it null there."
+        )
+    return millis

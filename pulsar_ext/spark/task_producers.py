@@ -6,7 +6,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import pulsar
+import pyarrow as pa
 
 from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.errors import ProducerForgotten, PulsarExtError
@@ -15,6 +17,7 @@ from .connection import client_of
 from .encryption import producer_keys
 from .errors import NotWritten
 from .row_sender import row_sender_of
+from .rows import arguments_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +48,7 @@ _COMPRESSION_TYPES = {
     "SNAPPY": pulsar.CompressionType.SNAPPY,
 }
 _SEND_MANY_ARGUMENTS = {
+    "content": "contents",
     "partition_key": "partition_keys",
     "ordering_key": "ordering_keys",
     "properties": "properties",
@@ -81,14 +85,15 @@ class TaskProducers:
         """
         sent_before = self._sent.get(lane, 0)
         self._sent[lane] = sent_before + len(rows)
+        ids = self._first_id + sent_before + np.arange(len(rows))
         if isinstance(rows.topics, str):
-            self._send(lane, rows.topics, rows, range(len(rows)), sent_before)
+            self._send(lane, rows.topics, rows.columns, ids)
             return
         by_topic: dict[str, list[int]] = {}
         for index, topic in enumerate(rows.topics):
             by_topic.setdefault(topic, []).append(index)
         for topic, indexes in by_topic.items():
-            self._send(lane, topic, rows, indexes, sent_before)
+            self._send(lane, topic, rows.columns.take(pa.array(indexes)), ids[indexes])
 
     def finish(self) -> tuple[int, int]:
         """Wait until everything is persisted.
@@ -117,34 +122,17 @@ class TaskProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 producer.close()
 
-    def _send(self, lane: str, topic: str, rows: Rows, indexes: Any, sent_before: int) -> None:
-        whole = isinstance(indexes, range)
-
-        def part(column: Any) -> Any:
-            return column if column is None or whole else [column[index] for index in indexes]
-
-        ids = None
-        if self._prefix is not None:
-            first = self._first_id + sent_before
-            ids = [first + index for index in indexes]
+    def _send(self, lane: str, topic: str, columns: pa.RecordBatch, ids: Any) -> None:
+        if self._prefix is None:
+            ids = None
         with _as_not_written(topic):
             producer = self._producer(lane, topic)
-            columns = {
-                "partition_key": part(rows.keys),
-                "ordering_key": part(rows.ordering_keys),
-                "properties": part(rows.properties),
-                "event_timestamp": part(rows.event_times),
-            }
-            given = {name: column for name, column in columns.items() if column is not None}
             sender = self._senders.get((lane, topic))
             if sender is not None:
-                sender.send(part(rows.values), given, ids)
+                sender.send(columns, ids)
                 return
-            sent = producer.send_many(
-                part(rows.values),
-                sequence_ids=ids,
-                **{_SEND_MANY_ARGUMENTS[name]: column for name, column in given.items()},
-            )
+            given = {_SEND_MANY_ARGUMENTS[name]: column for name, column in arguments_of(columns).items()}
+            sent = producer.send_many(**given, sequence_ids=None if ids is None else ids.tolist())
             self._duplicates += sent.duplicates
 
     def _producer(self, lane: str, topic: str) -> Any:

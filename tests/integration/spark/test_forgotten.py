@@ -16,6 +16,8 @@ import pulsar_ext
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
 from pulsar_ext.dedup.recall import MOST_ENTRIES
 from pulsar_ext.spark.option_table import SINK
 from pulsar_ext.spark.options import parse_options
@@ -62,9 +64,10 @@ def write(broker, topic, numbers, *, batch, lane="0", pause=0.0, **options):
     settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, SINK)
     with TaskProducers(settings, "query", batch << 32) as producers:
         for begin in range(0, len(numbers), 100):
-            values = [b"%d" % number for number in numbers[begin : begin + 100]]
-            keys = [f"k{number % 5}" if number % 2 else None for number in numbers[begin : begin + 100]]
-            producers.send(lane, Rows(topic, values, keys, None, None, None))
+            part = numbers[begin : begin + 100]
+            keys = [f"k{number % 5}" if number % 2 else None for number in part]
+            columns = {"content": pa.array([b"%d" % number for number in part]), "partition_key": pa.array(keys)}
+            producers.send(lane, Rows(topic, pa.record_batch(columns)))
             time.sleep(pause)
         return producers.finish()
 

@@ -1,0 +1,101 @@
+"""Batches of rows that are written column by column, compared with the loop over messages."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from pulsar_ext._wire.batch_payload import key_fields, option_fields
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.produce.batch import Batch
+from pulsar_ext.produce.outcome import BulkOutcome
+from pulsar_ext.spark.row_batch import EncodedRows, RowBatch, divide
+from pulsar_ext.spark.rows import BatchSplitter, arguments_of
+
+TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
+ROW = st.fixed_dictionaries(
+    {
+        "content": st.binary(max_size=5) | st.sampled_from([bytes(127), bytes(128), bytes(20_000)]),
+        "partition_key": TEXTS,
+        "ordering_key": TEXTS,
+        "properties": st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
+        "event_timestamp": st.none() | st.integers(0, 2**45),
+    }
+)
+KINDS = {
+    "content": pa.binary(),
+    "partition_key": pa.string(),
+    "ordering_key": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "event_timestamp": pa.int64(),
+}
+NAMES = st.sets(st.sampled_from(list(KINDS)[1:])).map(lambda names: ["content", *sorted(names)])
+
+
+def columns_of(rows, names):
+    return pa.record_batch({name: pa.array([row[name] for row in rows], KINDS[name]) for name in names})
+
+
+def plain_batch(rows, ids):
+    """A batch of messages, each written by itself."""
+    batch = Batch(
+        items=[
+            (row["content"], None, number, option_fields(row), key_fields(row))
+            for row, number in zip(rows, ids, strict=True)
+        ]
+    )
+    batch.close()
+    return batch
+
+
+@given(st.lists(ROW, min_size=1, max_size=20), NAMES, st.integers(0, 2**62), st.integers(1, 200), st.data())
+def test_columns_are_written_as_messages_are(rows, names, first, step, data):
+    """A batch of rows has the bytes that a batch of the same messages has, also as a part of more rows and halved."""
+    columns = columns_of(rows, names)
+    begin = data.draw(st.integers(0, len(rows) - 1))
+    rows = [{name: row[name] for name in names} for row in rows[begin:]]
+    ids = range(first, first + step * len(rows), step)
+    encoded = EncodedRows.of(columns).part(slice(begin, None))
+    assert encoded.sizes().tolist() == [len(row["content"]) + len(option_fields(row)) for row in rows]
+    for numbers in (ids, list(ids)):
+        batch = RowBatch(encoded, BulkOutcome(), numbers)
+        assert batch.payload() == plain_batch(rows, ids).payload()
+        if len(rows) > 1:
+            halves = (slice(None, len(rows) // 2), slice(len(rows) // 2, None))
+            assert [half.payload() for half in batch.halves()] == [
+                plain_batch(rows[part], ids[part]).payload() for part in halves
+            ]
+
+
+@given(st.lists(ROW, min_size=1, max_size=5), NAMES)
+def test_rows_become_the_arguments_of_a_send(rows, names):
+    """Columns give the arguments that they were made of; no properties and empty ones are the same."""
+    found = arguments_of(columns_of(rows, names))
+    assert found == {
+        name: [row[name] or (None if name == "properties" else row[name]) for row in rows] for name in names
+    }
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 10), st.integers(1, 100))
+def test_batches_end_where_the_next_row_does_not_fit(sizes, most, most_bytes):
+    """Batches have all rows once and in order, are within the limits, and none could take the row behind it."""
+    parts = divide(sizes, most, most_bytes)
+    assert [index for part in parts for index in range(len(sizes))[part]] == list(range(len(sizes)))
+    for part in parts:
+        count, size = part.stop - part.start, sum(sizes[part])
+        assert count == 1 or (count <= most and size <= most_bytes)
+        if part.stop < len(sizes):
+            assert count == most or size + sizes[part.stop] > most_bytes
+
+
+def test_event_times_before_1970_raise():
+    """An event time that a message cannot have is refused with the number of rows that have one."""
+    times = pa.array([-1, None, 0, 5, -3000], pa.timestamp("ms", tz="UTC"))
+    batch = pa.record_batch({"value": pa.array([b""] * 5), "__eventTime": times})
+    with pytest.raises(InvalidUse, match="__eventTime is before 1970 in 2 rows"):
+        list(BatchSplitter({"topic": "t", "laneBy": None}).by_lane(batch, "0"))
