@@ -10,7 +10,7 @@ import pulsar
 from benchmarks.growth.line import OURS, Bench, Line, Watch, fill_entries, keep_all, wait_until_shown
 from pulsar_ext.admin import CursorInfo, EntryMetadata, InternalStats, LedgerInfo
 from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
-from pulsar_ext.ids.position import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRange, PositionRanges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ def _received(consumer: Any, count: int) -> Iterator[list[Any]]:
 def _run_walk(bench: Bench, watch: Watch) -> None:
     """Walk over what a subscription has not acknowledged, every other entry."""
     entries = 2 * bench.size
-    ranges = tuple(PositionRange(Position(1, at - 1), Position(1, at)) for at in range(1, entries, 2))
+    ranges = PositionRanges.of(PositionRange(Position(1, at - 1), Position(1, at)) for at in range(1, entries, 2))
     cursor = CursorInfo(Position(1, -1), Position(1, entries), ranges, "", active=True, raw={})
     stats = InternalStats(
         (LedgerInfo(1, entries, entries, offloaded=False),),

@@ -15,7 +15,6 @@ import pulsar
 
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
-from pulsar_ext.ids.position import Position
 
 from .leaving import Leaving
 
@@ -54,16 +53,19 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         return
     deadline = time.monotonic() + timeout_ms / 1000
     check = _Check(context, acks)
-    wait, again, fewest = _FIRST_WAIT, time.monotonic() + _AGAIN_SECONDS, math.inf
+    wait, began, fewest = _FIRST_WAIT, time.monotonic(), math.inf
+    again = began + _AGAIN_SECONDS
     while not check.done(sent=sent):
         acks.refuse_closed()
         now = time.monotonic()
+        wait = max(wait, now - began)  # many take long to look at
         if check.missing < fewest:  # the broker is at it: a million take it some seconds, and twice as many longer
             fewest, again = check.missing, max(again, now + _AGAIN_SECONDS)
         if now >= deadline:
             raise check.error(timeout_ms)
         time.sleep(min(wait, deadline - now))
         wait = min(2 * wait, _LONGEST_WAIT)
+        began = time.monotonic()
         if not sent or now >= again:
             sent = acks.flush(parts=True)
             if sent and now >= again:
@@ -103,7 +105,8 @@ class _Check:
             reached = topic.reached if any(entry == topic.reached for entry, _ in parts) else None
             with self._acks.lock:
                 if self._acks.is_connected:
-                    topic.hand_over_missing(self._acks.inner, Leaving(reached, whole, indexes))
+                    missing = Leaving(reached, whole, indexes)
+                    topic.hand_over_missing(self._acks.inner, missing, self._acks.glance)
 
     def error(self, timeout_ms: int) -> AckNotConfirmed:
         """Say what is missing."""
@@ -133,8 +136,9 @@ class _Check:
             info = None
         processed: bool | None = None
         confirmed = []
-        for entry, part in wanted.items():
-            shown = info is not None and info.acknowledges(Position(*entry))
+        each = [False] * len(wanted) if info is None else info.acknowledges_each(list(wanted))
+        for (entry, part), is_shown in zip(wanted.items(), each, strict=True):
+            shown = is_shown
             if not shown and part is not None and sent and self._keeps_indexes():
                 processed = self._is_processed(topic) if processed is None else processed
                 shown = processed

@@ -252,16 +252,14 @@ class Acknowledger(AckIntake):
                 )
             self.refuse()
 
-    def tick(self, now: float) -> float | None:
+    def tick(self, _: float) -> float | None:
         """Look after the group and the connection.
-
-        Args:
-            now: `time.monotonic()`.
 
         Returns:
             After how many seconds to look again; None if there is nothing to watch.
         """
         with self.lock:
+            now = time.monotonic()  # many that leave hold the lock for seconds, and look at the connection meanwhile
             if self.closed:
                 return None
             if self.inner is None:
@@ -328,7 +326,7 @@ class Acknowledger(AckIntake):
     def _leave(self, now: float, *, force: bool) -> None:
         try:
             for topic in self.collector.by_topic:
-                if topic.leave(self.inner, now, force=force):
+                if topic.leave(self.inner, now, self.glance, force=force):
                     self._left = now
         except pulsar.AlreadyClosed:
             self._keep_for_another()
@@ -340,6 +338,10 @@ class Acknowledger(AckIntake):
         if not self._order.is_retired:
             raise  # noqa: PLE0704  # what is being handled
         self.schedule()
+
+    def glance(self) -> None:
+        """Look at the connection while many leave: else it would have to be taken for another one behind them."""
+        self._watch.glance(time.monotonic(), connected=self.is_connected)
 
     def _look_at_connection(self, now: float, *, connected: bool) -> bool:
         """Send again what a disconnection may have lost; give whether half received messages have to be asked for."""
@@ -355,7 +357,7 @@ class Acknowledger(AckIntake):
             self._monitor.look_after(news.settles)
         if news.sends_again:
             for topic in self.collector.by_topic:
-                topic.hand_over_again(self.inner, now)
+                topic.hand_over_again(self.inner, now, self.glance)
         idle = self._splits and now - self._left > _IDLE_SECONDS
         return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
 

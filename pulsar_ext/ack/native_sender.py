@@ -17,12 +17,15 @@ from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, made_
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .leaving import Entry, Leaving
 
 __all__ = ["NativeSender"]
 
 _GROUP = 1000
 """So many pending ids make the C++ client send them at once."""
+_AT_ONCE = 2000
 _MOST_BATCHES = 100
 """So many are kept made up, to be added to: what left of a batch is sent again with what comes."""
 _MAX_INDEX = (1 << 31) - 1
@@ -48,17 +51,23 @@ class NativeSender:
         """Whether the topic is one of several of the consumer."""
         return self._topic is not None
 
-    def send(self, inner: Any, leaving: Leaving, live: dict[Entry, Any]) -> None:
+    def send(self, inner: Any, leaving: Leaving, live: dict[Entry, Any], glance: Callable[[], None]) -> None:
         """Hand over what leaves; the C++ client sends it within 100 ms, or with the thousandth id.
 
         Args:
             inner: the C++ consumer.
             leaving: what leaves.
             live: the C++ ids of chunked messages, which alone know every chunk, by their last entry.
+            glance: looks at the connection; called again and again where many leave, which may take seconds.
         """
-        for entry in leaving.whole:
-            inner.acknowledge(live.get(entry) or self._id(*entry))
-            self._batches.pop(entry, None)
+        acknowledge = inner.acknowledge
+        for count, entry in enumerate(leaving.whole, 1):
+            acknowledge((live and live.get(entry)) or self._id(*entry))
+            if not count % _AT_ONCE:
+                glance()
+        if self._batches:
+            for entry in leaving.whole:
+                self._batches.pop(entry, None)
         for entry, size, bits in leaving.indexes:
             made_up = self._batch(entry, size)
             for index in range(size):
@@ -81,7 +90,8 @@ class NativeSender:
         self._last = None
 
     def _id(self, ledger_id: int, entry_id: int) -> Any:
-        return self._on_topic(InnerMessageId(self.partition, ledger_id, entry_id, -1))
+        made = InnerMessageId(self.partition, ledger_id, entry_id, -1)
+        return made if self._topic is None else self._on_topic(made)
 
     def _on_topic(self, inner_id: Any) -> Any:
         if self._topic is not None:

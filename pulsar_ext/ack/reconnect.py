@@ -56,6 +56,12 @@ class ConnectionWatch:
         """Whether the connection may have been lost since the last look."""
         return self.looked is None or now - self.looked > _SLEPT_SECONDS
 
+    def glance(self, now: float, *, connected: bool) -> None:
+        """Look while something takes long; what is to be done about a disconnection is left to the next `look()`."""
+        self.is_down = self.is_down or not connected
+        if not self.may_have_changed(now):
+            self.looked = now
+
     def rest(self) -> None:
         """Look no more for a while."""
         self.looked = None

@@ -18,7 +18,7 @@ from .native_sender import NativeSender
 from .tracker import AckTracker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .leaving import Entry, Singles
     from .unacked import Unacked
@@ -101,24 +101,26 @@ class TopicAcks:
         if self._unconfirmed.get(entry, ()) == part:
             self._unconfirmed.pop(entry, None)
 
-    def leave(self, inner: Any, now: float, *, force: bool) -> bool:
-        """Give the C++ consumer what leaves, with `force` flushed out of it; tell whether anything did."""
+    def leave(self, inner: Any, now: float, glance: Callable[[], None], *, force: bool) -> bool:
+        """Give the C++ consumer what leaves, with `force` flushed out of it; tell whether anything did.
+
+        It is kept for a while. `glance` looks at the connection; it is called again and again where many leave.
+        """
         if self.is_held:
             return False
         leaving = self.tracker.leave()
         if leaving:
             with logging_refusals(self, len(leaving)):
-                self.hand_over(inner, leaving, now)
+                self._hand_over(inner, leaving, now, glance)
             self.tracker.left()
         if force and (leaving or self.sent):
             self.sender.flush(inner)
         return bool(leaving)
 
-    def hand_over(self, inner: Any, leaving: Leaving, now: float) -> None:
-        """Give what leaves to the C++ consumer, and keep it for a while."""
+    def _hand_over(self, inner: Any, leaving: Leaving, now: float, glance: Callable[[], None]) -> None:
         live = self.live
         self.sent.add(leaving, now, live)
-        self.sender.send(inner, leaving, live)
+        self.sender.send(inner, leaving, live, glance)
         self.live = {}  # all that waits has left
         if self._unacked is not None:
             self._unacked.acknowledge(self.topic, leaving)
@@ -133,7 +135,7 @@ class TopicAcks:
                 del unconfirmed[entry]
             unconfirmed[upto] = None
             self.firsts = {entry: first for entry, first in self.firsts.items() if entry > upto}
-        unconfirmed.update(dict.fromkeys(leaving.whole))
+        unconfirmed.update(dict.fromkeys(leaving.whole[-_MAX_UNCONFIRMED:]))
         for entry in leaving.whole if self.firsts else ():
             if (first := self.firsts.pop(entry, None)) is not None:
                 unconfirmed[first] = None
@@ -166,7 +168,7 @@ class TopicAcks:
         if arrived:
             self.sent.expire(began)
 
-    def hand_over_again(self, inner: Any, now: float) -> None:
+    def hand_over_again(self, inner: Any, now: float, glance: Callable[[], None]) -> None:
         """Give it once more what may have been lost with a connection."""
         if self.is_held or self.is_doubted(now):
             return
@@ -175,11 +177,11 @@ class TopicAcks:
         if again:
             self.sent_again = now
             self.sent.add(again, now, live)
-            self.sender.send(inner, again, live)
+            self.sender.send(inner, again, live, glance)
 
-    def hand_over_missing(self, inner: Any, missing: Leaving) -> None:
+    def hand_over_missing(self, inner: Any, missing: Leaving, glance: Callable[[], None]) -> None:
         """Give it once more what the broker does not show, and flush."""
-        self.sender.send(inner, missing, self.sent.ids)
+        self.sender.send(inner, missing, self.sent.ids, glance)
         self.sender.flush(inner)
 
     def forget(self) -> None:

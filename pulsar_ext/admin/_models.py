@@ -7,14 +7,12 @@ Times are milliseconds since the epoch, sizes are bytes. Mirrors `org.apache.pul
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Self
 from urllib.parse import unquote_plus
 
-from pulsar_ext.ids.position import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRanges
 
 from ._subscription_stats import SubscriptionStats
 
@@ -105,18 +103,20 @@ class CursorInfo:
 
     mark_delete_position: Position
     read_position: Position
-    individually_deleted: tuple[PositionRange, ...]
+    individually_deleted: PositionRanges
     state: str
     active: bool
     raw: _Json = field(repr=False, compare=False)
 
     def acknowledges(self, position: Position) -> bool:
         """Whether an entry is acknowledged, all of it."""
-        if position <= self.mark_delete_position:
-            return True
-        ranges = self.individually_deleted
-        at = bisect_left(ranges, position, key=attrgetter("last"))
-        return at < len(ranges) and position in ranges[at]
+        return position <= self.mark_delete_position or position in self.individually_deleted
+
+    def acknowledges_each(self, positions: Sequence[tuple[int, int]]) -> list[bool]:
+        """Tell of each of many entries whether it is acknowledged, all of it."""
+        mark = self.mark_delete_position
+        alone = self.individually_deleted.covering(positions)
+        return [position <= mark or is_alone for position, is_alone in zip(positions, alone, strict=True)]
 
     @classmethod
     def from_json(cls, data: _Json) -> Self:
@@ -124,9 +124,7 @@ class CursorInfo:
         return cls(
             mark_delete_position=Position.parse(_WHOLE.sub("", data["markDeletePosition"])),
             read_position=Position.parse(_WHOLE.sub("", data["readPosition"])),
-            individually_deleted=tuple(
-                sorted(PositionRange.parse_all(data.get("individuallyDeletedMessages") or "[]"), key=attrgetter("last"))
-            ),
+            individually_deleted=PositionRanges.parse(data.get("individuallyDeletedMessages") or "[]"),
             state=data.get("state", ""),
             active=data.get("active", False),
             raw=data,

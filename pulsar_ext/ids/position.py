@@ -6,19 +6,22 @@ Mirrors `org.apache.bookkeeper.mledger.Position`, the ranges of `LongPairRangeSe
 
 from __future__ import annotations
 
+import operator
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import NamedTuple, Protocol
+from itertools import accumulate, chain, islice, repeat
+from typing import NamedTuple, Protocol, Self
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
-__all__ = ["Ledgers", "Position", "PositionRange", "position_after"]
+__all__ = ["Ledgers", "Position", "PositionRange", "PositionRanges", "position_after"]
 
 _POSITION = re.compile(r"(-?[0-9]+):(-?[0-9]+)", re.ASCII)
-_RANGE = re.compile(rf"([(\[]){_POSITION.pattern}(?:\.\.|‥){_POSITION.pattern}([)\]])", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
+_RANGE = r"\(-?[0-9]+:-?[0-9]+(?:\.\.|‥)-?[0-9]+:-?[0-9]+\]"
+_RANGES = re.compile(rf"\[(?:{_RANGE}(?:, ?{_RANGE})*)?\]", re.ASCII)
 _LONG = range(-(2**63), 2**63)
 
 
@@ -42,7 +45,9 @@ class Position(NamedTuple):
         match = _POSITION.fullmatch(text)
         if not match:
             raise InvalidMessageId(f"Not a position: {text!r}; expected 'ledger:entry'")
-        return _position(*match.groups())
+        position = cls(int(match[1]), int(match[2]))
+        _check_long(position, text)
+        return position
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
@@ -61,28 +66,64 @@ class PositionRange:
     def __contains__(self, position: object) -> bool:
         return isinstance(position, Position) and self.after < position <= self.last
 
+
+@dataclass(frozen=True, slots=True)
+class PositionRanges:
+    """Many ranges, in the order of their ends; kept as numbers, for a cursor may have a million."""
+
+    _numbers: tuple[int, ...] = ()
+    """Four of each range: the ledger and the entry of `after`, and those of `last`."""
+
+    def __repr__(self) -> str:
+        return f"[{','.join(map(str, self))}]"
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 4
+
+    def __iter__(self) -> Iterator[PositionRange]:
+        n = self._numbers
+        for after, last in zip(zip(n[::4], n[1::4], strict=True), zip(n[2::4], n[3::4], strict=True), strict=True):
+            yield PositionRange(Position(*after), Position(*last))
+
+    def __contains__(self, position: tuple[int, ...]) -> bool:
+        at = 4 * bisect_left(range(len(self)), position, key=self._last)
+        return at < len(self._numbers) and self._numbers[at : at + 2] < position
+
+    def covering(self, positions: Sequence[tuple[int, int]]) -> list[bool]:
+        """Tell of each of many positions whether it is in one of the ranges."""
+        n = self._numbers
+        afters, lasts = list(zip(n[::4], n[1::4], strict=True)), list(zip(n[2::4], n[3::4], strict=True))
+        places = map(bisect_left, repeat(lasts), positions)
+        return [at < len(afters) and afters[at] < one for at, one in zip(places, positions, strict=True)]
+
+    def _last(self, index: int) -> tuple[int, ...]:
+        return self._numbers[4 * index + 2 : 4 * index + 4]
+
     @classmethod
-    def parse_all(cls, text: str) -> tuple[PositionRange, ...]:
+    def of(cls, ranges: Iterable[PositionRange]) -> Self:
+        """Make them of ranges in any order."""
+        rows = sorted(((*one.after, *one.last) for one in ranges), key=operator.itemgetter(2, 3))
+        return cls(tuple(chain.from_iterable(rows)))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
         """Read a list of ranges such as `[(9:2..9:3],(9:5..10:0]]`, the form of `individuallyDeletedMessages`.
 
         Raises:
             InvalidMessageId: the text is not a list of ranges that are open below and closed above.
         """
-        inner = text[1:-1]
-        matches = list(_RANGE.finditer(inner))
-        if text != f"[{inner}]" or ",".join(match[0] for match in matches) != inner.replace(", ", ","):
-            raise InvalidMessageId(f"Not a list of position ranges: {text!r}")
-        parts = [match.groups() for match in matches]
-        if any((begin, end) != ("(", "]") for begin, *_, end in parts):
-            raise InvalidMessageId(f"A position range is not open below and closed above: {text!r}")
-        return tuple(cls(_position(*part[1:3]), _position(*part[3:5])) for part in parts)
+        if not _RANGES.fullmatch(text):
+            raise InvalidMessageId(f"Not a list of position ranges, open below and closed above: {text!r}")
+        numbers = list(map(int, _NUMBER.findall(text)))
+        _check_long(numbers, text)
+        lasts = list(zip(numbers[2::4], numbers[3::4], strict=True))
+        ranges = cls(tuple(numbers))
+        return cls.of(ranges) if any(map(operator.gt, lasts, islice(lasts, 1, None))) else ranges
 
 
-def _position(ledger_id: str, entry_id: str) -> Position:
-    position = Position(int(ledger_id), int(entry_id))
-    if position.ledger_id not in _LONG or position.entry_id not in _LONG:
-        raise InvalidMessageId(f"Not a position: '{position}'; expected 'ledger:entry', each of 64 bits")
-    return position
+def _check_long(numbers: Sequence[int], text: str) -> None:
+    if numbers and not (min(numbers) in _LONG and max(numbers) in _LONG):
+        raise InvalidMessageId(f"Not a position: {text!r}; expected 'ledger:entry', each of 64 bits")
 
 
 class Ledgers:

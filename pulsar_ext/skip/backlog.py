@@ -34,7 +34,7 @@ class Backlog:
         return cls(
             Ledgers(stats.ledger_sizes()),
             cursor.mark_delete_position,
-            cursor.individually_deleted,
+            tuple(cursor.individually_deleted),
         )
 
     def acked_until(self, position: Position) -> Position | None:

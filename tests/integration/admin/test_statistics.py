@@ -33,7 +33,7 @@ def test_stats_show_ledgers_and_cursors(admin, client, topic):
     assert internal.last_confirmed_entry == positions[-1]
     cursor = internal.cursors["s"]
     assert cursor.mark_delete_position == positions[0]
-    assert cursor.individually_deleted == (
+    assert tuple(cursor.individually_deleted) == (
         PositionRange(positions[1], positions[3]),
         PositionRange(positions[6], positions[7]),
     )

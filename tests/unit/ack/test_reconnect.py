@@ -63,3 +63,23 @@ def test_what_left_before_another_consumer_leaves_again():
 def test_a_connection_that_was_never_lost_asks_for_nothing():
     """Looks at a connection that stays ask for nothing."""
     assert _look_until(ConnectionWatch(), 40.0, 0.0) == ([], [])
+
+
+def test_a_glance_keeps_a_connection_from_being_doubted():
+    """What took seconds has nothing sent again if the connection was there at each glance, and has if it was not."""
+    for connected in (True, False):
+        watch = ConnectionWatch()
+        _look_until(watch, 1.0, 0.0)
+        for at in range(20, 60):
+            watch.glance(at * 0.05, connected=connected or at != 40)
+        news = watch.look(3.0, connected=True)
+        assert (news.is_doubtful, news.sends_again, watch.is_settled) == (False, not connected, connected)
+
+
+def test_a_glance_that_comes_late_hides_nothing():
+    """A gap between two glances is seen by the next look: a disconnection may have been in it."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    for at in (1.5, 1.55):
+        watch.glance(at, connected=True)
+    assert watch.look(1.6, connected=True).is_doubtful

@@ -19,9 +19,9 @@ def test_a_cursor_tells_what_is_acknowledged(entries, random):
     data = {"markDeletePosition": "1:4", "readPosition": "4:0", "individuallyDeletedMessages": f"[{','.join(ranges)}]"}
     cursor = CursorInfo.from_json(data)
     every = [Position(ledger, entry) for ledger in range(5) for entry in range(-1, 22)]
-    assert {one for one in every if cursor.acknowledges(one)} == {
-        one for one in every if one <= Position(1, 4) or one in entries
-    }
+    acknowledged = [one <= Position(1, 4) or one in entries for one in every]
+    assert [cursor.acknowledges(one) for one in every] == acknowledged
+    assert cursor.acknowledges_each(every) == acknowledged
 
 
 @pytest.mark.parametrize("behind", ["", " (ackSet is null)", " (ackSet with long[] size of 0)"])

@@ -1,13 +1,14 @@
 """Positions: the broker's texts read, printed and ordered."""
 
 import pickle
+from operator import attrgetter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidMessageId
-from pulsar_ext.ids.position import Position, PositionRange
+from pulsar_ext.ids.position import Position, PositionRange, PositionRanges
 
 _POSITIONS = st.builds(Position, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
 _RANGES = st.builds(PositionRange, _POSITIONS, _POSITIONS)
@@ -47,22 +48,34 @@ def test_what_is_no_position(text):
 
 @given(st.lists(_RANGES))
 def test_ranges_round_trip(ranges):
-    """The list form of individuallyDeletedMessages reads back as the ranges it was made of."""
+    """The list form of individuallyDeletedMessages reads back as the ranges it was made of, in the order of ends."""
     text = f"[{','.join(map(str, ranges))}]"
-    assert PositionRange.parse_all(text) == tuple(ranges)
+    found = PositionRanges.parse(text)
+    assert list(found) == sorted(ranges, key=attrgetter("last"))
+    assert (len(found), found) == (len(ranges), PositionRanges.of(ranges))
+    assert PositionRanges.parse(repr(found)) == found
+
+
+@given(st.sets(st.tuples(st.integers(0, 3), st.integers(0, 8))))
+def test_ranges_contain_what_one_of_them_contains(entries):
+    """Whether an entry is in many ranges that do not overlap is what each of them says."""
+    ranges = [PositionRange(Position(ledger, entry - 1), Position(ledger, entry)) for ledger, entry in entries]
+    found = PositionRanges.of(ranges)
+    for position in (Position(ledger, entry) for ledger in range(5) for entry in range(-1, 10)):
+        assert (position in found) == any(position in one for one in ranges)
 
 
 def test_ranges_as_a_broker_prints_them():
     """A text copied from a broker 4.2.4, with what its first range contains."""
-    first, second = PositionRange.parse_all("[(20:1..20:3],(20:6..21:0]]")
+    first, second = PositionRanges.parse("[(20:1..20:3],(20:6..21:0]]")
     assert [Position(20, entry) in first for entry in range(5)] == [False, False, True, True, False]
     assert second == PositionRange(Position(20, 6), Position(21, 0))
     assert "20:2" not in first
-    assert PositionRange.parse_all("[]") == ()
+    assert list(PositionRanges.parse("[]")) == []
 
 
 @pytest.mark.parametrize("text", ["", "[", "]", "(1:1..1:2]", "[[1:1..1:2]]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]"])
 def test_what_is_no_list_of_ranges(text):
     """Other brackets change the meaning, so they are refused instead of read as something near."""
     with pytest.raises(InvalidMessageId):
-        PositionRange.parse_all(text)
+        PositionRanges.parse(text)
