@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
+import pulsar.schema
 
 import pulsar_ext
 from benchmarks.ack_counter import AckCountingProxy
 from benchmarks.brokers import broker_at
 from benchmarks.measure import Case, Result, Side, measure, open_sides
 from benchmarks.steps import fill
+from pulsar_ext._native.handles import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,13 @@ _COUNTED: Final = 20_000
 _UNBATCHED, _FEW_UNBATCHED = "-unbatched", "-few-unbatched"
 """The second has no more than a queue takes at once: one from the disk may take the broker so long that it would still
 send some during the run."""
+
+
+class _Text(pulsar.schema.BytesSchema):
+    """A schema of the application's own."""
+
+    def decode(self, data: bytes) -> str:
+        return data.decode()
 
 
 @contextlib.contextmanager
@@ -70,6 +79,13 @@ def _loop(consumer: Any, calls: int) -> None:
 
 def _receive_loop(consumer: Any, calls: int) -> None:
     receive = consumer.receive
+    for _ in repeat(None, calls):
+        receive()
+
+
+def _native(consumer: Any, calls: int) -> None:
+    """Receive by the C++ client's call alone, and make no message of what it gives."""
+    receive = inner_of(consumer).receive
     for _ in repeat(None, calls):
         receive()
 
@@ -123,7 +139,7 @@ def _case(name: str, official: Any, ours: Any, goal: float, calls: int, suffix: 
 
 def _queued(name: str, official: Any, ours: Any, goal: float, suffix: str = "", **options: Any) -> Case:
     """Make a case whose messages are in the client's queue already: the broker and the network have no part in it."""
-    calls = _QUEUED_FEWER if suffix or official is _receive_loop else _QUEUED
+    calls = _QUEUED_FEWER if suffix or official in (_receive_loop, _native) else _QUEUED
     size = 2 * (calls + 2 * _WARM)  # so that the client asks for no more during the run
     return _case(f"{name}, queued", official, ours, goal, calls, suffix, **options, receiver_queue_size=size)
 
@@ -134,8 +150,10 @@ def _live(name: str, official: Any, ours: Any, goal: float = 0.0, suffix: str = 
 
 
 _SHARED: Final = {"consumer_type": pulsar.ConsumerType.Shared}
+_LETTERS: Final = {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(3, "persistent://public/default/letters")}
 _GROUPED: Final = {"ack_group_time_ms": 100}
 _ONE: Final = "receive(), acknowledge(message)"
+_ALONE: Final = "the C++ receive() alone"
 _MANY: Final = "receive_many, acknowledge_many / receive(), acknowledge(message)"
 CASES: Final = (
     _queued(f"{_ONE}, Exclusive, grouped", _loop, _loop, 1.5, **_GROUPED),
@@ -155,6 +173,11 @@ CASES: Final = (
         0.0,
         batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(100, -1, 1),
     ),
+    _queued(f"receive() / {_ALONE}", _native, _receive_loop, 0.8),
+    _queued(f"receive_many() / {_ALONE}", _native, _many, 0.8),
+    _queued(f"for message in consumer / {_ALONE}", _native, _iterate, 0.8),
+    _queued(f"receive(), with a schema / {_ALONE}", _native, _receive_loop, 0.8, schema=_Text()),
+    _queued(f"receive(), with a dead letter policy / {_ALONE}", _native, _receive_loop, 0.8, **_SHARED, **_LETTERS),
     _live(f"{_ONE}, Exclusive, grouped", _loop, _loop, 0.98, **_GROUPED),
     _live(f"{_ONE}, Exclusive, default", _loop, _loop, 0.98),
     _live(f"{_ONE}, Shared", _loop, _loop, 0.98, **_SHARED),

@@ -205,8 +205,6 @@ class ScreenedSource(_Keeping):
         self._is_barred = False
 
     def __next__(self) -> Any:
-        if (seen := self._seen()) is not None:
-            return seen
         self._waiting += 1
         try:
             with self._lock:  # until nobody looks ahead
@@ -216,6 +214,8 @@ class ScreenedSource(_Keeping):
             self._waiting -= 1
 
     def _next_seen(self) -> Any:
+        if (self._ready or self._unseen) and (seen := self._seen()) is not None:
+            return seen
         for inner in self._each:
             self._unseen.append(inner)  # where a Ctrl-C finds it
             if (seen := self._seen()) is not None:
@@ -277,8 +277,11 @@ class ScreenedSource(_Keeping):
 
     def _look(self) -> None:
         """Look at what has come, in its order: that is also the order of dead letters."""
-        with self._lock, contextlib.suppress(IndexError):  # that the handler of a signal has taken it meanwhile
-            self._look_at_each(self._ready, self._unseen)
+        try:
+            with self._lock:
+                self._look_at_each(self._ready, self._unseen)
+        except IndexError:
+            return  # the handler of a signal has taken it meanwhile
 
     def _look_at_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
         while unseen:
