@@ -131,7 +131,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         order.take_part(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            screened = self._source = ScreenedSource(native, self._screen)
+            screened = self._source = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless)
             order.take_part(screened)
         elif subscription.fetches:
             self._prefetch = Prefetch(self._context, self.inner, native)

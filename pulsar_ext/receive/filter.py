@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._native.results import POLL_MILLIS, Timeout
 from pulsar_ext.errors import MisroutedMessage
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["FilteredSource", "ScreenedSource"]
 
 _LOOK_AT_CLOCK = 256
+
+_redelivery_count = InnerMessage.redelivery_count
 
 
 class _Keeping(Part):
@@ -195,11 +198,12 @@ class ScreenedSource(_Keeping):
     Args:
         source: gives the messages.
         screen: whether a C++ message is for the application; it is called once for each, in their order.
+        harmless: messages that were redelivered no more often pass without it.
     """
 
-    def __init__(self, source: Source, screen: Callable[[Any], bool]) -> None:
+    def __init__(self, source: Source, screen: Callable[[Any], bool], *, harmless: int = -1) -> None:
         super().__init__(source)
-        self._screen = screen
+        self._screen, self._harmless = screen, harmless
         self._lock = OwnedLock()
         self._waiting = 0
         self._is_barred = False
@@ -216,8 +220,17 @@ class ScreenedSource(_Keeping):
     def _next_seen(self) -> Any:
         if (self._ready or self._unseen) and (seen := self._seen()) is not None:
             return seen
-        for inner in self._each:
-            self._unseen.append(inner)  # where a Ctrl-C finds it
+        each, harmless = self._each, self._harmless
+        for inner in each:
+            unseen = self._unseen
+            try:
+                if harmless >= 0 and _redelivery_count(inner) <= harmless and not (unseen or self._ready):
+                    return inner
+            except BaseException:
+                if each is self._each:
+                    unseen.append(inner)
+                raise
+            unseen.append(inner)  # where a Ctrl-C finds it
             if (seen := self._seen()) is not None:
                 return seen
         raise StopIteration

@@ -126,6 +126,13 @@ class Redelivery(Part):
         """Whether each message has to be looked at as it comes."""
         return bool(self._timeout) or self.dead_letters is not None
 
+    @property
+    def harmless(self) -> int:
+        """How often a message may have been redelivered that need not be looked at; -1 if each has to be."""
+        if self._timeout or self._unacked is not None or self.dead_letters is None:
+            return -1
+        return self.dead_letters.max_redeliver_count
+
     def attach(self, inner: Any, screened: ScreenedSource | None) -> None:
         """Take the C++ consumer, and what looks at its messages as they are received."""
         with self._lock:
