@@ -85,9 +85,7 @@ def _receive_loop(consumer: Any, calls: int) -> None:
 
 def _native(consumer: Any, calls: int) -> None:
     """Receive by the C++ client's call alone, and make no message of what it gives."""
-    receive = inner_of(consumer).receive
-    for _ in repeat(None, calls):
-        receive()
+    _receive_loop(inner_of(consumer), calls)
 
 
 def _many(consumer: Any, calls: int, at_once: int = 100) -> None:

@@ -26,6 +26,7 @@ __all__ = ["NativeSender"]
 _GROUP = 1000
 """So many pending ids make the C++ client send them at once."""
 _AT_ONCE = 2000
+"""So many take some 10 ms: a connection is not lost and made anew in between."""
 _MOST_BATCHES = 100
 """So many are kept made up, to be added to: what left of a batch is sent again with what comes."""
 _MAX_INDEX = (1 << 31) - 1
@@ -60,14 +61,11 @@ class NativeSender:
             live: the C++ ids of chunked messages, which alone know every chunk, by their last entry.
             glance: looks at the connection; called again and again where many leave, which may take seconds.
         """
-        acknowledge = inner.acknowledge
         for count, entry in enumerate(leaving.whole, 1):
-            acknowledge((live and live.get(entry)) or self._id(*entry))
+            inner.acknowledge(live.get(entry) or self._id(*entry))
+            self._batches.pop(entry, None)
             if not count % _AT_ONCE:
                 glance()
-        if self._batches:
-            for entry in leaving.whole:
-                self._batches.pop(entry, None)
         for entry, size, bits in leaving.indexes:
             made_up = self._batch(entry, size)
             for index in range(size):
@@ -90,8 +88,7 @@ class NativeSender:
         self._last = None
 
     def _id(self, ledger_id: int, entry_id: int) -> Any:
-        made = InnerMessageId(self.partition, ledger_id, entry_id, -1)
-        return made if self._topic is None else self._on_topic(made)
+        return self._on_topic(InnerMessageId(self.partition, ledger_id, entry_id, -1))
 
     def _on_topic(self, inner_id: Any) -> Any:
         if self._topic is not None:

@@ -135,6 +135,7 @@ class TopicAcks:
                 del unconfirmed[entry]
             unconfirmed[upto] = None
             self.firsts = {entry: first for entry, first in self.firsts.items() if entry > upto}
+        # No more than are kept: a million would take longer than the connection may go without a look.
         unconfirmed.update(dict.fromkeys(leaving.whole[-_MAX_UNCONFIRMED:]))
         for entry in leaving.whole if self.firsts else ():
             if (first := self.firsts.pop(entry, None)) is not None:

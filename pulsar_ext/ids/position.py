@@ -18,9 +18,10 @@ from pulsar_ext.errors import InvalidMessageId, InvalidUse
 
 __all__ = ["Ledgers", "Position", "PositionRange", "PositionRanges", "position_after"]
 
-_POSITION = re.compile(r"(-?[0-9]+):(-?[0-9]+)", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
-_RANGE = r"\(-?[0-9]+:-?[0-9]+(?:\.\.|‥)-?[0-9]+:-?[0-9]+\]"
+_POSITION = re.compile(rf"({_NUMBER.pattern}):({_NUMBER.pattern})", re.ASCII)
+_ENTRY = f"{_NUMBER.pattern}:{_NUMBER.pattern}"
+_RANGE = rf"\({_ENTRY}(?:\.\.|‥){_ENTRY}\]"
 _RANGES = re.compile(rf"\[(?:{_RANGE}(?:, ?{_RANGE})*)?\]", re.ASCII)
 _LONG = range(-(2**63), 2**63)
 
@@ -71,7 +72,7 @@ class PositionRange:
 class PositionRanges:
     """Many ranges, in the order of their ends; kept as numbers, for a cursor may have a million."""
 
-    _numbers: tuple[int, ...] = ()
+    _numbers: tuple[int, ...]
     """Four of each range: the ledger and the entry of `after`, and those of `last`."""
 
     def __repr__(self) -> str:

@@ -290,11 +290,8 @@ class ScreenedSource(_Keeping):
 
     def _look(self) -> None:
         """Look at what has come, in its order: that is also the order of dead letters."""
-        try:
-            with self._lock:
-                self._look_at_each(self._ready, self._unseen)
-        except IndexError:
-            return  # the handler of a signal has taken it meanwhile
+        with self._lock, contextlib.suppress(IndexError):  # that the handler of a signal has taken it meanwhile
+            self._look_at_each(self._ready, self._unseen)
 
     def _look_at_each(self, ready: deque[Any], unseen: deque[Any]) -> None:
         while unseen:

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import compute
 
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import BulkOutcome
 from pulsar_ext.produce.partitioned import PartitionedSender
 
-from .row_batch import EncodedRows, RowBatch, divide
-from .rows import arguments_of
+from .row_batch import EncodedRows, RowBatch, divide, lengths_of
+from .rows import arguments_of, arrow_compute
 
 if TYPE_CHECKING:
     from pulsar_ext.producer import Producer
 
 __all__ = ["PartitionedRowSender", "RowSender", "row_sender_of"]
 
-_compute: Any = compute
-"""Its functions are defined as it is imported, so that type checkers do not see them."""
 _KEY, _ORDERING_KEY = "partition_key", "ordering_key"
 
 
@@ -151,7 +148,7 @@ class PartitionedRowSender:
             by_key = np.array(self._sender.route(names, [0] * len(names), None, partitions), np.int64)
             chosen = np.append(by_key, -1)[np.asarray(coded.indices.fill_null(len(names)))]
         if len(keyless):
-            sizes = _sizes(columns)[keyless].tolist()
+            sizes = lengths_of(columns.column("content"))[keyless].tolist()
             numbers = None if ids is None else ids[keyless].tolist()
             chosen[keyless] = self._sender.route([None] * len(keyless), sizes, numbers, partitions)
         return chosen
@@ -199,13 +196,9 @@ class _Part:
     def _keep(self, columns: pa.RecordBatch, ids: Any) -> None:
         self._kept.append((columns, ids))
         self._count += columns.num_rows
-        self._bytes += int(_sizes(columns).sum())
+        self._bytes += int(lengths_of(columns.column("content")).sum())
 
 
 def _first(column: pa.Array) -> Any:
     """Give the first value that is not null."""
-    return _compute.first(column).as_py()
-
-
-def _sizes(columns: pa.RecordBatch) -> Any:
-    return np.asarray(_compute.binary_length(columns.column("content")))
+    return arrow_compute.first(column).as_py()

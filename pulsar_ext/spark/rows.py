@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from .options import Settings
 
-__all__ = ["BatchSplitter", "Rows", "arguments_of"]
+__all__ = ["BatchSplitter", "Rows", "arguments_of", "arrow_compute"]
 
-_compute: Any = compute
+arrow_compute: Any = compute
 """Its functions are defined as it is imported, so that type checkers do not see them."""
 
 
@@ -70,7 +70,7 @@ class BatchSplitter:
         if lanes.null_count:
             raise InvalidUse(f"Column {self._lane} is null in {lanes.null_count} rows: each row needs a lane.")
         for lane in lanes.unique().to_pylist():
-            yield lane, self._rows(batch.filter(_compute.equal(lanes, lane)))
+            yield lane, self._rows(batch.filter(arrow_compute.equal(lanes, lane)))
 
     def _rows(self, batch: Any) -> Rows:
         values = batch.column("value")
@@ -134,8 +134,9 @@ def _times(batch: Any) -> Any:
     if column is None:
         return None
     # Pulsar keeps milliseconds.
-    millis = _compute.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-    early = _compute.sum(_compute.less(millis, 0)).as_py()
+    whole = arrow_compute.floor_temporal(column, unit="millisecond")
+    millis = whole.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    early = arrow_compute.sum(arrow_compute.less(millis, 0)).as_py()
     if early:
         raise InvalidUse(
             f"Column __eventTime is before 1970 in {early} rows, which a message cannot have. Make it null there."
