@@ -252,7 +252,7 @@ class Acknowledger(AckIntake):
                 )
             self.refuse()
 
-    def tick(self, _: float) -> float | None:
+    def tick(self, now: float) -> float | None:
         """Look after the group and the connection.
 
         Returns:
