@@ -51,6 +51,7 @@ __all__ = ["OFFICIAL_DELAY_MILLIS", "Redelivery"]
 
 OFFICIAL_DELAY_MILLIS = 100
 """The shortest delay that the C++ client has, for what was handed over."""
+_OFFICIAL_SECONDS = OFFICIAL_DELAY_MILLIS / 1000
 _GAP_SECONDS = 0.15
 """So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
 _SLACK_SECONDS = 0.05
@@ -96,7 +97,7 @@ class Redelivery(Part):
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
         self._resolver, self._splits = resolver, splits
-        self._delay, self._timeout = delay_ms / 1000, timeout_ms / 1000
+        self._held, self._timeout = self._held_of(delay_ms / 1000), timeout_ms / 1000
         self._nack_backoff, self._late_backoff = nack_backoff, late_backoff
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
         self._late: Delayed[MessageId] = Delayed()
@@ -149,19 +150,19 @@ class Redelivery(Part):
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
-        due = self._due(0)  # an id does not tell how often it was
+        due = self._due(None)
         self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
-        self._refused.put((self._due(inner.redelivery_count()), inner))
+        self._refused.put((self._due(inner), inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
         message_id = self._id_of(inner)
-        self._add(message_id, self._entries_or_later(message_id), self._due(inner.redelivery_count()))
+        self._add(message_id, self._entries_or_later(message_id), self._due(inner))
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
@@ -313,11 +314,20 @@ class Redelivery(Part):
         for entry in entries:
             inner.negative_acknowledge(entry)
 
-    def _due(self, redelivery_count: int) -> float:
-        """Give when what is refused now is redelivered; raises what the application's backoff does."""
-        backoff, least = self._nack_backoff, OFFICIAL_DELAY_MILLIS / 1000
-        delay = self._delay if backoff is None else delay_of(backoff, redelivery_count)
-        return time.monotonic() + max(delay, least) - (least if self._splits else 0)
+    def _due(self, inner: Any) -> float:
+        """Give when what is refused now is handed over; raises what the application's backoff does.
+
+        Args:
+            inner: the C++ message; None for an id, which does not tell how often it was redelivered.
+        """
+        if self._nack_backoff is None:
+            return time.monotonic() + self._held
+        count = 0 if inner is None else inner.redelivery_count()
+        return time.monotonic() + self._held_of(delay_of(self._nack_backoff, count))
+
+    def _held_of(self, delay: float) -> float:
+        """Give how long a refused message is held here of its delay, in seconds: the C++ client has one of its own."""
+        return max(delay, _OFFICIAL_SECONDS) - (_OFFICIAL_SECONDS if self._splits else 0)
 
     def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
         self._acks.take_back(message_id)
