@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pulsar
@@ -40,6 +41,7 @@ def never_opened(kind: str, how: str) -> Any:
     return Refusing(lambda: NotOpen(f"This {kind} was never opened: it comes from {how}, not from its constructor."))
 
 
+@cache  # a client that closes would make two for each of its consumers
 def closed(kind: str) -> Any:
     """Give what refuses every use of something that was closed, as the official client does."""
     return Refusing(lambda: closed_error(kind))

@@ -98,7 +98,10 @@ class Acknowledger(AckIntake):
     @lazy
     def _monitor(self) -> CursorMonitor:
         topics = self.collector.by_topic
-        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
+        context, order, subscription = self._context, self._order, self.subscription
+        return CursorMonitor(
+            context, order, subscription, topics, self.lock, self._begin_again, is_closed=lambda: self.closed
+        )
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -236,7 +239,6 @@ class Acknowledger(AckIntake):
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
         with self.lock:
-            self._monitor.close()
             self._absorb()
             pending = self.pending
             for topic in self.collector.by_topic:
@@ -314,6 +316,8 @@ class Acknowledger(AckIntake):
         Args:
             passing: give single messages to the C++ consumer at once, so that they need not be kept.
         """
+        if not len(self.inbox):
+            return
         now = time.monotonic()
         if self._watch.may_have_changed(now):
             self._order.begin_epoch()
