@@ -32,3 +32,8 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator
             return self
         made: T = vars(instance).setdefault(self._name, self._make(instance))  # one step, in C
         return made
+
+    def made_for(self, instance: object) -> T | None:
+        """Give what was made; None if nobody has asked for it."""
+        made: T | None = vars(instance).get(self._name)
+        return made

@@ -50,7 +50,6 @@ class CursorMonitor:
         topics: what is acknowledged.
         lock: guards it.
         forget: forgets what was acknowledged on a topic.
-        is_closed: whether to look no more.
     """
 
     def __init__(
@@ -61,15 +60,12 @@ class CursorMonitor:
         topics: AcksByTopic,
         lock: AbstractContextManager[Any],
         forget: Callable[[TopicAcks], None],
-        *,
-        is_closed: Callable[[], bool],
     ) -> None:
         self._context, self._order, self._subscription = context, order, subscription
         self._topics, self._lock, self._forget = topics, lock, forget
         self._settles: float | None = None
         self._renewals = 0
-        self._is_closed = is_closed
-        self._looks = False
+        self._looks = self._closed = False
 
     def renew(self) -> None:
         """Forget who the broker listed: another C++ consumer takes the place of the old one. The lock is held."""
@@ -103,10 +99,14 @@ class CursorMonitor:
                     if (behind := settled and topic.reached is not None) or _wants_base(topic, now)
                 ]
             for topic, behind in topics:
-                if self._is_closed() or not self._look(topic, now, behind=behind):
+                if self._closed or not self._look(topic, now, behind=behind):
                     break
         finally:
             self._looks = False
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
 
     def _look(self, topic: TopicAcks, now: float, *, behind: bool) -> bool:
         """Look at one cursor, and follow it if it was moved back before what was acknowledged.

@@ -98,10 +98,7 @@ class Acknowledger(AckIntake):
     @lazy
     def _monitor(self) -> CursorMonitor:
         topics = self.collector.by_topic
-        context, order, subscription = self._context, self._order, self.subscription
-        return CursorMonitor(
-            context, order, subscription, topics, self.lock, self._begin_again, is_closed=lambda: self.closed
-        )
+        return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
 
     def attach(self, inner: Any) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here."""
@@ -239,6 +236,8 @@ class Acknowledger(AckIntake):
     def close(self) -> None:
         """Hand over what is left; the C++ consumer sends it as it closes."""
         with self.lock:
+            if (monitor := Acknowledger._monitor.made_for(self)) is not None:
+                monitor.close()
             self._absorb()
             pending = self.pending
             for topic in self.collector.by_topic:
@@ -273,7 +272,8 @@ class Acknowledger(AckIntake):
             self._context.inquiries.run(partial(self._ask_for_chunks, self.inner))
         if connected:
             with self.lock:
-                self._monitor.look_if_needed(now)
+                if not self.closed:
+                    self._monitor.look_if_needed(now)
         if not watching and not len(self.inbox):
             self._watch.rest()
             return None

@@ -32,6 +32,15 @@ def test_it_is_made_at_the_first_use_and_kept():
     assert isinstance(_Holder.thing, lazy)
 
 
+def test_whoever_only_wants_to_know_makes_nothing():
+    """What nobody has asked for is not made by looking whether it was."""
+    holder = _Holder()
+    assert _Holder.thing.made_for(holder) is None
+    assert not holder.made
+    thing = holder.thing
+    assert _Holder.thing.made_for(holder) is thing
+
+
 def test_threads_that_ask_first_get_the_same_one():
     """Though both make one."""
     holder, found = _Holder(), []
