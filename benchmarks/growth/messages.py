@@ -17,9 +17,10 @@ _CONFIRM_MILLIS: Final = 120_000
 _MESSAGES: Final = 3
 """In each run, one after the other."""
 _CHUNKED_ABOVE: Final = 5_000_000
-_CHUNK: Final = 10_000
-"""Bytes that surely find room in a chunk of the small broker, whose largest message has 10 KiB."""
-_SMALL: Final = Profile("tiny-chunks", "messages above 10 KiB are chunked", {"maxMessageSize": "10240"})
+_CHUNK: Final = 50_000
+"""Bytes that surely find room in a chunk of the small broker, whose largest message has 50 KiB. Its largest command has
+60, which three thousand acknowledgements fit into: it drops a connection for a larger one."""
+_SMALL: Final = Profile("small-chunks", "messages above 50 KiB are chunked", {"maxMessageSize": "51200"})
 
 
 def _run_size(bench: Bench, watch: Watch) -> None:
@@ -27,7 +28,7 @@ def _run_size(bench: Bench, watch: Watch) -> None:
 
 
 def _run_chunks(bench: Bench, watch: Watch) -> None:
-    """Send so many times 10 kB; a chunk has room for a little more, so of a thousand there are some fewer."""
+    """Send so many times 50 kB; a chunk has room for a little more, so of a thousand there are some fewer."""
     _send_and_receive(bench, watch, bench.size * _CHUNK, is_chunked=True)
 
 
