@@ -10,6 +10,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
+import httpcore2  # noqa: F401  # else what looks after a consumer would import it amid its messages, for 30 ms
 import httpx2
 
 from pulsar_ext.errors import InvalidUse, NotOpen
