@@ -3,6 +3,8 @@
 import inspect
 import pickle
 import ssl
+import subprocess
+import sys
 from urllib.parse import unquote
 
 import pytest
@@ -68,6 +70,21 @@ def test_only_a_url_with_tls_has_a_tls_context_made(monkeypatch):
     PulsarAdmin("https://h:1")
     PulsarAdmin("http://h:1", tls_trust_certs_file_path="certificates")
     assert len(made) == 2
+
+
+def test_the_first_question_imports_next_to_nothing():
+    """A consumer's client asks it in the background, amid messages: an import of 60 modules would hold them up."""
+    program = """if True:
+        import sys
+        import pulsar_ext
+        before = set(sys.modules)
+        try:
+            pulsar_ext.PulsarAdmin("http://127.0.0.1:1").within(0.2).clusters()
+        except pulsar_ext.AdminUnavailable:
+            print(len(set(sys.modules) - before))
+    """
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert int(run.stdout) < 10
 
 
 def test_credentials_leave_the_url():
