@@ -20,8 +20,8 @@ __all__ = ["keep_thread_state"]
 
 _IS_SHOWN = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
 _MOST = 256 if _IS_SHOWN else 0
-"""A client has two such threads, unless it was asked for more: one for its connections, one for its listeners. So those of
-128 clients, one after the other, and 4 MB at most."""
+"""A client has two such threads, unless it was asked for more: one for its connections, one for its listeners.
+These are the threads of 128 clients, one after the other, and 4 MB at most."""
 
 
 class _Here(threading.local):
