@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROOTS", "pack"]
 
-ROOTS: Final = ("pulsar-client", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
+ROOTS: Final = ("pulsar-client", "httpcore2", "httpx2", "tenacity", "mmh3", "pyarrow", "pandas", "numpy", "fastavro")
 """The distributions that the library needs in executors, besides Spark's own."""
 
 _ENVIRONMENT: Final = ".tar.gz"
