@@ -285,7 +285,7 @@ class Acknowledger(AckIntake):
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
         lets = connected and not self._is_moving
-        if len(self.inbox) and not (self._grouping.passes and self._filled):
+        if not (self._grouping.passes and self._filled):
             self._absorb(passing=self._grouping.passes and lets)
         self._filled = False
         collector.number_no_messages_after(_IDLE_SECONDS, now)
