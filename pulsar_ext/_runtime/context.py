@@ -14,6 +14,7 @@ from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminRequired
 
 from .callbacks import CallbackGuard
+from .connection_looks import ConnectionLooks
 from .ending import OpenSenders
 from .recent import RecentAnswers
 from .scheduler import ClientScheduler
@@ -100,6 +101,7 @@ class ClientContext:
             logging.getLogger("pulsar_ext.acks"),
             "Acknowledgements could not be sent; they are kept",
         )
+        self.connection_looks = ConnectionLooks(self.scheduler)
         self.inquiries = ClientScheduler(
             "pulsar-ext-inquiries",
             logging.getLogger("pulsar_ext"),

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.answer import Answer
 
+    from .in_flight import SentAcks
+
 __all__ = ["ArrivalProof"]
 
 _ASK_SECONDS: Final = 1.0
+_FEW_SECONDS: Final = 4.0
+"""How often it is asked about few: what is sent again behind a lost connection costs less then than many questions."""
+_FEW: Final = 1000
+_ANSWER_SECONDS: Final = 0.1
+"""How long an answer is waited for until it is looked for again."""
 _GROUPED_SECONDS: Final = 0.5
 """How long the C++ client may keep an acknowledgement before it sends it: it sends them every 100 ms."""
 _NOTICED_SECONDS: Final = 65.0
@@ -43,12 +50,13 @@ class ArrivalProof:
         """Conclude nothing from a request that is on its way: it may be answered on another connection."""
         self._answer = None
 
-    def look(self, inner: Any, now: float) -> float:
+    def look(self, inner: Any, now: float, sent: list[SentAcks]) -> float:
         """Ask, or take the answer.
 
         Args:
             inner: the C++ consumer. That of several topics cannot ask: there the time says it in the end.
             now: the time.
+            sent: what may not have arrived; it is not asked before that can be proven.
 
         Returns:
             Until when what left has arrived, if no connection was lost since.
@@ -59,6 +67,17 @@ class ArrivalProof:
             if result == pulsar.Result.Ok:
                 self._proven = self._asked - _GROUPED_SECONDS
             self._can_ask = result not in _UNSUPPORTED
-        elif self._answer is None and self._can_ask and now - self._asked >= _ASK_SECONDS:
+        elif self._answer is None and self._can_ask and now >= self._next(sent):
             self._asked, self._answer = now, self._begin(inner.get_last_message_id_async)
         return max(self._proven, now - _NOTICED_SECONDS)
+
+    def due(self, now: float, sent: list[SentAcks]) -> float:
+        """Give when to look again."""
+        if self._answer is not None:
+            return now + _ANSWER_SECONDS
+        return self._next(sent) if self._can_ask else now + _NOTICED_SECONDS
+
+    def _next(self, sent: list[SentAcks]) -> float:
+        """Give when to ask about what was sent."""
+        pause = _FEW_SECONDS if sum(map(len, sent)) < _FEW else _ASK_SECONDS
+        return max(self._asked + pause, min(one.oldest for one in sent) + _GROUPED_SECONDS)

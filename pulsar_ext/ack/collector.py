@@ -44,6 +44,7 @@ class AckCollector:
     """
 
     __slots__ = (
+        "_before",
         "_context",
         "_numbering",
         "_order",
@@ -68,6 +69,8 @@ class AckCollector:
         """How many were read since the last group left."""
         self.acknowledged = 0.0
         """When something was acknowledged the last time."""
+        self._before = 0.0
+        """The same, before that."""
         self.has_chunks = False
         """Whether a chunked message was acknowledged."""
         self.chunked: Callable[[bytes], None] = lambda _: None
@@ -80,6 +83,10 @@ class AckCollector:
     def may_have_chunks(self) -> bool:
         """Whether chunked messages come: one was acknowledged, or nothing was yet."""
         return self.has_chunks or not self.acknowledged
+
+    def is_busy(self, now: float, seconds: float) -> bool:
+        """Whether acknowledgements come one after the other, none of them so long behind the one before."""
+        return now - self.acknowledged < seconds and self.acknowledged - self._before < seconds
 
     # -- reading the inbox ---------------------------------------------------------------------------------------------
 
@@ -95,7 +102,7 @@ class AckCollector:
         """
         inbox, passed = self.inbox, False
         if len(inbox):
-            self.acknowledged = now
+            self._before, self.acknowledged = self.acknowledged, now
         if inbox.messages:
             taken = inbox.take_messages()
             if self._single != (taken.singles is not None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final, Self, cast
 
@@ -107,6 +108,11 @@ class GroupTimer:
     def wait(self, now: float) -> float:
         """After how many seconds to ask again, so that nothing waits for too long."""
         return (now if self._since is None else self._since) + self.time_ms / 1000 - now
+
+    @property
+    def due(self) -> float:
+        """When the group is due that waits; infinite if nothing waits."""
+        return math.inf if self._since is None else self._since + self.time_ms / 1000
 
     def left(self) -> None:
         """Begin the next group."""

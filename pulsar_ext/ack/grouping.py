@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._runtime.condition import refuse_interrupting
+from pulsar_ext._runtime.connection_looks import LOOK_SECONDS
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext.receive.order import Transition
 
@@ -41,9 +43,10 @@ __all__ = ["Acknowledger"]
 
 _log = logging.getLogger("pulsar_ext.acks")
 
-_TICK_SECONDS = 0.04
-"""How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
+_QUIET_SECONDS, _SETTLING_SECONDS = 1.0, 0.25
+"""After how long at most to look after what was sent while little is acknowledged, and what waits for something."""
 _IDLE_SECONDS = 2.0
+"""How long behind the last acknowledgement the connection is looked at: else the next would have to be sent twice."""
 _SETTLE_SECONDS = 1.0
 """How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
 
@@ -264,24 +267,64 @@ class Acknowledger(AckIntake):
             if self.closed:
                 return None
             if self.inner is None:
-                return _TICK_SECONDS
+                return LOOK_SECONDS
             self.scheduled = False  # before the inbox is emptied: what comes later schedules anew
             connected = self.is_connected
-            asks, watching = self._look_after_group(now, connected=connected)
+            asks = self._look_after_group(now, connected=connected)
+            wait = self._wait(now, connected=connected)
         if asks:
             self._context.inquiries.run(partial(self._ask_for_chunks, self.inner))
         if connected:
             with self.lock:
                 if not self.closed:
                     self._monitor.look_if_needed(now)
-        if not watching and not len(self.inbox):
+        looks = self._context.connection_looks
+        if wait > LOOK_SECONDS and not len(self.inbox):
+            if wait < math.inf:
+                looks.begin(self)  # what is acknowledged meanwhile schedules anew
+                return wait
+            looks.end(self)
             self._watch.rest()
             return None
+        looks.end(self)
         self.scheduled = True
-        return min(_TICK_SECONDS, max(self._timer.wait(now), 0.0) or _TICK_SECONDS)
+        return min(LOOK_SECONDS, max(self._timer.wait(now), 0.0) or LOOK_SECONDS)
 
-    def _look_after_group(self, now: float, *, connected: bool) -> tuple[bool, bool]:
-        """Let leave what is due; tell whether half received messages are to be asked for, and anything is to watch."""
+    def _wait(self, now: float, *, connected: bool) -> float:
+        """Give for how long only the connection has to be looked at; infinite if not even that."""
+        collector, topics = self.collector, list(self.collector.by_topic)
+        sent = [topic.sent for topic in topics if topic.sent]
+        settles = any(topic.is_held or topic.tracker.is_settling for topic in topics)
+        if not (
+            sent
+            or settles
+            or collector.pending
+            or collector.has_chunks
+            or collector.is_numbering
+            or now - collector.acknowledged < _IDLE_SECONDS
+            or self._watch.is_down
+            or any(topic.reached for topic in topics)
+        ):
+            return math.inf
+        if self._is_moving or collector.is_busy(now, LOOK_SECONDS):
+            return 0.0
+        if not connected:
+            return _QUIET_SECONDS
+        wait = min(_SETTLING_SECONDS if settles else _QUIET_SECONDS, self._watch.due - now, self._timer.due - now)
+        return min(wait, self._arrival.due(now, sent) - now) if sent and self._watch.is_settled else wait
+
+    def is_as_before(self, now: float) -> bool:
+        """Look at the connection between two ticks; tell whether nothing has happened to it."""
+        if not self.lock.acquire(blocking=False):  # who has it looks, where that takes long
+            return True
+        try:
+            connected = self._gate.ask_uninterrupted(self.inner.is_connected)
+            return self._watch.stays(now, connected=connected) and not self.closed
+        finally:
+            self.lock.release()
+
+    def _look_after_group(self, now: float, *, connected: bool) -> bool:
+        """Let leave what is due; tell whether half received messages are to be asked for."""
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
         lets = connected and not self._is_moving
@@ -292,23 +335,14 @@ class Acknowledger(AckIntake):
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
-        topics = list(collector.by_topic)
-        pending = collector.pending
-        if lets and self._timer.is_due(pending, now, looked):
+        if lets and self._timer.is_due(collector.pending, now, looked):
             self._leave(now, force=self._grouping.forces)
-            pending = 0
         if self._watch.is_settled:  # what left before the connection was lost is sent again after it
-            sent = [topic.sent for topic in topics if topic.sent]
-            arrived = self._arrival.look(self.inner, now) if sent else now
+            sent = [topic.sent for topic in collector.by_topic if topic.sent]
+            arrived = self._arrival.look(self.inner, now, sent) if sent else now
             for one in sent:
                 one.expire(arrived)
-        return asks, bool(
-            pending
-            or self._watch.is_down
-            or collector.has_chunks
-            or collector.is_numbering
-            or any(topic.sent or topic.reached or topic.tracker.is_settling for topic in topics)
-        )
+        return asks
 
     def _absorb(self, *, passing: bool = False) -> None:
         """Read what is in the inbox.

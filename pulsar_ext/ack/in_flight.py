@@ -35,6 +35,14 @@ class SentAcks:
         while self._count > self._limit and len(self._sent) > 1:
             self._count -= len(self._sent.popleft()[1])
 
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def oldest(self) -> float:
+        """When the oldest left of what is kept; there is some."""
+        return self._sent[0][0]
+
     def expire(self, arrived: float) -> None:
         """Drop what left until a time: it has arrived."""
         while self._sent and self._sent[0][0] <= arrived:

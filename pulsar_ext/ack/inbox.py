@@ -130,7 +130,8 @@ class AckInbox:
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
             return Taken(len(taken), each, id_at, lambda at: taken[at].topic_name())
-        if at_once and singles(read(0, 1)) is not None:  # then probably all are, and numbers spare nothing
+        # Where the first is a single message, probably all are, and numbers spare nothing.
+        if at_once and (len(taken) == 1 or singles(read(0, 1)) is not None):
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
                 return Taken(len(taken), (), id_at, _no_topic, all_singles, inners)

@@ -7,6 +7,7 @@ retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 __all__ = ["ConnectionNews", "ConnectionWatch"]
@@ -52,6 +53,11 @@ class ConnectionWatch:
         """Whether what leaves now surely arrives."""
         return not (self.is_down or self._is_new or self._again)
 
+    @property
+    def due(self) -> float:
+        """When there is something to do, if nothing happens to the connection; infinite if there is nothing."""
+        return min(self._again[:1] + self._chunks[:1], default=math.inf)
+
     def may_have_changed(self, now: float) -> bool:
         """Whether the connection may have been lost since the last look."""
         return self.looked is None or now - self.looked > _SLEPT_SECONDS
@@ -61,6 +67,14 @@ class ConnectionWatch:
         self.is_down = self.is_down or not connected
         if not self.may_have_changed(now):
             self.looked = now
+
+    def stays(self, now: float, *, connected: bool) -> bool:
+        """Look while nothing is due; tell whether it is as it was at the last look. If not, `look()` has to follow."""
+        if connected is self.is_down or self.may_have_changed(now):
+            self.is_down = self.is_down or not connected
+            return False
+        self.looked = now
+        return True
 
     def rest(self) -> None:
         """Look no more for a while."""

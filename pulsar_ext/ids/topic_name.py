@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 from urllib.parse import quote
 
@@ -68,6 +69,11 @@ class TopicName:
             return text
         if not isinstance(text, str) or not text:
             raise InvalidUse(f"Invalid topic name {text!r}: expected a non-empty str")
+        return cls._parsed(text)
+
+    @classmethod
+    @lru_cache(maxsize=1024)  # each consumer asks for the same few again and again
+    def _parsed(cls, text: str) -> Self:
         domain, separator, rest = text.partition("://") if "://" in text else ("persistent", "", text)
         parts = rest.split("/")
         if len(parts) == 1 and not separator:

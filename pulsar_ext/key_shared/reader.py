@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.reader import Reader
@@ -39,6 +40,9 @@ __all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
 
 _SILENT_SECONDS = 3.0
 _LONGEST_SECONDS = 60.0
+
+_ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
+"""Called with the message: a call less for each than its method is."""
 
 
 class _Renewed(Part):
@@ -116,11 +120,11 @@ class RangeReader(Reader):
         # What `_receive` does with the filter's source, without a call for each message whose key is known.
         message: Message = new()
         try:
-            for message.inner in unfiltered:
-                inner = message.inner
+            for inner in unfiltered:
                 try:
-                    wanted = None if inner.ordering_key() else verdict_of(inner.partition_key())
+                    wanted = None if _ordering_key(inner) else verdict_of(_partition_key(inner))
                     if wanted or (wanted is None and self._filter.wants(inner)):
+                        message.inner = inner
                         return message
                 except UnicodeDecodeError:  # an ordering key of any bytes
                     unseen.append(inner)

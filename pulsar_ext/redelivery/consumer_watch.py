@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.order import ReceiveOrder
 
 __all__ = ["ConsumerWatch"]
+
+
+_APART_SECONDS: Final = 0.1
 
 
 class ConsumerWatch(Part, ABC):
@@ -43,6 +47,11 @@ class ConsumerWatch(Part, ABC):
     @abstractmethod
     def begin(self) -> None:
         """Look soon."""
+
+    def _look_in(self, seconds: float) -> None:
+        """Look in so many seconds, at one of the times at which others look as well: the thread wakes once for all."""
+        due = time.monotonic() + seconds
+        self._context.inquiries.watch(self, seconds + -due % _APART_SECONDS)
 
     def before(self, transition: Transition, /) -> None:
         """Look no more behind a close."""

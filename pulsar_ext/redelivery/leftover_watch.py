@@ -65,7 +65,7 @@ class LeftoverWatch(ConsumerWatch):
     def begin(self) -> None:
         """Look soon: the consumer was opened, or the first chunked message was acknowledged."""
         self._looks = 0
-        self._context.inquiries.watch(self, _SOON_SECONDS)
+        self._look_in(_SOON_SECONDS)
 
     def tick(self, now: float) -> float | None:  # noqa: ARG002  # by the cursors alone
         """Look at the cursors; the scheduler's call.

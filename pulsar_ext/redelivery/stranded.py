@@ -86,7 +86,7 @@ class StrandedWatch(ConsumerWatch):
     def begin(self) -> None:
         """Look soon: the consumer was opened."""
         self._looks, self._before = 0, {}
-        self._context.inquiries.watch(self, self._seconds[0])
+        self._look_in(self._seconds[0])
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # another C++ consumer
         """Look soon: the consumer was opened anew."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from pulsar_ext.ack.group_timer import GroupTimer
@@ -23,3 +25,14 @@ def test_groups_are_due_by_time_and_by_size():
     assert group.wait(7.0) == pytest.approx(0.0375)
     assert group.is_due(1, 7.0375, 7.0)
     assert GroupTimer(time_ms=0).is_due(1, 0.0)
+
+
+def test_it_is_known_when_the_group_is_due_that_waits():
+    """From its first acknowledgement on until it has left; where nothing waits, never."""
+    group = GroupTimer(time_ms=100)
+    assert group.due == math.inf
+    group.is_due(1, 5.0)
+    group.is_due(2, 5.0625)
+    assert group.due == pytest.approx(5.1)
+    group.left()
+    assert group.due == math.inf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pulsar_ext.ack.reconnect import ConnectionWatch
 
 TICK = 0.04
@@ -83,3 +85,46 @@ def test_a_glance_that_comes_late_hides_nothing():
     for at in (1.5, 1.55):
         watch.glance(at, connected=True)
     assert watch.look(1.6, connected=True).is_doubtful
+
+
+def test_a_short_look_tells_what_a_look_has_to_follow():
+    """A connection that is as it was asks for nothing; one that was lost, came back or was out of sight does."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    assert watch.stays(1.03, connected=True)
+    assert not watch.stays(1.2, connected=True), "it may have been lost in between"
+    watch.look(1.2, connected=True)
+    assert not watch.stays(1.24, connected=False)
+    assert not watch.look(1.24, connected=False).sends_again
+    assert watch.stays(1.28, connected=False)
+    assert not watch.stays(1.32, connected=True)
+    assert watch.look(1.32, connected=True).sends_again
+
+
+def test_a_connection_that_was_lost_and_is_back_by_the_next_look_sends_again():
+    """What a short look has seen is not forgotten until a look follows."""
+    watch = ConnectionWatch()
+    _look_until(watch, 1.0, 0.0)
+    assert not watch.stays(1.03, connected=False)
+    assert watch.look(1.04, connected=True).sends_again
+
+
+def test_it_is_known_when_a_look_is_due():
+    """Looks at those times alone find what looks every 40 ms find."""
+    for outage in (None, 1.0):
+        news, due = [], []
+        for sparse in (False, True):
+            watch, now, found = ConnectionWatch(), 0.0, []
+            while now < 60.0:
+                connected = outage is None or not outage <= now < outage + 0.5
+                if sparse and watch.looked is not None and now < watch.due and watch.stays(now, connected=connected):
+                    now += TICK
+                    continue
+                one = watch.look(now, connected=connected)
+                found += [(round(now, 3), *one[1:])] * any((one.sends_again, one.asks_for_chunks, one.asks_again))
+                due.append(watch.due)
+                now += TICK
+            news.append(found)
+        assert news[0] == news[1]
+        assert news[0]
+        assert due[-1] == math.inf

@@ -1,0 +1,145 @@
+"""How often acknowledgements are looked after: by ticks of their own while they come, by short looks while few do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import _pulsar
+import pulsar
+import pytest
+
+from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext._runtime.connection_looks import LOOK_SECONDS, ConnectionLooks
+from pulsar_ext._runtime.ending import OpenSenders
+from pulsar_ext.ack.group_timer import AckGrouping
+from pulsar_ext.ack.grouping import Acknowledger
+from pulsar_ext.message import received
+from pulsar_ext.receive.order import ReceiveOrder
+
+TOPIC = "persistent://public/default/t"
+
+
+class _Inner:
+    """What takes acknowledgements as a C++ consumer does, and answers when it is asked."""
+
+    def __init__(self):
+        self.connected, self.acknowledged, self.asked = True, [], 0
+
+    def is_connected(self):
+        return self.connected
+
+    def acknowledge(self, one):
+        self.acknowledged.append(one)
+
+    def get_last_message_id_async(self, answer):
+        self.asked += 1
+        answer(pulsar.Result.Ok)
+
+
+class _Driven:
+    """A consumer's acknowledgements with a clock, and a scheduler that is no thread; `ticks` counts its ticks."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.due, self.ticks, self.entry = 1000.0, {}, 0, 0
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        for module in ("ack.grouping", "_runtime.connection_looks"):
+            monkeypatch.setattr(f"pulsar_ext.{module}.time", clock)
+        self.inner, self.scheduler = _Inner(), SimpleNamespace(watch=self._watch, keep=lambda _: None)
+        looks = ConnectionLooks(self.scheduler)
+        inquiries = SimpleNamespace(run=lambda _: None, watch=lambda _: None)
+        context = SimpleNamespace(
+            scheduler=self.scheduler, senders=OpenSenders(), connection_looks=looks, inquiries=inquiries
+        )
+        self.acks = Acknowledger(
+            context,
+            ReceiveOrder(),
+            SeekGate(None),
+            TOPIC,
+            "s",
+            grouping=AckGrouping.of(None, None, splits=False),
+            splits=False,
+            keeps_indexes=True,
+        )
+        self.acks.attach(self.inner)
+
+    def acknowledge(self):
+        """Acknowledge the next message."""
+        batch = _pulsar.MessageBatch()
+        batch.with_message_id(_pulsar.MessageId(-1, 5, self.entry, -1))
+        batch.parse_from(b"\x00\x00\x00\x02\x18\x00", 1)
+        self.acks.add_messages([received(one) for one in batch.messages()])
+        self.entry += 1
+
+    def run(self, seconds):
+        """Let so much time pass."""
+        end = self.now + seconds
+        while self.due and min(self.due.values()) <= end:
+            one = min(self.due, key=self.due.get)
+            self.now = max(self.now, self.due.pop(one))
+            self.ticks += one is self.acks
+            wait = one.tick(self.now)
+            if wait is not None:
+                self._watch(one, wait)
+        self.now = end
+
+    def _watch(self, one, after=0.0):
+        self.due[one] = min(self.due.get(one, self.now + after), self.now + after)
+
+
+@pytest.fixture
+def driven(monkeypatch):
+    """Acknowledgements, and what drives them."""
+    return _Driven(monkeypatch)
+
+
+def test_a_lone_acknowledgement_needs_few_ticks(driven):
+    """It leaves in time, is sent once more as the connection may be new, is proven to have arrived, and that is all."""
+    driven.acknowledge()
+    driven.run(0.05)
+    assert len(driven.inner.acknowledged) == 1
+    driven.run(5.0)
+    assert len(driven.inner.acknowledged) == 2
+    assert driven.inner.asked == 1
+    assert driven.ticks <= 8
+    assert not driven.due, "nothing is looked after any more"
+
+
+def test_one_a_second_is_looked_after_by_short_looks(driven):
+    """Of a minute's 1,500 looks, one in eight is a tick; each leaves once, in time, and few questions are asked."""
+    for number in range(60):
+        driven.acknowledge()
+        driven.run(0.05)
+        assert len(driven.inner.acknowledged) in (number + 1, number + 2)
+        driven.run(0.95)
+    assert driven.ticks < 1500 / 8
+    assert driven.inner.asked <= 16
+
+
+def test_what_left_is_sent_again_behind_a_short_disconnection(driven):
+    """The looks see one of 90 ms, the shortest that there is, whenever it comes before the arrival is proven."""
+    for millis in range(50, 460, 23):
+        driven.acknowledge()
+        driven.run(1.6)
+        driven.acknowledge()
+        driven.run(millis / 1000)
+        before = len(driven.inner.acknowledged)
+        driven.inner.connected = False
+        driven.run(0.09)
+        driven.inner.connected = True
+        driven.run(0.1)
+        assert len(driven.inner.acknowledged) > before, millis
+        driven.run(10.0)
+
+
+def test_what_is_acknowledged_without_a_connection_leaves_with_the_next(driven):
+    """However long that takes, and soon then."""
+    driven.acknowledge()
+    driven.run(2.0)
+    driven.inner.connected = False
+    driven.run(7.0)
+    driven.acknowledge()
+    driven.run(7.0)
+    before = len(driven.inner.acknowledged)
+    driven.inner.connected = True
+    driven.run(LOOK_SECONDS * 3)
+    assert len(driven.inner.acknowledged) > before
