@@ -21,6 +21,8 @@ _MESSAGES: Final = 10
 """For each awaited consumer."""
 _HELD_SECONDS: Final = 3.0
 """So long they are kept, so that what a client does for them in the background counts as memory."""
+_LOOK_SECONDS: Final = 0.02
+_STEADY_SECONDS: Final = 10
 _EARLIEST: Final = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
@@ -105,7 +107,10 @@ def _prepare_awaited(bench: Bench) -> None:
 
 
 def _run_awaited(bench: Bench, watch: Watch) -> None:
-    """Open consumers on one loop at once; each receives ten messages and acknowledges them."""
+    """Open consumers on one loop at once; each receives ten messages and acknowledges them, until the cursors show it.
+
+    Both clients give acknowledgements to the broker behind `acknowledge()`, while others are still being opened.
+    """
     asyncio.run(_await_all(bench, watch))
 
 
@@ -121,9 +126,45 @@ async def _await_all(bench: Bench, watch: Watch) -> None:
 
     with watch:
         opened = await asyncio.gather(*map(receive, islice(topics_for(bench), bench.size)))
+        await asyncio.to_thread(_wait_until_empty, bench)
     for consumer in opened:
         await consumer.unsubscribe()
     await client.close()
+
+
+def _wait_until_empty(bench: Bench) -> None:
+    """Wait until no subscription of the topics has a backlog."""
+    with bench.admin() as admin:
+        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+            while any(one.backlog_entries for one in admin.stats(topic, precise_backlog=True).subscriptions.values()):
+                time.sleep(_LOOK_SECONDS)
+
+
+def _prepare_steady(bench: Bench) -> None:
+    with bench.open() as client:
+        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+            producer = client.create_producer(topic)
+            for _ in range(_STEADY_SECONDS + 1):
+                producer.send(b"x")
+
+
+def _run_steady(bench: Bench, watch: Watch) -> None:
+    """Have each of many consumers receive and acknowledge a message a second; counts processor time."""
+    with bench.open() as client:
+        consumers = [
+            client.subscribe(topic, uuid.uuid4().hex, receiver_queue_size=_STEADY_SECONDS + 1, **_EARLIEST)
+            for topic in islice(topics_for(bench), bench.size)
+        ]
+        for consumer in consumers:
+            consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
+        time.sleep(_HELD_SECONDS)
+        began, before = time.monotonic(), time.process_time()
+        for number, consumer in enumerate(consumers * _STEADY_SECONDS):
+            time.sleep(max(began + number / bench.size - time.monotonic(), 0))
+            consumer.acknowledge(consumer.receive(_RECEIVE_MILLIS))
+        watch.seconds = time.process_time() - before
+        for consumer in consumers:
+            consumer.unsubscribe()
 
 
 _HANDLES: Final = (1, 10, 100, 1_000, 2_000, 5_000)
@@ -147,11 +188,19 @@ LINES: Final = (
         _prepare_pattern,
     ),
     Line(
-        "awaited consumers of one loop: opened, ten messages received and acknowledged by each",
+        "awaited consumers of one loop: opened, ten messages received, acknowledged and confirmed by each",
         "consumers",
         (1, 10, 100, 300, 1_000),
         (1, 10, 50),
         _run_awaited,
         _prepare_awaited,
+    ),
+    Line(
+        "consumers that acknowledge a message a second each, ten times: processor time",
+        "consumers",
+        (10, 100, 300, 1_000),
+        (10, 50),
+        _run_steady,
+        _prepare_steady,
     ),
 )

@@ -10,6 +10,8 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
+from .scheduler import Closable
+
 if TYPE_CHECKING:
     from .scheduler import ClientScheduler
 
@@ -23,17 +25,12 @@ _AT_ONCE: Final = 100
 """So many looks take no time that counts."""
 
 
-class LookedAt(Protocol):
+class LookedAt(Closable, Protocol):
     """Whose connection is looked at."""
 
     def is_as_before(self, now: float) -> bool:
         """Look at the connection at a monotonic time in seconds; tell whether nothing has happened to it."""
-
-    def tick(self, now: float) -> float | None:
-        """Do what is due, as `Scheduled`."""
-
-    def close(self) -> None:
-        """End: the client is closing."""
+        ...
 
 
 class ConnectionLooks:

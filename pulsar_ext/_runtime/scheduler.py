@@ -26,7 +26,7 @@ from .condition import Condition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ClientScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
+__all__ = ["ClientScheduler", "Closable", "Scheduled", "Scheduler", "batch_scheduler"]
 
 _RETRY_SECONDS = 1.0
 _SPARE = 100

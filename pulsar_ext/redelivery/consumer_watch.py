@@ -48,6 +48,10 @@ class ConsumerWatch(Part, ABC):
     def begin(self) -> None:
         """Look soon."""
 
+    @abstractmethod
+    def tick(self, now: float) -> float | None:
+        """Look; the scheduler's call."""
+
     def _look_in(self, seconds: float) -> None:
         """Look in so many seconds, at one of the times at which others look as well: the thread wakes once for all."""
         due = time.monotonic() + seconds
