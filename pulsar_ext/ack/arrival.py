@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ArrivalProof"]
 
 _ASK_SECONDS: Final = 1.0
-_FEW_SECONDS: Final = 4.0
-"""How often it is asked about few: what is sent again behind a lost connection costs less then than many questions."""
-_FEW: Final = 1000
-_ANSWER_SECONDS: Final = 0.1
+_ANSWER_SECONDS: Final = 0.5
 """How long an answer is waited for until it is looked for again."""
 _GROUPED_SECONDS: Final = 0.5
 """How long the C++ client may keep an acknowledgement before it sends it: it sends them every 100 ms."""
@@ -79,5 +76,4 @@ class ArrivalProof:
 
     def _next(self, sent: list[SentAcks]) -> float:
         """Give when to ask about what was sent."""
-        pause = _FEW_SECONDS if sum(map(len, sent)) < _FEW else _ASK_SECONDS
-        return max(self._asked + pause, min(one.oldest for one in sent) + _GROUPED_SECONDS)
+        return max(self._asked + _ASK_SECONDS, min(one.oldest for one in sent) + _GROUPED_SECONDS)

@@ -35,9 +35,6 @@ class SentAcks:
         while self._count > self._limit and len(self._sent) > 1:
             self._count -= len(self._sent.popleft()[1])
 
-    def __len__(self) -> int:
-        return self._count
-
     @property
     def oldest(self) -> float:
         """When the oldest left of what is kept; there is some."""
