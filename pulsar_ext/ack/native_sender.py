@@ -11,13 +11,16 @@ cumulative acknowledgement. What goes through here is therefore made of ids that
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner, made_up_batch
 from pulsar_ext._wire.message_id_data import MessageIdData, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from .leaving import Entry, Leaving
 
@@ -61,11 +64,13 @@ class NativeSender:
             live: the C++ ids of chunked messages, which alone know every chunk, by their last entry.
             glance: looks at the connection; called again and again where many leave, which may take seconds.
         """
-        for count, entry in enumerate(leaving.whole, 1):
-            inner.acknowledge(live.get(entry) or self._id(*entry))
-            self._batches.pop(entry, None)
-            if not count % _AT_ONCE:
+        for first in range(0, len(leaving.whole), _AT_ONCE):
+            if first:
                 glance()
+            some = leaving.whole[first : first + _AT_ONCE]
+            deque(map(inner.acknowledge, self._ids_of(some, live)), 0)
+            for entry in some if self._batches else ():
+                self._batches.pop(entry, None)
         for entry, size, bits in leaving.indexes:
             made_up = self._batch(entry, size)
             for index in range(size):
@@ -78,17 +83,21 @@ class NativeSender:
     def flush(self, inner: Any) -> None:
         """Have the C++ client send what it holds now: fill its group with ids of a ledger that cannot be."""
         if not self._fillers:
-            self._fillers = [self._id(-1, number) for number in range(_GROUP)]
-        for filler in self._fillers:
-            inner.acknowledge(filler)
+            self._fillers = list(self._ids_of([(-1, number) for number in range(_GROUP)], {}))
+        deque(map(inner.acknowledge, self._fillers), 0)
 
     def forget(self) -> None:
         """Forget the bit sets of batches: the cursor was moved."""
         self._batches.clear()
         self._last = None
 
-    def _id(self, ledger_id: int, entry_id: int) -> Any:
-        return self._on_topic(InnerMessageId(self.partition, ledger_id, entry_id, -1))
+    def _ids_of(self, entries: Sequence[Entry], live: dict[Entry, Any]) -> Iterator[Any]:
+        """Give the ids of whole entries, one call of Python less for each than one by one."""
+        ledger_ids, entry_ids = map(itemgetter(0), entries), map(itemgetter(1), entries)
+        made: Iterator[Any] = map(InnerMessageId, repeat(self.partition), ledger_ids, entry_ids, repeat(-1))
+        if self._topic is not None:
+            made = map(self._on_topic, made)
+        return (live.get(entry) or one for entry, one in zip(entries, made, strict=True)) if live else made
 
     def _on_topic(self, inner_id: Any) -> Any:
         if self._topic is not None:
