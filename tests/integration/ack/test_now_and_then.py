@@ -1,0 +1,44 @@
+"""Many consumers that acknowledge now and then, whose connections are looked at in one go."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from acked import send_plain
+from chunked import drain, eventually
+
+import pulsar_ext as pulsar
+
+CONSUMERS, MESSAGES, CUTS = 40, 8, 8
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_none_loses_what_it_acknowledged_to_a_short_disconnection(
+    pulsar_fault_proxy, client_factory, broker, admin, topic, type_
+):
+    """Forty subscriptions acknowledge a message in half a second each, while the connection is cut eight times."""
+    chance = random.Random(type_.value)
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumers = [client.subscribe(topic, f"s{number}", type_) for number in range(CONSUMERS)]
+    send_plain(client_factory(broker), topic, MESSAGES)
+    received = [drain(consumer.receive, MESSAGES) for consumer in consumers]
+    assert [len(messages) for messages in received] == [MESSAGES] * CONSUMERS
+    events = [
+        ((place + chance.random()) / 2, consumer.acknowledge, [messages[place]])
+        for consumer, messages in zip(consumers, received, strict=True)
+        for place in range(MESSAGES)
+    ]
+    events += [(chance.uniform(0.2, MESSAGES / 2), proxy.cut, []) for _ in range(CUTS)]
+    began = time.monotonic()
+    for due, do, what in sorted(events, key=lambda event: event[0]):
+        time.sleep(max(began + due - time.monotonic(), 0))
+        do(*what)
+
+    def left() -> dict[str, int]:
+        subscriptions = admin.stats(topic, precise_backlog=True).subscriptions
+        return {name: one.backlog_entries for name, one in subscriptions.items() if one.backlog_entries}
+
+    assert eventually(lambda: not left(), 30.0), left()
