@@ -8,6 +8,10 @@ import time
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
+import pulsar
+from pulsar import ConsumerType
+from pulsar.schema import BytesSchema
+
 from benchmarks.id_cases import (
     compare_ids,
     create_ids,
@@ -20,6 +24,8 @@ from benchmarks.id_cases import (
 )
 from benchmarks.measure import Case, Side
 from benchmarks.steps import PAYLOAD, TIMEOUT_MILLIS, Run, for_each, received, repeat_call, subscribed
+from pulsar_ext._native.asking import AskingClient
+from pulsar_ext._native.signatures import named_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -230,9 +236,40 @@ def _read_message(side: Side, calls: int) -> Iterator[Run]:
         yield run
 
 
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _open(open_one: Callable[[], Any], calls: int) -> Iterator[Run]:
+    opened: list[Any] = []
+
+    yield lambda: opened.extend(open_one() for _ in repeat(None, calls))
+    for one in opened:
+        one.close()
+
+
+def _subscribe(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]:
+    return _open(lambda: side.client.subscribe(side.scratch, "opened", ConsumerType.Shared), calls)
+
+
+def _ask_to_subscribe(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]:
+    """Have ours be no more than the C++ client's call whose answer no Ctrl-C loses: the official consumer of it."""
+    if side.lib is pulsar:
+        return _subscribe(side, calls)
+    asking = AskingClient(side.client.inner, side.client.context.senders.ask)
+    arguments = side.scratch, "opened", ConsumerType.Shared
+    named = named_arguments(pulsar.Client.subscribe, arguments, {"schema": BytesSchema()})
+    return _open(lambda: asking.open_consumer(**named), calls)
+
+
+def _create_producer(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]:
+    return _open(lambda: side.client.create_producer(side.scratch), calls)
+
+
 _MANY, _SOME, _FEW = 40_000, 20_000, 400
 _NONE: Final = 0.0
-"""Of a part of a path: an official id is a bare C++ object, and ours one that knows its chunks, hashes and pickles."""
+"""Of a part of a path: an official id is a bare C++ object, and ours one that knows its chunks, hashes and pickles. And
+of opening, where the asynchronous call alone, which a Ctrl-C or a close can end, takes longer than the official one."""
 
 CASES: Final = (
     Case("receive()", _MANY, _receive, _RECEIVE_GOAL),
@@ -260,6 +297,9 @@ CASES: Final = (
     Case("send_async(callback)", _SOME // 4, _send_async, threads=True),
     Case("send_async(callback), batched", _SOME, _send_async_batched, threads=True),
     Case("data(), partition_key(), publish_timestamp()", _SOME, _read_message),
+    Case("subscribe()", _FEW, _subscribe, _NONE, threads=True),
+    Case("subscribe(), as far as the C++ client's asynchronous call", _FEW, _ask_to_subscribe, _NONE, threads=True),
+    Case("create_producer()", _FEW, _create_producer, _NONE, threads=True),
     Case("message_id()", _SOME, message_id, _NONE),
     Case("MessageId(…)", _SOME, on_ids(create_ids), _NONE),
     Case("id < id, id == id", _SOME, on_ids(compare_ids), _NONE),

@@ -33,7 +33,9 @@ by turn; a ratio is the median over {rounds} pairs of runs, with its quartiles. 
 run. CPU ratio is the same by processor time: of the calling thread, or of the whole process where the client's own
 threads do a part of the work. Prefetched messages are in the client's queue before the run; the others come from the
 broker during it, on the same cores, and both clients wait for them. What is done with an id alone is a part of a path
-and has no goal: an official id is a bare C++ object, ours one that knows its chunks, hashes and pickles.
+and has no goal: an official id is a bare C++ object, ours one that knows its chunks, hashes and pickles. Opening has
+none either: where a Ctrl-C or a close may end the wait, and shall leave nothing open, the C++ client has to answer
+through a callback, and the row of that call alone says what no opening of ours can be faster than.
 
 {facts}
 
