@@ -48,8 +48,8 @@ def main() -> int:
         console.print("no line has that name: there are " + "; ".join(WAYS), markup=False)
         return 2
     try:
-        with broker_at(None) as (url, *_):
-            spreads, failures = _measure_all(url, ways, arguments)
+        with broker_at(None) as urls:
+            spreads, failures = _measure_all(urls, ways, arguments)
     except BrokerStartError as error:
         console.print(str(error), markup=False)
         return 2
@@ -78,7 +78,9 @@ def _arguments() -> argparse.Namespace:
     return options
 
 
-def _measure_all(url: str, ways: Sequence[str], arguments: argparse.Namespace) -> tuple[list[Spread], list[str]]:
+def _measure_all(
+    urls: Sequence[str], ways: Sequence[str], arguments: argparse.Namespace
+) -> tuple[list[Spread], list[str]]:
     columns = (TextColumn("{task.description:90}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     spreads, failures = [], []
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -90,7 +92,7 @@ def _measure_all(url: str, ways: Sequence[str], arguments: argparse.Namespace) -
                 progress.update(task, description=f"{way}, {rate:,}/s")
                 for client in _CLIENTS if turn % 2 else reversed(_CLIENTS):
                     try:
-                        runs[client].append(measure_run(url, client, way, rate, arguments.seconds))
+                        runs[client].append(measure_run(urls, client, way, rate, arguments.seconds))
                     except CallError as error:
                         failures.append(f"{client}, {way}, {rate:,}/s: {error}")
                 progress.advance(task)

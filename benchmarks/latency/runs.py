@@ -61,7 +61,7 @@ WAYS: Final = {
 """By their names; what is not said is the client's default."""
 
 
-def measure_run(url: str, client: str, way: str, rate: int, seconds: float) -> Sequence[float]:
+def measure_run(urls: Sequence[str], client: str, way: str, rate: int, seconds: float) -> Sequence[float]:
     """Send so many messages a second for so long, and give the milliseconds that each took.
 
     A message's time begins when it was due to be sent, so that one counts that a slow `send_async` kept waiting.
@@ -70,8 +70,8 @@ def measure_run(url: str, client: str, way: str, rate: int, seconds: float) -> S
         CallError: a process raised, died or hung.
     """
     topic, both = f"persistent://public/default/latency-{uuid.uuid4().hex[:8]}", barrier(2)
-    receiving = Call(_receive, url, client, way, topic, int(rate * seconds), both)
-    sending = Call(_send, url, client, topic, rate, int(rate * seconds), both)
+    receiving = Call(_receive, urls, client, way, topic, int(rate * seconds), both)
+    sending = Call(_send, urls, client, topic, rate, int(rate * seconds), both)
     try:
         found: Sequence[float] = receiving.result(seconds + _PATIENCE_SECONDS)
         sending.result(_PATIENCE_SECONDS)
@@ -81,9 +81,14 @@ def measure_run(url: str, client: str, way: str, rate: int, seconds: float) -> S
     return found
 
 
-def _send(url: str, name: str, topic: str, rate: int, count: int, both: Barrier) -> None:
+def _open(urls: Sequence[str], name: str) -> Any:
+    url, admin_url = urls
+    return _LIBS[name].Client(url, logger=_QUIET, **({"admin": admin_url} if name == "pulsar_ext" else {}))
+
+
+def _send(urls: Sequence[str], name: str, topic: str, rate: int, count: int, both: Barrier) -> None:
     _forget_imports()
-    client = _LIBS[name].Client(url, logger=_QUIET)
+    client = _open(urls, name)
     producer = client.create_producer(topic, block_if_queue_full=True, max_pending_messages=5000)
     both.wait(_PATIENCE_SECONDS)
     filler = bytes(_PAYLOAD_BYTES - 8)
@@ -103,9 +108,9 @@ def _forget_imports() -> None:
     gc.freeze()
 
 
-def _receive(url: str, name: str, way: str, topic: str, count: int, both: Barrier) -> array[float]:
+def _receive(urls: Sequence[str], name: str, way: str, topic: str, count: int, both: Barrier) -> array[float]:
     _forget_imports()
-    client = _LIBS[name].Client(url, logger=_QUIET)
+    client = _open(urls, name)
     consumer = client.subscribe(topic, "s", **(WAYS[way].options if name == "pulsar_ext" else {}))
     both.wait(_PATIENCE_SECONDS)
     took = array("d")

@@ -368,6 +368,7 @@ class Acknowledger(AckIntake):
         try:
             if self.collector.absorb(now, self.inner if passing else None):
                 self._left = now
+                self.glance()
         except pulsar.AlreadyClosed:
             self._keep_for_another()
 
