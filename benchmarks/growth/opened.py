@@ -49,9 +49,22 @@ def _run_partitions(bench: Bench, watch: Watch) -> None:
         consumer.unsubscribe()
 
 
+def _topics_of(bench: Bench) -> list[str]:
+    """Give each topic of so many consumers or producers once."""
+    return list(dict.fromkeys(islice(topics_for(bench), bench.size)))
+
+
+def _send_to_each(bench: Bench, messages: int) -> None:
+    with bench.open() as client:
+        for topic in _topics_of(bench):
+            producer = client.create_producer(topic)
+            for _ in range(messages):
+                producer.send(b"x")
+
+
 def _prepare_handles(bench: Bench) -> None:
     with bench.admin() as admin:
-        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+        for topic in _topics_of(bench):
             admin.create_topic(topic)
 
 
@@ -99,11 +112,7 @@ def _run_pattern(bench: Bench, watch: Watch) -> None:
 
 
 def _prepare_awaited(bench: Bench) -> None:
-    with bench.open() as client:
-        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
-            producer = client.create_producer(topic)
-            for _ in range(_MESSAGES):
-                producer.send(b"x")
+    _send_to_each(bench, _MESSAGES)
 
 
 def _run_awaited(bench: Bench, watch: Watch) -> None:
@@ -135,17 +144,13 @@ async def _await_all(bench: Bench, watch: Watch) -> None:
 def _wait_until_empty(bench: Bench) -> None:
     """Wait until no subscription of the topics has a backlog."""
     with bench.admin() as admin:
-        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
+        for topic in _topics_of(bench):
             while any(one.backlog_entries for one in admin.stats(topic, precise_backlog=True).subscriptions.values()):
                 time.sleep(_LOOK_SECONDS)
 
 
 def _prepare_steady(bench: Bench) -> None:
-    with bench.open() as client:
-        for topic in dict.fromkeys(islice(topics_for(bench), bench.size)):
-            producer = client.create_producer(topic)
-            for _ in range(_STEADY_SECONDS + 1):
-                producer.send(b"x")
+    _send_to_each(bench, _STEADY_SECONDS + 1)
 
 
 def _run_steady(bench: Bench, watch: Watch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import resource
 import time
 from typing import TYPE_CHECKING, Final
@@ -92,8 +91,6 @@ def _prepare(name: str, bench: Bench) -> None:
 
 def _run(name: str, bench: Bench) -> Sample:
     run, watch = _line(name).run, Watch()
-    gc.collect()
-    gc.freeze()
     before = psutil.Process().memory_info().rss // 1024
     run(bench, watch)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

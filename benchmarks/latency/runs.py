@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 import uuid
 from array import array
@@ -87,7 +86,6 @@ def _open(urls: Sequence[str], name: str) -> Any:
 
 
 def _send(urls: Sequence[str], name: str, topic: str, rate: int, count: int, both: Barrier) -> None:
-    _forget_imports()
     client = _open(urls, name)
     producer = client.create_producer(topic, block_if_queue_full=True, max_pending_messages=5000)
     both.wait(_PATIENCE_SECONDS)
@@ -102,14 +100,7 @@ def _send(urls: Sequence[str], name: str, topic: str, rate: int, count: int, bot
     client.close()
 
 
-def _forget_imports() -> None:
-    """Have no collection of garbage look through what this program has imported, for 40 ms, amid the messages."""
-    gc.collect()
-    gc.freeze()
-
-
 def _receive(urls: Sequence[str], name: str, way: str, topic: str, count: int, both: Barrier) -> array[float]:
-    _forget_imports()
     client = _open(urls, name)
     consumer = client.subscribe(topic, "s", **(WAYS[way].options if name == "pulsar_ext" else {}))
     both.wait(_PATIENCE_SECONDS)

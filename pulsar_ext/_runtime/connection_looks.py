@@ -19,8 +19,6 @@ __all__ = ["LOOK_SECONDS", "ConnectionLooks", "LookedAt"]
 
 LOOK_SECONDS: Final = 0.04
 """How often the connection is looked at; the C++ client takes 90 ms at least to make a new one."""
-
-
 _AT_ONCE: Final = 100
 """So many looks take no time that counts."""
 

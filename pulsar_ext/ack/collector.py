@@ -143,11 +143,6 @@ class AckCollector:
             self._order.number_if(wanted=False)
 
     @property
-    def is_numbering(self) -> bool:
-        """Whether messages are numbered."""
-        return self._numbering
-
-    @property
     def pending(self) -> int:
         """How many acknowledgements were read and have not left, entries and parts of batches."""
         return sum(topic.tracker.pending for topic in self.by_topic)

@@ -300,8 +300,7 @@ class Acknowledger(AckIntake):
             or settles
             or collector.pending
             or collector.has_chunks
-            or collector.is_numbering
-            or now - collector.acknowledged < _IDLE_SECONDS
+            or now - collector.acknowledged <= _IDLE_SECONDS  # so long messages may be numbered
             or self._watch.is_down
             or any(topic.reached for topic in topics)
         ):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerWatch"]
 
-
 _APART_SECONDS: Final = 0.1
 
 
