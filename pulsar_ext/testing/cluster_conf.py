@@ -117,23 +117,17 @@ class Addresses(NamedTuple):
         Raises:
             BrokerStartError: too few ports are free.
         """
-        taken: set[int] = set()
-
-        def another() -> int:
-            taken.add(port := free_port(taken))
-            return port
-
         scheme = "pulsar+ssl" if tls else "pulsar"
         return cls(
-            another(),
-            {f"bookie-{number}": another() for number in range(1, bookies + 1)},
+            free_port(),
+            {f"bookie-{number}": free_port() for number in range(1, bookies + 1)},
             {
-                f"broker-{number}": BrokerPorts(*(another() for _ in BrokerPorts._fields))
+                f"broker-{number}": BrokerPorts(*(free_port() for _ in BrokerPorts._fields))
                 for number in range(1, brokers + 1)
             },
             tls,
             tuple(
-                Detour(another(), tuple(Route(another(), HOST, another()) for _ in range(brokers)), scheme)
+                Detour(free_port(), tuple(Route(free_port(), HOST, free_port()) for _ in range(brokers)), scheme)
                 for _ in range(_DETOURS if detours else 0)
             ),
         )

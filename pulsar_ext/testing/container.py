@@ -208,8 +208,7 @@ class PulsarContainer(Broker):
         image = choose_image(self._image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
-            broker_port = free_port()
-            self._ports = {self._published_port: broker_port, _ADMIN_PORT: free_port({broker_port})}
+            self._ports = {self._published_port: free_port(), _ADMIN_PORT: free_port()}
             self._container = self._describe_container(image, command)
             try:
                 with _without_ryuk():

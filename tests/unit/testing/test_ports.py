@@ -1,0 +1,51 @@
+"""Which ports are given to whom."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.testing import ports
+
+_ASK = """
+import sys
+from pulsar_ext.testing import ports
+port = int(sys.argv[1])
+ports._PORTS = range(port, port + 1)
+print(ports.free_port())
+"""
+
+
+def _ask(port):
+    """Have another process choose from that port alone."""
+    return subprocess.run(
+        [sys.executable, "-c", _ASK, str(port)], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_another_process_is_not_given_what_one_was_given():
+    """Nothing listens on either port; the one that this process was given is refused elsewhere, the other is not."""
+    given = ports.free_port()
+    other = next(port for port in (given - 1, given + 1, given + 2) if ports.is_free(port))
+    assert _ask(other).stdout == f"{other}\n"
+    refused = _ask(given)
+    assert (refused.stdout, "no port between" in refused.stderr) == ("", True)
+
+
+def test_a_port_is_given_again_where_no_other_is_free(monkeypatch):
+    """Of two ports each is given once before one comes again; what listens, or is taken, is not given at all."""
+    first = next(port for port in iter(ports.free_port, None) if ports.is_free(port + 1))
+    monkeypatch.setattr(ports, "_PORTS", range(first, first + 2))
+    assert ports.free_port() == first + 1
+    assert {ports.free_port(), ports.free_port()} <= {first, first + 1}
+    assert ports.free_port(taken={first}) == first + 1
+    with pytest.raises(BrokerStartError, match="no port between"):
+        ports.free_port(taken={first, first + 1})
+
+
+def test_where_nothing_can_be_locked_a_port_is_as_free_as_it_looks(monkeypatch, tmp_path):
+    """A directory that is not there keeps nobody from a port."""
+    monkeypatch.setattr(ports, "_reservations", ports._reservations.__wrapped__)
+    monkeypatch.setattr(ports.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
+    assert ports.is_free(ports.free_port())
