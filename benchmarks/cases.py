@@ -25,6 +25,7 @@ from benchmarks.id_cases import (
 from benchmarks.measure import Case, Side
 from benchmarks.steps import PAYLOAD, TIMEOUT_MILLIS, Run, for_each, received, repeat_call, subscribed
 from pulsar_ext._native.asking import AskingClient
+from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.signatures import named_arguments
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def _ask_to_subscribe(side: Side, calls: int) -> contextlib.AbstractContextManag
     asking = AskingClient(side.client.inner, side.client.context.senders.ask)
     arguments = side.scratch, "opened", ConsumerType.Shared
     named = named_arguments(pulsar.Client.subscribe, arguments, {"schema": BytesSchema()})
-    return _open(lambda: asking.open_consumer(**named), calls)
+    return _open(lambda: inner_of(asking.open_consumer(**named)), calls)
 
 
 def _create_producer(side: Side, calls: int) -> contextlib.AbstractContextManager[Run]:
