@@ -27,7 +27,7 @@ from .collector import AckCollector
 from .cursor_monitor import CursorMonitor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .intake import AckIntake
-from .reconnect import ConnectionWatch
+from .reconnect import ConnectionWatch, is_same_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,8 @@ class Acknowledger(AckIntake):
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._filled = False
         self.inner: Any = None
+        self._opened = 0.0
+        """When the broker surely knew the C++ consumer on the connection of then."""
         self._left, self._settled, self._splits = 0.0, 0.0, splits
         self._is_moving = False
         """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
@@ -92,7 +94,7 @@ class Acknowledger(AckIntake):
 
     @lazy
     def _watch(self) -> ConnectionWatch:
-        return ConnectionWatch()
+        return ConnectionWatch(self._opened if is_same_connection(self._opened, time.monotonic()) else None)
 
     @lazy
     def _arrival(self) -> ArrivalProof:
@@ -103,10 +105,18 @@ class Acknowledger(AckIntake):
         topics = self.collector.by_topic
         return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
 
-    def attach(self, inner: Any) -> None:
-        """Take the C++ consumer, which may have called its listener before it is known here."""
+    def attach(self, inner: Any, began: float = 0.0) -> None:
+        """Take the C++ consumer, which may have called its listener before it is known here.
+
+        Args:
+            inner: the C++ consumer.
+            began: when it began to be opened, in seconds of `time.monotonic()`: the broker has known it since.
+        """
         with self.lock:
             self.inner = inner
+            now = time.monotonic()
+            if is_same_connection(began, now) and self.is_connected:
+                self._opened = now
         self._context.scheduler.keep(self)  # what a signal's handler closes may not have been watched yet
 
     def renew(self, inner: Any, _: Iterator[Any], /) -> None:

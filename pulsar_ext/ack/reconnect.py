@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-__all__ = ["ConnectionNews", "ConnectionWatch"]
+__all__ = ["ConnectionNews", "ConnectionWatch", "is_same_connection"]
 
 _SLEPT_SECONDS: Final = 0.085
 """Two looks further apart may have a disconnection and a reconnection between them."""
@@ -37,11 +37,20 @@ class ConnectionNews(NamedTuple):
     """They have to be asked for once more, if nothing is being received."""
 
 
-class ConnectionWatch:
-    """Notices disconnections by looking at the connection again and again. Times are `time.monotonic()`, in seconds."""
+def is_same_connection(then: float, now: float) -> bool:
+    """Whether a connection that is there at two times was not lost in between: to make another one takes longer."""
+    return now - then <= _SLEPT_SECONDS
 
-    def __init__(self) -> None:
-        self.looked: float | None = None
+
+class ConnectionWatch:
+    """Notices disconnections by looking at the connection again and again. Times are `time.monotonic()`, in seconds.
+
+    Args:
+        opened: when the broker surely knew the consumer on the present connection; None if that is not known.
+    """
+
+    def __init__(self, opened: float | None = None) -> None:
+        self.looked = opened
         """When somebody looked the last time; None if nobody has for a while."""
         self.is_down = False
         self._again: list[float] = []
@@ -60,7 +69,7 @@ class ConnectionWatch:
 
     def may_have_changed(self, now: float) -> bool:
         """Whether the connection may have been lost since the last look."""
-        return self.looked is None or now - self.looked > _SLEPT_SECONDS
+        return self.looked is None or not is_same_connection(self.looked, now)
 
     def glance(self, now: float, *, connected: bool) -> None:
         """Look while something takes long; what is to be done about a disconnection is left to the next `look()`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -88,6 +89,7 @@ def open_consumer(
         heard = _Listener(listener, subscription, make_heard)
         named["message_listener"] = kept_weakly(heard)
         context.calls_back = True
+    began = time.monotonic()
     opened += map(call, (partial(subscribe, **named),))
     (official,) = opened
     consumer = make(official, subscription)
@@ -103,7 +105,7 @@ def open_consumer(
         )
     )
     consumer.listen(heard)
-    subscription.acks.attach(consumer.inner)
+    subscription.acks.attach(consumer.inner, began)
     looks_ahead = subscription.queued and not listener
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
     _look_after(context, subscription, named)

@@ -104,6 +104,24 @@ def test_a_lone_acknowledgement_needs_few_ticks(driven):
     assert not driven.due, "nothing is looked after any more"
 
 
+@pytest.mark.parametrize(("seconds", "times"), [(0.05, 1), (1.0, 2)])
+def test_what_is_acknowledged_right_behind_the_opening_is_sent_once(driven, seconds, times):
+    """The broker knew the consumer then; a while later the connection may be another one, and as new as this."""
+    driven.acks.attach(driven.inner, driven.now - 0.02)
+    driven.run(seconds)
+    driven.acknowledge()
+    driven.run(5.0)
+    assert len(driven.inner.acknowledged) == times
+
+
+def test_an_opening_that_took_long_proves_nothing(driven):
+    """The connection may have been lost behind the broker's answer, and made anew."""
+    driven.acks.attach(driven.inner, driven.now - 0.1)
+    driven.acknowledge()
+    driven.run(5.0)
+    assert len(driven.inner.acknowledged) == 2
+
+
 def test_one_a_second_is_looked_after_by_short_looks(driven):
     """Of a minute's 1,500 looks, one in seven is a tick; each leaves once and in time; one question each is asked."""
     for number in range(60):
