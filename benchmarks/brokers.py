@@ -14,12 +14,15 @@ __all__ = ["broker_at"]
 
 
 @contextlib.contextmanager
-def broker_at(urls: Sequence[str] | None, profile: str | Profile = "plain") -> Iterator[Sequence[str]]:
+def broker_at(
+    urls: Sequence[str] | None, profile: str | Profile = "plain", java_options: Sequence[str] = ()
+) -> Iterator[Sequence[str]]:
     """Give the URLs of a broker that runs already, or else those of one that runs meanwhile.
 
     Args:
         urls: of the broker, and of its admin API where that is asked; None for a broker of its own.
         profile: of that one.
+        java_options: more options for the Java machine of that one.
     """
     if urls is not None:
         yield urls
@@ -27,5 +30,6 @@ def broker_at(urls: Sequence[str] | None, profile: str | Profile = "plain") -> I
     from pulsar_ext.testing import PulsarProcess  # noqa: PLC0415  # not needed where a broker runs already
 
     # The harness compiles little, for a quick start; here the broker must not be what limits the clients.
-    with PulsarProcess(profile, heap="1g", java_options=["-XX:TieredStopAtLevel=4"]) as broker:
+    options = ["-XX:TieredStopAtLevel=4", *java_options]
+    with PulsarProcess(profile, heap="1g", java_options=options) as broker:
         yield broker.service_url, broker.admin_url
