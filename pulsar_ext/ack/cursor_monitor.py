@@ -74,8 +74,10 @@ class CursorMonitor:
             topic.sessions, topic.is_held = None, False
 
     def look_after(self, sent: float) -> None:
-        """Look when what is sent again at a time should show, in seconds of `time.monotonic()`."""
+        """Look when what is sent again at a time should show, in seconds of `time.monotonic()`; the lock is held."""
         self._settles = sent + _SETTLE_SECONDS
+        for topic in self._topics:
+            topic.due = topic.reached  # what leaves from now on may be on its way whenever somebody looks
 
     def look_if_needed(self, now: float) -> None:
         """Have the broker's cursors looked at where that is needed; the lock is held."""
@@ -96,7 +98,7 @@ class CursorMonitor:
                 topics = [
                     (topic, behind)
                     for topic in self._topics
-                    if (behind := settled and topic.reached is not None) or _wants_base(topic, now)
+                    if (behind := settled and topic.due is not None) or _wants_base(topic, now)
                 ]
             for topic, behind in topics:
                 if self._closed or not self._look(topic, now, behind=behind):
@@ -157,7 +159,7 @@ class CursorMonitor:
                     sessions = frozenset() if known is None else known.sessions
                     arrived = doubted and known is not None and not known.backlog_entries
                     if before is not None and is_closed_on_its_connection(before, sessions):
-                        mark = self._mark_before(topic, admin.internal_stats(topic.topic))
+                        mark = self._mark_before(topic.reached, admin.internal_stats(topic.topic))
             except PulsarExtError:
                 answers, sessions = False, None
             with self._lock:
@@ -169,16 +171,16 @@ class CursorMonitor:
             if mark is not None:
                 self._follow(topic, era, mark)
 
-    def _mark_before(self, topic: TopicAcks, stats: InternalStats) -> Position | None:
-        """Give where the cursor is if that is before what was acknowledged."""
-        info, reached = stats.cursors.get(self._subscription), topic.reached
-        if info is None or reached is None:
+    def _mark_before(self, position: Entry | None, stats: InternalStats) -> Position | None:
+        """Give where the cursor is if that is before a position that was acknowledged."""
+        info = stats.cursors.get(self._subscription)
+        if info is None or position is None:
             return None
         mark = info.mark_delete_position
-        return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*reached)) > 0 else None
+        return mark if Ledgers(stats.ledger_sizes()).between(mark, Position(*position)) > 0 else None
 
     def _learn(self, topic: TopicAcks, era: int, stats: InternalStats, *, behind: bool) -> bool:
-        """Tell the tracker where the cursor is; True if it is before what was acknowledged."""
+        """Tell the tracker where the cursor is; True if it is before what it should show."""
         info = stats.cursors.get(self._subscription)
         if info is None:
             return False
@@ -187,7 +189,7 @@ class CursorMonitor:
         with self._lock:
             if topic.tracker.era != era:  # a seek came between: that was another cursor
                 return False
-            if behind and self._mark_before(topic, stats) is not None:
+            if behind and self._mark_before(topic.due, stats) is not None:
                 return True
             following = ledgers.next(mark)
             topic.tracker.looked(
