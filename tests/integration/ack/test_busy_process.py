@@ -9,8 +9,6 @@ import time
 import pytest
 from chunked import index_of, payload
 
-import pulsar_ext as pulsar
-
 SECONDS, PER_SECOND = 14.0, 2000
 STALLS = (4.0, 8.0)
 RECEIVE_MILLIS = 20_000
