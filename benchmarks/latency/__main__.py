@@ -91,10 +91,10 @@ def _measure_all(
     with Progress(*columns, console=Console(stderr=True)) as progress:
         kinds = [(way, rate) for way in ways for rate in WAYS[way].rates]
         task = progress.add_task("the broker warms up", total=len(kinds) * arguments.rounds)
+        busiest, most = max(kinds, key=itemgetter(1))
         for client in _CLIENTS * _WARM_UP_RUNS:
-            way, rate = max(kinds, key=itemgetter(1))
             with contextlib.suppress(CallError):  # it comes again where it counts
-                measure_run(urls, client, way, rate, arguments.seconds)
+                measure_run(urls, client, busiest, most, arguments.seconds)
         for way, rate in kinds:
             runs: dict[str, list[Sequence[float]]] = {client: [] for client in _CLIENTS}
             for turn in range(arguments.rounds):

@@ -77,7 +77,7 @@ class CursorMonitor:
         """Look when what is sent again at a time should show, in seconds of `time.monotonic()`; the lock is held."""
         self._settles = sent + _SETTLE_SECONDS
         for topic in self._topics:
-            topic.due = topic.reached  # what leaves from now on may be on its way whenever somebody looks
+            topic.expected = topic.reached  # what leaves from now on may be on its way whenever somebody looks
 
     def look_if_needed(self, now: float) -> None:
         """Have the broker's cursors looked at where that is needed; the lock is held."""
@@ -98,7 +98,7 @@ class CursorMonitor:
                 topics = [
                     (topic, behind)
                     for topic in self._topics
-                    if (behind := settled and topic.due is not None) or _wants_base(topic, now)
+                    if (behind := settled and topic.expected is not None) or _wants_base(topic, now)
                 ]
             for topic, behind in topics:
                 if self._closed or not self._look(topic, now, behind=behind):
@@ -189,7 +189,7 @@ class CursorMonitor:
         with self._lock:
             if topic.tracker.era != era:  # a seek came between: that was another cursor
                 return False
-            if behind and self._mark_before(topic.due, stats) is not None:
+            if behind and self._mark_before(topic.expected, stats) is not None:
                 return True
             following = ledgers.next(mark)
             topic.tracker.looked(

@@ -61,7 +61,7 @@ class TopicAcks:
         self._passed_count = 0
         self.reached: Entry | None = None
         """The highest position that left."""
-        self.due: Entry | None = None
+        self.expected: Entry | None = None
         """The highest position that the cursor has to show when it is looked at behind a reconnection."""
         self.sessions: frozenset[tuple[str, str]] | None = None
         """The subscription's consumers as the broker listed them, by address and beginning; None if not looked at."""
@@ -196,7 +196,7 @@ class TopicAcks:
         self.firsts.clear()
         self._forget_passed()
         self._unconfirmed.clear()
-        self.reached = self.due = None
+        self.reached = self.expected = None
         self.is_held = False
 
     def _forget_passed(self) -> None:
