@@ -104,11 +104,11 @@ def test_a_seek_of_one_topic_leaves_the_others(client, topics):
     chunked, batched, parted = topics
     part, other = f"{parted}-partition-0", f"{parted}-partition-1"
     reader = client.create_reader(topics, EARLIEST, receiver_queue_size=5)
-    ids, read = {}, {}
-    for _ in range(30):
+    ids, read = ({topic: [] for topic in (chunked, batched, part, other)} for _ in range(2))
+    while len(ids[part]) < 2 or len(ids[batched]) < 3:  # whichever comes first
         message = reader.read_next(10_000)
-        ids.setdefault(message.topic_name(), []).append(message.message_id())
-        read.setdefault(message.topic_name(), []).append(index_of(message))
+        ids[message.topic_name()].append(message.message_id())
+        read[message.topic_name()].append(index_of(message))
     reader.seek({chunked: EARLIEST, part: ids[part][1]})
     reader.seek(pulsar.MessageId.deserialize(ids[batched][2].serialize(), topic=batched))
     rest = read_all(reader)
