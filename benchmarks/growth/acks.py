@@ -1,7 +1,8 @@
-"""Acknowledgements: many that wait at once, many holes between them, and chunks that nobody can acknowledge."""
+"""Acknowledgements: one after the other, many that wait at once, holes between them, and chunks nobody can acknowledge."""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,15 +24,33 @@ _CONFIRM_MILLIS: Final = 600_000
 _HOUR_MILLIS: Final = 3_600_000
 
 
-def _prepare_pending(bench: Bench) -> None:
+def _prepare_each(bench: Bench) -> None:
     keep_all(bench)
     fill_entries(bench, bench.size)
 
 
-def _run_pending(bench: Bench, watch: Watch) -> None:
-    """Acknowledge every message. Ours keeps all of them until the flush."""
-    group = {"ack_group_time_ms": _HOUR_MILLIS, "max_ack_group_size": bench.size + 1} if bench.is_ours else {}
-    _acknowledge(bench, watch, bench.size, step=1, **group)
+def _run_each(bench: Bench, watch: Watch) -> None:
+    """Receive and acknowledge every message."""
+    with _subscribed(bench) as consumer, watch:
+        last = None
+        for _ in range(bench.size):
+            last = consumer.receive(_RECEIVE_MILLIS)
+            consumer.acknowledge(last)
+        _confirm(bench, consumer, last)
+
+
+def _run_kept(bench: Bench, watch: Watch) -> None:
+    """Acknowledge every message, and send none before the flush. Receiving them is not measured."""
+    with _subscribed(bench, ack_group_time_ms=_HOUR_MILLIS, max_ack_group_size=bench.size + 1) as consumer:
+        last = None
+        for first in range(0, bench.size, _AT_ONCE):
+            received = [consumer.receive(_RECEIVE_MILLIS) for _ in range(min(_AT_ONCE, bench.size - first))]
+            last = received[-1]
+            with watch:
+                for message in received:
+                    consumer.acknowledge(message)
+        with watch:
+            _confirm(bench, consumer, last)
 
 
 def _prepare_holes(bench: Bench) -> None:
@@ -40,40 +59,36 @@ def _prepare_holes(bench: Bench) -> None:
 
 
 def _run_holes(bench: Bench, watch: Watch) -> None:
-    """Acknowledge every other message."""
-    _acknowledge(bench, watch, 2 * bench.size, step=2)
+    """Receive every message, and acknowledge every other one."""
+    with _subscribed(bench) as consumer, watch:
+        last = None
+        for _ in range(bench.size):
+            consumer.receive(_RECEIVE_MILLIS)
+            last = consumer.receive(_RECEIVE_MILLIS)
+            consumer.acknowledge(last)
+        _confirm(bench, consumer, last)
 
 
-def _acknowledge(bench: Bench, watch: Watch, messages: int, step: int, **group: int) -> None:
+@contextlib.contextmanager
+def _subscribed(bench: Bench, **group: int) -> Iterator[Any]:
     with bench.open() as client:
-        name = uuid.uuid4().hex
         consumer = client.subscribe(
             bench.topic,
-            name,
+            uuid.uuid4().hex,
             consumer_type=pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=5000,
             **group,
         )
-        last = None
-        for received in _received(consumer, messages):
-            chosen = received[step - 1 :: step]
-            last = chosen[-1]
-            with watch:
-                for message in chosen:
-                    consumer.acknowledge(message)
-        with watch:
-            if bench.is_ours:
-                consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
-            else:
-                wait_until_shown(bench, bench.topic, name, last)
+        yield consumer
         consumer.unsubscribe()
 
 
-def _received(consumer: Any, count: int) -> Iterator[list[Any]]:
-    """Receive so many messages, a thousand at a time; what waits for being received is not what is measured."""
-    for first in range(0, count, _AT_ONCE):
-        yield [consumer.receive(_RECEIVE_MILLIS) for _ in range(min(_AT_ONCE, count - first))]
+def _confirm(bench: Bench, consumer: Any, last: Any) -> None:
+    if bench.is_ours:
+        consumer.flush_acks(confirm=True, timeout_ms=_CONFIRM_MILLIS)
+    else:
+        wait_until_shown(bench, bench.topic, consumer.subscription_name(), last)
 
 
 def _run_walk(bench: Bench, watch: Watch) -> None:
@@ -108,15 +123,24 @@ def _run_leftovers(bench: Bench, watch: Watch) -> None:
 
 LINES: Final = (
     Line(
-        "pending acknowledgements, acknowledged and confirmed",
+        "messages received, each acknowledged and confirmed",
         "messages",
         (1_000, 10_000, 100_000, 300_000, 1_000_000),
         (200, 1_000, 5_000),
-        _run_pending,
-        _prepare_pending,
+        _run_each,
+        _prepare_each,
     ),
     Line(
-        "holes, acknowledged and confirmed",
+        "pending acknowledgements, all sent by one flush and confirmed",
+        "messages",
+        (1_000, 10_000, 100_000, 300_000, 1_000_000),
+        (200, 1_000, 5_000),
+        _run_kept,
+        _prepare_each,
+        clients=OURS,
+    ),
+    Line(
+        "holes: every other message received is acknowledged and confirmed",
         "holes",
         (100, 1_000, 10_000, 30_000, 100_000),
         (100, 500, 2_500),

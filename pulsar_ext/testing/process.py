@@ -162,11 +162,20 @@ class PulsarProcess(Broker):
             options=self._java_options,
         )
 
+    def _check_alive(self) -> None:
+        super()._check_alive()
+        # With its admin port taken, Pulsar goes on without one, and would be waited for in vain.
+        if self._has_lost_a_port():
+            ports = self._known_ports()
+            raise self._start_error(f"another program took port {ports.broker} or {ports.admin} while it was starting")
+
+    def _has_lost_a_port(self) -> bool:
+        return self._program is not None and self._program.has_lost_a_port()
+
     def _may_launch_again(self) -> bool:
-        lost_a_port = self._program is not None and self._program.has_lost_a_port()
         # Ports that the caller gave, or that data is tied to, cannot be exchanged.
         fixed = any(self._wanted) or not self._is_fresh
-        if not lost_a_port or fixed or self._home is None or self._launches >= _LAUNCHES:
+        if not self._has_lost_a_port() or fixed or self._home is None or self._launches >= _LAUNCHES:
             return False
         self._kill()
         shutil.rmtree(self._home / "data", ignore_errors=True)

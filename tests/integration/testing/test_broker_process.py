@@ -19,6 +19,7 @@ from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PROFILES, PulsarProcess
 from pulsar_ext.testing.access import Access
 from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.ports import free_port
 from pulsar_ext.testing.readiness import default_namespace_exists
 
 pytestmark = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
@@ -172,6 +173,26 @@ def test_port_in_use(which):
         with pytest.raises(BrokerStartError, match=f"port {port} for the .* is in use"):
             broker.start()
     assert broker.data_dir is None
+
+
+@pytest.mark.parametrize("which", ["broker_port", "admin_port"])
+def test_port_taken_while_it_starts(which, monkeypatch):
+    """A port that is taken behind the check ends the start of a broker it was given to; another one tries anew."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(f"{PulsarProcess.__module__}.is_free", lambda _: True)
+        with pytest.raises(BrokerStartError, match=f"another program took port .*{port}"):
+            PulsarProcess(**{which: port}).start()
+        chosen = [free_port(), free_port()]
+        chosen.insert(which == "admin_port", port)
+        monkeypatch.setattr(
+            f"{PulsarProcess.__module__}.free_port", lambda taken: chosen.pop(0) if chosen else free_port(taken)
+        )
+        with PulsarProcess() as broker:
+            assert default_namespace_exists(broker.admin_url, broker.access)
+            assert str(port) not in f"{broker.service_url} {broker.admin_url}"
 
 
 def test_bad_arguments_are_told_before_the_start():
