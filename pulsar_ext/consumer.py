@@ -97,6 +97,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         "_redelivery",
         "_runs",
         "_screen",
+        "_screened",
         "_source",
         "_splits",
         "_topics",
@@ -108,7 +109,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._pause = self._runs = self.inner
-        self._prefetch = self._recorder = self._screen = None
+        self._prefetch = self._recorder = self._screen = self._screened = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
 
@@ -121,7 +122,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
-        self._closed, self._recorder, self._prefetch = False, None, None
+        self._closed, self._recorder, self._prefetch, self._screened = False, None, None, None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
@@ -131,8 +132,9 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         order.take_part(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            screened = self._source = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless)
-            order.take_part(screened)
+            self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless)
+            order.take_part(self._screened)
+            self._source = self._screened
         elif subscription.fetches:
             self._prefetch = Prefetch(self._context, self.inner, native)
             order.take_part(self._prefetch)

@@ -1,4 +1,4 @@
-"""Acknowledgements: one after the other, many that wait at once, holes between them, and chunks nobody can acknowledge."""
+"""Acknowledgements: one by one, many that wait at once, holes between them, and chunks that nobody can acknowledge."""
 
 from __future__ import annotations
 

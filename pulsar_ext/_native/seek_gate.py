@@ -91,11 +91,3 @@ class GatedConsumer:
         """Tell whether it is connected to the broker, on every topic and partition."""
         connected: bool = self._gate.ask(self.inner.is_connected)
         return connected
-
-    def pause_message_listener(self) -> None:
-        """Have the listener wait, until `resume_message_listener()`."""
-        self._gate.ask(self.inner.pause_message_listener)
-
-    def resume_message_listener(self) -> None:
-        """Have the listener go on."""
-        self._gate.ask(self.inner.resume_message_listener)

@@ -206,7 +206,7 @@ class ScreenedSource(_Keeping):
         self._screen, self._harmless = screen, harmless
         self._lock = OwnedLock()
         self._waiting = 0
-        self._is_barred = False
+        self._is_barred = self._gives_up = False
 
     def __next__(self) -> Any:
         self._waiting += 1
@@ -260,8 +260,16 @@ class ScreenedSource(_Keeping):
         with self._lock, contextlib.suppress(Timeout):
             self._look_on()
 
+    def give_up_to(self, batch: list[Any]) -> None:
+        """Look at nothing ahead any more, and add what is kept to a batch, which the C++ consumer goes on with."""
+        self._gives_up = True
+        with self._lock:  # until nobody looks ahead
+            pass
+        for kept in (self._ready, self._unseen):
+            batch.extend(_taken(kept))
+
     def _look_on(self) -> None:
-        while not (self._waiting or self._ready or self._is_barred):
+        while not (self._waiting or self._ready or self._is_barred or self._gives_up):
             self._unseen.append(self._wait(0))
             self._look()
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.message import Message
 
+    from .filter import ScreenedSource
     from .pause import Pause
     from .prefetch import Prefetch
     from .source import Source
@@ -99,6 +100,7 @@ class ReceivingMany(Receiving[T]):
     _prefetch: Prefetch | None
     _recorder: Recorder | None
     _screen: Callable[[Any], bool] | None
+    _screened: ScreenedSource | None
     _source: Source
     _receive_plain: Callable[[int | None], Message]
     """`receive()` without interceptors."""
@@ -124,6 +126,19 @@ class ReceivingMany(Receiving[T]):
         """
         self._refuse_closed()
         self._pause.end(self.inner)
+
+    def pause_message_listener(self) -> None:
+        """Have the listener wait, until `resume_message_listener()`: a seek or a redelivery does not end that.
+
+        Raises:
+            pulsar.InvalidConfiguration: there is no listener.
+            pulsar.AlreadyClosed: it is closed.
+        """
+        self._pause.silence(self.inner)
+
+    def resume_message_listener(self) -> None:
+        """Have the listener go on, in a `pause()` behind that; raises as `pause_message_listener()`."""
+        self._pause.unsilence(self.inner)
 
     @property
     def is_paused(self) -> bool:
@@ -225,8 +240,7 @@ class ReceivingMany(Receiving[T]):
                     self._order.claim(thread)
                     self._prefetch.batch(batch)
                     return batch
-                if not batch:
-                    batch += self._interrupted.ahead
+                self._take_ahead(batch)
                 if not batch:
                     for batch in iter(self.inner.batch_receive, None):
                         batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
@@ -237,6 +251,13 @@ class ReceivingMany(Receiving[T]):
                     tried = self._other_than(tried, _AWAY_MILLIS)
                 except Timeout:
                     return batches.setdefault(thread, [])
+
+    def _take_ahead(self, batch: list[Any]) -> None:
+        """Take what comes before the C++ consumer's batches, into an empty one."""
+        if not batch:
+            batch += self._interrupted.ahead
+        if not batch and self._screened is not None:
+            self._screened.give_up_to(batch)
 
     def _take(self, kept: list[Message], upto: int) -> None:
         """Take messages that are there, until a list has so many.

@@ -53,9 +53,9 @@ class RetryTopics:
         given = [topic] if isinstance(topic, str) else topic
         if not isinstance(given, list) or not given:
             raise InvalidUse("enable_retry needs a topic or a list of topics: a pattern has no name for a retry topic.")
-        first = given[0]
-        self.retry = retry_letter_topic or retry_topic(first, subscription)
         names = {str(TopicName.parse(one)) for one in given}
+        first = min(given)  # Java's consumer keeps the topics sorted
+        self.retry = retry_letter_topic or retry_topic(first, subscription)
         self.topics: list[str] = given if str(TopicName.parse(self.retry)) in names else [*given, self.retry]
         """What the consumer reads."""
         known = policy or pulsar.ConsumerDeadLetterPolicy(MAX_RECONSUME_TIMES)

@@ -112,6 +112,22 @@ def test_a_listener_waits(client, topic):
     assert eventually(lambda: came == list(range(10)))
 
 
+def test_a_paused_listener_is_not_called_behind_a_seek(client, topic):
+    """What the C++ consumer was told of its listener holds for the next one as well; resumed, it hears all again."""
+    came = []
+    consumer = client.subscribe(topic, "s", message_listener=lambda _, message: came.append(index_of(message)))
+    send_plain(client, topic, 10)
+    assert eventually(lambda: came == list(range(10)))
+    consumer.pause_message_listener()
+    consumer.seek(pulsar.MessageId.earliest)
+    assert not eventually(lambda: len(came) > 10, 1.0)
+    consumer.pause()
+    consumer.resume()
+    assert not eventually(lambda: len(came) > 10, 0.5)
+    consumer.resume_message_listener()
+    assert eventually(lambda: came == [*range(10), *range(10)])
+
+
 def test_a_pause_outlasts_a_seek(client, topic):
     """Behind a seek another C++ consumer is as paused; resumed, it begins where was sought."""
     consumer = client.subscribe(topic, "s")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from chunked import eventually
+
+import pulsar_ext as pulsar
 
 BOTH_CLIENTS = True
 
@@ -27,3 +32,42 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
     )
     assert done.returncode == 0, done.stderr
     assert "250000" in done.stdout.split()
+
+
+@pytest.mark.parametrize("options", [{"negative_ack_redelivery_delay_ms": 2500}, {"batch_index_ack_enabled": True}])
+def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, options):
+    """The others of its batch come again with it, and are acknowledged each time: it alone becomes the letter."""
+    policy = pulsar.ConsumerDeadLetterPolicy(2, topic + "-dead")
+    options = {"negative_ack_redelivery_delay_ms": 100, **options}
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, dead_letter_policy=policy, **options)
+    dead = client.subscribe(topic + "-dead", "d")
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
+    for content in (b"0", b"1", b"refused", b"3", b"4"):
+        producer.send_async(content, None)
+    producer.flush()
+    counts = []
+    while len(counts) < 3:
+        message = consumer.receive(20_000)
+        if message.data() == b"refused":
+            counts.append(message.redelivery_count())
+            consumer.negative_acknowledge(message)
+        else:
+            consumer.acknowledge(message)
+    assert counts == [0, 1, 2]
+    assert dead.receive(20_000).data() == b"refused"
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared])
+def test_batches_have_every_message_where_dead_letters_are_looked_for(client, topic, type_):
+    """With a dead letter policy a consumer looks ahead of receives: what it found so begins the first batch."""
+    consumer = client.subscribe(topic, "s", type_, dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(3))
+    producer = client.create_producer(topic)
+    for index in range(10):
+        producer.send(b"%d" % index, partition_key="one")
+    time.sleep(0.5)  # in which it looks ahead
+    came = []
+    for index in range(10, 30):
+        came += consumer.batch_receive()
+        producer.send(b"%d" % index, partition_key="one")
+    assert eventually(lambda: came.extend(consumer.batch_receive()) or len(came) >= 30)
+    assert [message.data() for message in came] == [b"%d" % index for index in range(30)]

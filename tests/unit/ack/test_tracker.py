@@ -310,3 +310,18 @@ def test_what_a_seek_leaves_out_leaves_with_the_rest_of_its_batch():
     tracker.leave_out((1, 1), 2, 0b11)
     tracker.leave_out((1, 2), 0, 0)
     assert tracker.leave() == Leaving(whole=((1, 0), (1, 1), (1, 2)))
+
+
+def test_what_left_of_a_batch_leaves_again_only_if_the_broker_may_have_lost_it():
+    """A part that is acknowledged again would have the broker count redeliveries anew; behind a doubt it leaves."""
+    tracker = AckTracker(keeps_indexes=True)
+    tracker.add_bits((1, 0), 3, 0b001)
+    assert leave(tracker) == Leaving(indexes=(((1, 0), 3, 0b001),))
+    tracker.add_bits((1, 0), 3, 0b001)
+    assert leave(tracker) == NOTHING
+    tracker.doubt()
+    assert leave(tracker) == NOTHING
+    tracker.add_bits((1, 0), 3, 0b001)
+    assert leave(tracker) == Leaving(indexes=(((1, 0), 3, 0b001),))
+    tracker.add_bits((1, 0), 3, 0b001)
+    assert leave(tracker) == NOTHING

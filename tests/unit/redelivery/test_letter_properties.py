@@ -12,7 +12,7 @@ from pulsar_ext.redelivery.letter_properties import check_retry, origin_properti
 from pulsar_ext.redelivery.opening import RedeliveryOptions
 from pulsar_ext.redelivery.retry_letters import RetryTopics
 
-TOPIC = "persistent://public/default/a"
+TOPIC, OTHER = "persistent://public/default/a", "persistent://public/default/b"
 PROPERTIES = st.dictionaries(st.text(), st.text())
 
 
@@ -58,12 +58,12 @@ def test_properties_are_texts(properties):
     ("topic", "policy", "retry", "expected"),
     [
         ("a", None, None, (["a", f"{TOPIC}-s-RETRY"], 16, f"{TOPIC}-s-DLQ")),
-        ([TOPIC, "b"], (3, None), None, ([TOPIC, "b", f"{TOPIC}-s-RETRY"], 3, f"{TOPIC}-s-DLQ")),
+        ([TOPIC, "b"], (3, None), None, ([TOPIC, "b", f"{OTHER}-s-RETRY"], 3, f"{OTHER}-s-DLQ")),
         ("a", (3, "dead"), "again", (["a", "again"], 3, "dead")),
         (["a", "again"], None, TOPIC, (["a", "again"], 16, f"{TOPIC}-s-DLQ")),
     ],
 )
-def test_topics_are_named_by_the_first(topic, policy, retry, expected):
+def test_topics_are_named_by_the_least_as_in_java(topic, policy, retry, expected):
     """The retry topic is read once, the dead letter topic is the policy's if it names one, and 16 times is the most."""
     named = policy and pulsar.ConsumerDeadLetterPolicy(*policy)
     topics = RetryTopics(topic, "s", named, retry)
