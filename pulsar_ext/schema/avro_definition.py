@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
+from .avro_unions import marked_branches
 from .scalars import PYTHON_TYPES
 from .shapes import Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
 from .values import writer_of
@@ -13,38 +15,52 @@ from .values import writer_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NotFirst", "definition_of", "plain_definition", "shape_of_definition", "written_default"]
+__all__ = ["NotFirst", "definition_of", "plain_definition", "read_definition", "shape_of_definition", "written_default"]
 
 _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 
 
+class _Form(Enum):
+    """What a definition is for."""
+
+    WHOLE = "the topic"
+    WRITTEN = "writing plain values"
+    READ = "reading them"
+
+
 def definition_of(shape: Shape) -> Any:
     """Give the Avro definition of a shape, as parsed JSON."""
-    return _define(shape, set(), plain=False)
+    return _define(shape, set(), _Form.WHOLE)
 
 
 def plain_definition(shape: Shape) -> Any:
     """Give the definition without logical types and defaults: how the bytes of a value lie."""
-    return _define(shape, set(), plain=True)
+    return _define(shape, set(), _Form.WRITTEN)
 
 
-def _define(shape: Shape, named: set[str], *, plain: bool) -> Any:
+def read_definition(shape: Shape) -> Any:
+    """Give the same for reading: with unions of which each value says its branch."""
+    return _define(shape, set(), _Form.READ)
+
+
+def _define(shape: Shape, named: set[str], form: _Form) -> Any:
     match shape:
         case Scalar():
-            return shape.type if plain else _scalar_definition(shape)
+            return _scalar_definition(shape) if form is _Form.WHOLE else shape.type
         case Array():
-            return {"type": "array", "items": _define(shape.items, named, plain=plain)}
+            return {"type": "array", "items": _define(shape.items, named, form)}
         case Mapped():
-            return {"type": "map", "values": _define(shape.values, named, plain=plain)}
+            return {"type": "map", "values": _define(shape.values, named, form)}
         case Union():
-            return [_define(one, named, plain=plain) for one in shape.branches]
+            branches = marked_branches(shape) if form is _Form.READ else shape.branches
+            return [_define(one, named, form) for one in branches]
     if shape.name in named:
         return shape.name
     named.add(shape.name)
-    return _define_named(shape, named, plain=plain)
+    return _define_named(shape, named, form)
 
 
-def _define_named(shape: Named, named: set[str], *, plain: bool) -> Any:
+def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
     space, _, name = shape.name.rpartition(".")
     begin = {"name": name} if not space else {"name": name, "namespace": space}
     match shape:
@@ -55,8 +71,8 @@ def _define_named(shape: Named, named: set[str], *, plain: bool) -> Any:
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
     fields = []
     for one in shape.fields:
-        defined = {"name": one.name, "type": _define(one.shape, named, plain=plain)}
-        fields.append(defined if plain else defined | _aliases(one) | _default_of(one))
+        defined = {"name": one.name, "type": _define(one.shape, named, form)}
+        fields.append(defined | _aliases(one) | _default_of(one) if form is _Form.WHOLE else defined)
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 

@@ -127,21 +127,24 @@ def is_readable(scalar: Scalar, written: Scalar) -> bool:
     return family == other or {family, other} <= _DECIMALS
 
 
-def from_plain(scalar: Scalar, written: Scalar) -> Callable[[Any], Any] | None:
+def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], Any] | None:
     """Make what turns what plain Avro has read into a Python value; None if it is one already.
 
     Args:
         scalar: what is read.
         written: what it was written as, readable as that.
+        path: where it is, for `Unfit`.
     """
     family = _family(scalar)
     if family is not None:
-        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family])
+        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family], path)
     if scalar.type in ("float", "double") and written.type in ("int", "long"):
         return float
     if scalar.type == written.type:
         return None
-    return {"bytes": str.encode, "string": bytes.decode}.get(scalar.type)  # type: ignore[return-value]
+    if scalar.type == "string":
+        return _careful(bytes.decode, str, path)
+    return str.encode if scalar.type == "bytes" else None
 
 
 _DECIMALS: Final = {"decimal", "java.math.BigDecimal"}
@@ -189,12 +192,12 @@ def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
-def _careful(convert: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Any]:
+def _careful(convert: Callable[[Any], Any], kind: type[Any], path: str) -> Callable[[Any], Any]:
     def careful(value: Any) -> Any:
         try:
             return convert(value)
         except (ValueError, OverflowError, ArithmeticError):
-            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here") from None
+            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here", path) from None
 
     return careful
 

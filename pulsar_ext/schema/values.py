@@ -29,7 +29,7 @@ def types_of(shape: Shape) -> tuple[type[Any], ...]:
 
 
 def branch_of(union: Union, value: Any) -> Shape:
-    """Give the branch of a union that a value is of: by its own class, or else the first of whose class it is one.
+    """Give the branch of a union that a value is of: by its own class, or else by the nearest that it is one of.
 
     Raises:
         Unfit: it is of none.
@@ -37,9 +37,10 @@ def branch_of(union: Union, value: Any) -> Shape:
     for branch in union.branches:
         if type(value) in types_of(branch)[:1]:
             return branch
-    for branch in union.branches:
-        if isinstance(value, types_of(branch)):
-            return branch
+    for kind in type(value).__mro__:
+        for branch in union.branches:
+            if kind in types_of(branch):
+                return branch
     raise Unfit(f"is {type(value).__name__} {value!r}, which is none of {', '.join(map(name_of, union.branches))}")
 
 

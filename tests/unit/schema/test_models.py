@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import io
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, NewType
 
+import fastavro
 import pydantic
 import pytest
 from schema_models import Color, Node, Point
 
 from pulsar_ext import InvalidUse, SchemaMismatch
-from pulsar_ext.schema import AvroName, AvroSchema, AvroType, JsonSchema
-from pulsar_ext.schema.avro_definition import definition_of
+from pulsar_ext.schema import AvroName, AvroSchema, AvroType, Float32, Int32, JsonSchema, TimeMillis
+from pulsar_ext.schema.avro_definition import definition_of, shape_of_definition
+from pulsar_ext.schema.avro_model import AvroReader
 from pulsar_ext.schema.models import shape_of_model
 from pulsar_ext.schema.reading import differences
 
@@ -126,6 +129,65 @@ def test_the_digits_of_a_decimal_are_no_text():
     assert str(found) == "Model.x: bytes (decimal) is written, string is read"
     for kind in (Annotated[Decimal, AvroType("string", "java.math.BigDecimal")], bytes):
         assert differences(shape_of_model(written), shape_of_model(_model(("x", kind)))) == ()
+
+
+DAY, POINT = dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, tzinfo=dt.UTC)
+
+
+class Moment(dt.datetime):
+    """A datetime of another class, as pandas and others have."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (dt.date | dt.datetime, [DAY, POINT, Moment(2024, 1, 2, tzinfo=dt.UTC)]),
+        (dt.date | dt.time, [DAY, dt.time(1, 2)]),
+        (dt.date | int, [DAY, 5, 10**9]),
+        (TimeMillis | int, [dt.time(1, 2), 5]),
+        (list[Int32 | dt.datetime | str | None], [[7, POINT, "a", None]]),
+        (Float32 | float | None, [0.5, None]),
+    ],
+)
+def test_the_branch_of_a_union_that_was_written_is_read(kind, values):
+    """Also where Avro writes both branches as a number."""
+    model = _model(("x", kind))
+    schema = AvroSchema(model)
+    for value in values:
+        found = schema.decode(schema.encode(model(x=value))).x
+        assert (found, isinstance(found, dt.datetime)) == (value, isinstance(value, dt.datetime))
+
+
+def test_the_branch_that_another_writer_wrote_is_read_as_the_one_that_means_the_same():
+    """Java's union of a number and a time is read as it is, and by a model whose time has another unit."""
+    kinds = ["null", "int", {"type": "long", "logicalType": "timestamp-millis"}, {"type": "array", "items": "int"}]
+    definition = {"type": "record", "name": "Model", "fields": [{"name": "x", "type": kinds}]}
+    as_it_is = AvroReader(definition, shape_of_definition(definition))
+    as_model = AvroSchema(model := _model(("x", Int32 | dt.datetime | list[int] | None))).model.reader(definition)
+    for value in (None, 5, POINT, [1]):
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, fastavro.parse_schema(definition), {"x": value})
+        assert as_it_is.read(buffer.getvalue()) == {"x": value}
+        assert as_model.read(buffer.getvalue()) == model(x=value)
+    written = _model(("x", TimeMillis))
+    reader = AvroSchema(read := _model(("x", Int32 | dt.time))).model.reader(definition_of(shape_of_model(written)))
+    assert reader.read(AvroSchema(written).encode(written(x=dt.time(1)))) == read(x=dt.time(1))
+
+
+def test_what_is_no_value_of_its_type_is_named_with_its_place():
+    """Days beyond the year 9999, and bytes that are no text."""
+    for kind, other, value, why in [
+        (Int32, {"type": "int", "logicalType": "date"}, 10**9, "no date here"),
+        (bytes, "string", b"\xff", "no str here"),
+    ]:
+        model = _model(("x", list[kind]))
+        definition = definition_of(shape_of_model(model))
+        definition["fields"][0]["type"]["items"] = other
+        shape = shape_of_definition(definition)
+        reader = AvroReader(definition if kind is Int32 else definition_of(shape_of_model(model)), shape)
+        with pytest.raises(SchemaMismatch, match=r"It cannot be read: Model.x\[\]: is .*" + why) as caught:
+            reader.read(AvroSchema(model).encode(model(x=[value])))
+        assert len(caught.value.differences) == 1
 
 
 def test_a_value_in_which_a_difference_does_not_occur_is_read():
