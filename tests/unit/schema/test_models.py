@@ -209,6 +209,17 @@ def test_pydantic_validates_what_is_read():
             kind(strict).decode(kind(loose).encode(loose(n=-1)))
 
 
+def test_a_default_that_can_be_changed_is_each_values_own():
+    """What is done to one value that was read is not seen in the next one, nor in the model's own default."""
+    part = pydantic.create_model("Part", n=(int, 0))
+    whole = pydantic.create_model("Whole", a=(str, ""), part=(part, part()), parts=(list[part], [part()]))
+    reader = AvroSchema(whole).model.reader({"type": "record", "name": "Whole", "fields": []})
+    for read in (lambda: reader.read(b""), lambda: JsonSchema(whole).decode(b"{}")):
+        changed = read()
+        changed.part.n = changed.parts[0].n = 9
+        assert read() == whole() == whole(part=part(n=0), parts=[part(n=0)])
+
+
 def test_a_record_that_contains_itself_is_written_and_read():
     """However deep it is."""
     value = Node(1, [Node(2), Node(3, [Node(4)])], Node(5))
