@@ -11,6 +11,7 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of
 from pulsar_ext.errors import SchemaMismatch
+from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_definition import shape_of_definition
 from .avro_model import AvroReader
@@ -93,7 +94,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             read = _reader(found, version)
             return lambda message: read(message.data())
         assert self._admin_api is not None  # noqa: S101  # it is a client's
-        stored = self._admin_api().schema(topic.partition("-partition-")[0], version)
+        stored = self._admin_api().schema(str(TopicName.parse(topic).parent), version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
+from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
@@ -193,7 +194,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         version = msg.int_schema_version()
         if version < 0 or not self._evolves() or self._admin_api is None:
             return self.key.decode, self.value.decode
-        topic = msg.topic_name().partition("-partition-")[0]
+        topic = str(TopicName.parse(msg.topic_name()).parent)
         known = self._versions.get((topic, version))
         if known is None:
             data = self._admin_api().schema(topic, version).data
