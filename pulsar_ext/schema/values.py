@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from .scalars import Unfit, python_type, to_plain
+from .scalars import Unfit, checked_text, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
 
 if TYPE_CHECKING:
@@ -116,14 +116,16 @@ def each_of(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
     return done
 
 
-def each_item(values: dict[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Convert each value of a mapping; `Unfit` says which one it is."""
+def each_item(
+    values: dict[str, Any], convert: Callable[[Any], Any], key_of: Callable[[Any], str] = checked_text
+) -> dict[str, Any]:
+    """Convert each value of a mapping, and each key; `Unfit` says which one it is."""
     done = {}
     for key, value in values.items():
         if not isinstance(key, str):
             raise Unfit(f"has the key {key!r}, which is no str")
         try:
-            done[key] = convert(value)
+            done[key_of(key)] = convert(value)
         except Unfit as error:
             raise error.within(f"[{key!r}]") from None
     return done

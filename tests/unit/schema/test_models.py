@@ -17,7 +17,7 @@ import pytest
 from schema_models import Color, Node, Point
 
 from pulsar_ext import InvalidUse, SchemaMismatch
-from pulsar_ext.schema import AvroName, AvroSchema, AvroType, Float32, Int32, JsonSchema, TimeMillis
+from pulsar_ext.schema import AvroName, AvroSchema, AvroType, Float32, Int32, JsonSchema, TimeMillis, decimal_type
 from pulsar_ext.schema.avro_definition import definition_of, shape_of_definition
 from pulsar_ext.schema.avro_model import AvroReader
 from pulsar_ext.schema.models import shape_of_model
@@ -172,6 +172,37 @@ def test_the_branch_that_another_writer_wrote_is_read_as_the_one_that_means_the_
     written = _model(("x", TimeMillis))
     reader = AvroSchema(read := _model(("x", Int32 | dt.time))).model.reader(definition_of(shape_of_model(written)))
     assert reader.read(AvroSchema(written).encode(written(x=dt.time(1)))) == read(x=dt.time(1))
+
+
+@pytest.mark.parametrize("schema", [AvroSchema, JsonSchema])
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (Float32, 1e300, "1e\\+300, beyond Avro's float"),
+        (Float32, -3.4028235677973366e38, "beyond Avro's float"),
+        (float, 10**400, "an int beyond Avro's double"),
+        (str, "a\ud800", r"which is no UTF-8"),
+        (Decimal, Decimal("NaN"), "NaN, which is no decimal number"),
+        (Decimal, Decimal("-Infinity"), "which is no decimal number"),
+        (Annotated[Decimal, decimal_type(9, 2)], Decimal("1e1000000"), r"does not fit into decimal\(9, 2\)"),
+        (Annotated[Decimal, decimal_type(9, 2)], Decimal("1e7"), r"does not fit into decimal\(9, 2\)"),
+    ],
+)
+def test_what_would_be_written_as_something_else_is_refused_with_its_place(schema, kind, value, why):
+    """Infinity in place of a number, text that is no UTF-8, and a decimal that is no number."""
+    model = _model(("x", list[kind]), ("by_name", dict[str, int], field(default_factory=dict)))
+    with pytest.raises(InvalidUse, match=r"Model\.x\[0\] is .*" + why):
+        schema(model).encode(model(x=[value]))
+    with pytest.raises(InvalidUse, match=r"Model\.by_name\['.ud800'\] .*no UTF-8"):
+        schema(model).encode(model(x=[], by_name={"\ud800": 1}))
+
+
+def test_the_greatest_values_of_a_type_are_written():
+    """The largest float of 32 bits, infinity, and as many digits as a decimal has."""
+    model = _model(("x", list[Float32]), ("y", Annotated[Decimal, decimal_type(9, 2)]))
+    value = model(x=[3.4028234663852886e38, float("-inf")], y=Decimal("-9999999.99"))
+    for schema in (AvroSchema(model), JsonSchema(model)):
+        assert schema.decode(schema.encode(value)) == value
 
 
 def test_what_is_no_value_of_its_type_is_named_with_its_place():
