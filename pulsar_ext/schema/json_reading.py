@@ -9,9 +9,12 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
+import json
 import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_ext.errors import SchemaMismatch
 
 from .json_unions import family_of, json_family, short_name
 from .json_unions import wraps as is_wrapping
@@ -22,11 +25,26 @@ from .values import each_item, each_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["json_reader"]
+__all__ = ["json_reader", "parse_json"]
 
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MILLIS: Final = 1_000
 _NANOS: Final = 1_000
+
+
+_parse: Final = json.JSONDecoder(parse_float=decimal.Decimal).decode
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse JSON, with fractions as `Decimal`.
+
+    Raises:
+        SchemaMismatch: it is none.
+    """
+    try:
+        return _parse(data.decode())
+    except (ValueError, RecursionError) as error:  # also what is nested too deeply, or has too many digits
+        raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
 
 
 def json_reader(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 import pulsar_ext as pulsar
+from pulsar_ext._native.schemas import passing_bytes
 from pulsar_ext.schema import (
     AutoConsumeSchema,
     AvroSchema,
@@ -19,6 +21,7 @@ from pulsar_ext.schema import (
     KeyValueEncoding,
     KeyValueSchema,
 )
+from pulsar_ext.schema.choice import schema_of_class
 
 BOTH_CLIENTS = True
 
@@ -149,3 +152,19 @@ def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory,
             assert "people" in found.definition
         else:
             assert found == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [(str, b"\xff"), (JsonSchema(City), b"{"), (JsonSchema(City), b"\xff"), (Timestamp, b"\xff")],
+)
+def test_bytes_that_are_not_of_the_schema_that_they_say_raise(client, topic, schema, payload):
+    """Whatever the schema, it is a SchemaMismatch, and the bytes are there."""
+    producer = client.create_producer(
+        topic, schema=passing_bytes(schema_of_class(schema) if isinstance(schema, type) else schema)
+    )
+    producer.send(payload)
+    message = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema()).read_next(10_000)
+    with pytest.raises(pulsar.SchemaMismatch, match=f"{len(payload)} bytes are no"):
+        message.value()
+    assert message.data() == payload
