@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,14 @@ from .values import writer_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NotFirst", "definition_of", "plain_definition", "read_definition", "shape_of_definition", "written_default"]
+__all__ = [
+    "NoDefault",
+    "definition_of",
+    "plain_definition",
+    "read_definition",
+    "shape_of_definition",
+    "written_default",
+]
 
 _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 
@@ -98,13 +106,14 @@ def written_default(shape: Shape, value: Any) -> Any:
 
     Raises:
         Unfit: the value is of another type.
-        NotFirst: there is a union in it whose value is of another branch: Avro has no way to write that.
+        NoDefault: Avro has no way to write it: a union in it has a value that is not of the first branch, or a float is
+            none that JSON has.
     """
     return _default(shape, writer_of(shape)(value))
 
 
-class NotFirst(Exception):  # noqa: N818  # never leaves the package
-    """A default has a union in it whose value is not of the first branch."""
+class NoDefault(Exception):  # noqa: N818  # never leaves the package
+    """A default is one that a definition cannot have."""
 
 
 def _default(shape: Shape, plain: Any) -> Any:
@@ -112,7 +121,7 @@ def _default(shape: Shape, plain: Any) -> Any:
         case Union():
             first = shape.branches[0]
             if (plain[0] if isinstance(plain, tuple) else "null") != name_of(first):
-                raise NotFirst
+                raise NoDefault
             return _default(first, plain[1] if isinstance(plain, tuple) else plain)
         case Array():
             return [_default(shape.items, one) for one in plain]
@@ -120,6 +129,8 @@ def _default(shape: Shape, plain: Any) -> Any:
             return {key: _default(shape.values, one) for key, one in plain.items()}
         case Record():
             return {one.name: _default(one.shape, plain[one.name]) for one in shape.fields}
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise NoDefault
     return plain.decode("latin-1") if isinstance(plain, bytes) else plain
 
 

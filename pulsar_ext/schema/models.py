@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
 from pulsar_ext.errors import InvalidUse
 
 from .annotations import JAVA_DECIMAL, AvroName, AvroType
-from .avro_definition import NotFirst, written_default
+from .avro_definition import NoDefault, written_default
 from .scalars import Unfit
 from .shapes import Array, Enumeration, Field, Mapped, Record, Scalar, Shape, Union, name_of
 from .values import branch_of
@@ -143,7 +143,7 @@ class _Reading:
                     continue
                 try:
                     written_default(field.shape, field.default())
-                except NotFirst:
+                except NoDefault:
                     record.fields[index] = dataclasses.replace(field, default=None)
                 except Unfit as error:
                     place = f"{record.type.__name__}.{field.attribute}{error.path}"

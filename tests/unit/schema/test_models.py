@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import io
+import json
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -79,6 +80,16 @@ def test_what_is_not_the_same_each_time_is_no_default_of_the_schema():
     (at, number) = definition_of(shape_of_model(model))["fields"]
     assert "default" not in at
     assert number["default"] == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), (0.5, float("-inf"))])
+def test_what_json_has_no_number_for_is_no_default_of_the_schema(value):
+    """The definition is JSON, which the broker parses; the value itself is written and read."""
+    model = _model(("x", tuple[float, ...] if isinstance(value, tuple) else float | None, value))
+    (found,) = json.loads(AvroSchema(model).schema_info().schema(), parse_constant=pytest.fail)["fields"]
+    assert "default" not in found
+    for schema in (AvroSchema(model), JsonSchema(model)):
+        assert repr(schema.decode(schema.encode(model()))) == repr(model())
 
 
 def test_annotations_change_what_is_on_the_wire():
