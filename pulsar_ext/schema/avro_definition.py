@@ -73,7 +73,8 @@ def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
     begin = {"name": name} if not space else {"name": name, "namespace": space}
     match shape:
         case Fixed():
-            return {"type": "fixed", **begin, "size": shape.size}
+            logical = {} if shape.meaning is None or form is not _Form.WHOLE else _scalar_definition(shape.meaning)
+            return {**logical, "type": "fixed", **begin, "size": shape.size}
         case Enumeration():
             default = {} if shape.default is None else {"default": shape.default}
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
@@ -180,7 +181,10 @@ def _map(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Sha
 
 def _fixed(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
     name = _full_name(definition, space)
-    known[name] = Fixed(name, definition["size"])
+    meaning = None
+    if definition.get("logicalType") == "decimal":
+        meaning = Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
+    known[name] = Fixed(name, definition["size"], meaning)
     return known[name]
 
 

@@ -82,8 +82,8 @@ class _Walk:
         if not _matches(written, read):
             return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
         same: dict[type[Any], Callable[[Any, Any, str], Callable[[Any], Any] | None]] = {
-            Scalar: lambda written, read, path: from_plain(read, written, path),
-            Fixed: lambda *_: None,
+            Scalar: lambda written, read, path: from_plain(read, _meaning(written), path),
+            Fixed: lambda written, read, path: read.meaning and from_plain(read.meaning, _meaning(written), path),
             Array: self._array,
             Mapped: self._map,
             Enumeration: self._enumeration,
@@ -220,8 +220,14 @@ def _matches(written: Shape, read: Shape) -> bool:
         case (Record(), Record()) | (Enumeration(), Enumeration()):
             return _is_called(written, read)
         case Fixed(), Fixed():
-            return written.size == read.size and _is_called(written, read)
+            return written.size == read.size and written.meaning == read.meaning and _is_called(written, read)
+        case Fixed(meaning=Scalar() as meaning), Scalar():
+            return is_readable(read, meaning)
     return type(written) is type(read)
+
+
+def _meaning(written: Any) -> Any:
+    return written.meaning if isinstance(written, Fixed) else written
 
 
 def _is_called(written: Any, read: Any) -> bool:

@@ -216,6 +216,22 @@ def test_the_greatest_values_of_a_type_are_written():
         assert schema.decode(schema.encode(value)) == value
 
 
+def test_a_decimal_of_so_many_bytes_is_a_decimal():
+    """Java's `fixed` of a decimal is read as a number without a schema of one's own, and by a model; else as bytes."""
+    kind = {"type": "fixed", "name": "Money", "size": 4, "logicalType": "decimal", "precision": 8, "scale": 2}
+    definition = {"type": "record", "name": "Model", "fields": [{"name": "x", "type": ["null", kind]}]}
+    buffer, value = io.BytesIO(), Decimal("-1.25")
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(definition), {"x": value})
+    shape = shape_of_definition(definition)
+    assert definition_of(shape) == definition
+    assert AvroReader(definition, shape).read(buffer.getvalue()) == {"x": value}
+    for annotation in (Annotated[Decimal, decimal_type(8, 2)], Decimal):
+        model = _model(("x", annotation | None))
+        assert AvroSchema(model).model.reader(definition).read(buffer.getvalue()) == model(x=value)
+    (found,) = differences(shape, shape_of_model(_model(("x", int | None))))
+    assert str(found) == "Model.x: Money, 4 bytes is written, only null or long is read"
+
+
 def test_what_is_no_value_of_its_type_is_named_with_its_place():
     """Days beyond the year 9999, and bytes that are no text."""
     for kind, other, value, why in [
