@@ -17,7 +17,7 @@ from .avro_model import AvroReader
 from .comparison import SchemaText
 from .generic_record import GenericRecord
 from .json_reading import parse_json
-from .key_value import KeyValue, key_bytes, split_inline
+from .key_value import KeyValue, separated_pair, split_inline
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _key_value_reader(data: str, properties: Mapping[str, str], version: int) ->
 
     def read(message: Any) -> Any:
         if separated:
-            return KeyValue(read_key(key_bytes(message.partition_key())), read_value(message.data()))
+            return separated_pair(message, read_key, read_value)
         key, value = split_inline(message.data())
         return KeyValue(read_key(key), read_value(value))
 

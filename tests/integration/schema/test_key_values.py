@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from chunked import eventually
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import pulsar_ext as pulsar
@@ -101,6 +102,29 @@ def test_a_separated_key_is_the_only_one(client, topic):
     for options in ({"partition_key": "x"}, {"deliver_at": 1}):
         with pytest.raises(pulsar.InvalidUse, match="separated key"):
             producer.send(KeyValue("a", "b"), **options)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, batched):
+    """It comes as None, one by one and many at once, and compaction leaves nothing of the key."""
+    schema = KeyValueSchema(str, JsonSchema(City), SEPARATED)
+    by_key = {"batching_type": pulsar.BatchingType.KeyBased} if batched else {}
+    producer = client.create_producer(topic, schema=schema, batching_enabled=batched, **by_key)
+    sent = [KeyValue("a", BERLIN), KeyValue("b", BERLIN), KeyValue("a", None)]
+    producer.send_many(sent)
+    producer.send(KeyValue("c", BERLIN))
+    producer.send(KeyValue("c", None))
+    for wrong in (None, BERLIN, ("a",)):
+        with pytest.raises(pulsar.InvalidUse, match="no key and value"):
+            producer.send(wrong)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+    found = [reader.read_next(10_000).value() for _ in range(5)]
+    assert sorted(found, key=str) == sorted([*sent, KeyValue("c", BERLIN), KeyValue("c", None)], key=str)
+    admin.compact(topic)
+    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS")
+    compacted = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema, is_read_compacted=True)
+    assert compacted.read_next(10_000).value() == KeyValue("b", BERLIN)
+    assert not compacted.has_message_available()
 
 
 @pytest.mark.parametrize("ending", ["", "-partition-0"])
