@@ -59,26 +59,39 @@ class SeparatedSender(WrappingSender):
     @shaped_like(pulsar.Producer.send)
     def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
         """Send a message and wait for its outcome."""
-        return self._sender.send(content, **self._with_key(content, named_options(args, kwargs)))
+        options = self._with_key(content, named_options(args, kwargs))
+        return self._sender.send(_payload(content), **options)
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
-        self._sender.send_async(content, callback, **self._with_key(content, named_options(args, kwargs)))
+        options = self._with_key(content, named_options(args, kwargs))
+        self._sender.send_async(_payload(content), callback, **options)
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
         """Send one of many."""
-        self._sender.post(content, callback, self._with_key(content, options), patient=patient)
+        options = self._with_key(content, options)
+        self._sender.post(_payload(content), callback, options, patient=patient)
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, and with `flush` wait until all of them are persisted."""
         rows = [(content, self._with_key(content, options)) for content, options in rows_of(contents, columns)]
         keyed: dict[str, Iterable[Any]] = {**columns, "partition_key": [one["partition_key"] for _, one in rows]}
-        return self._sender.send_many([content for content, _ in rows], keyed, flush=flush)
+        return self._sender.send_many([_payload(content) for content, _ in rows], keyed, flush=flush)
 
     def _with_key(self, content: Any, options: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(content, tuple) or len(content) != 2:  # noqa: PLR2004  # a key and a value
+            raise InvalidUse(
+                f"{content!r} is no key and value: give KeyValue(key, value), or KeyValue(key, None), which compaction "
+                "takes for the end of the key. Nothing was sent."
+            )
         if options.get("partition_key") is not None or stands_alone(options):
             raise InvalidUse(
                 "A message with a separated key has no other partition_key, and is not delayed or replicated by itself."
             )
         return {**options, "partition_key": Base64Key.of(self._schema.key.encode(content[0]))}
+
+
+def _payload(content: Any) -> Any:
+    """Give what is sent of a key and a value: nothing if the value is None, as Java's client does."""
+    return None if content[1] is None else content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import json
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -11,12 +10,14 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of
 from pulsar_ext.errors import SchemaMismatch
+from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_definition import shape_of_definition
 from .avro_model import AvroReader
 from .comparison import SchemaText
 from .generic_record import GenericRecord
-from .key_value import KeyValue, key_bytes, split_inline
+from .json_reading import parse_json
+from .key_value import KeyValue, separated_pair, split_inline
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ else:
 __all__ = ["AutoConsumeSchema"]
 
 _NUMBERS: Final = {"INT8": ">b", "INT16": ">h", "INT32": ">i", "INT64": ">q", "FLOAT": ">f", "DOUBLE": ">d"}
-_read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
 
 
 class AutoConsumeSchema(TypedSchema[Any], _Official):
@@ -93,7 +93,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             read = _reader(found, version)
             return lambda message: read(message.data())
         assert self._admin_api is not None  # noqa: S101  # it is a client's
-        stored = self._admin_api().schema(topic.partition("-partition-")[0], version)
+        stored = self._admin_api().schema(str(TopicName.parse(topic).parent), version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def _key_value_reader(data: str, properties: Mapping[str, str], version: int) ->
 
     def read(message: Any) -> Any:
         if separated:
-            return KeyValue(read_key(key_bytes(message.partition_key())), read_value(message.data()))
+            return separated_pair(message, read_key, read_value)
         key, value = split_inline(message.data())
         return KeyValue(read_key(key), read_value(value))
 
@@ -130,17 +130,27 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
             avro = AvroReader(definition, shape_of_definition(definition))
             return lambda data: record(avro.read(data))
         case "JSON":
-            return lambda data: record(_read_json(data.decode()))
+            return lambda data: record(parse_json(data))
         case "PROTOBUF_NATIVE":
             from .protobuf_reading import fields_reader  # noqa: PLC0415  # protobuf may be missing
 
             protobuf = fields_reader(json.loads(text))
-            return lambda data: record(protobuf(data))
+            return _said(lambda data: record(protobuf(data)), schema.type)
         case "STRING":
-            return bytes.decode
+            return _said(bytes.decode, schema.type)
         case "BYTES" | "NONE":
             return bytes
     if schema.type in _NUMBERS:
         form = _NUMBERS[schema.type]
-        return lambda data: struct.unpack(form, data)[0]
+        return _said(lambda data: struct.unpack(form, data)[0], schema.type)
     raise SchemaMismatch(f"Messages of a schema of type {schema.type} cannot be read.", differences=())
+
+
+def _said(read: Callable[[bytes], Any], kind: str) -> Callable[[bytes], Any]:
+    def careful(data: bytes) -> Any:
+        try:
+            return read(data)
+        except Exception as error:  # whatever bytes make of it  # noqa: BLE001
+            raise SchemaMismatch(f"{len(data)} bytes are no {kind}: {error}.", differences=()) from None
+
+    return careful

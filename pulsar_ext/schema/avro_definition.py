@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
 
+from .avro_unions import marked_branches
 from .scalars import PYTHON_TYPES
 from .shapes import Array, Enumeration, Field, Fixed, Mapped, Named, Record, Scalar, Shape, Union, name_of
 from .values import writer_of
@@ -13,50 +16,72 @@ from .values import writer_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NotFirst", "definition_of", "plain_definition", "shape_of_definition", "written_default"]
+__all__ = [
+    "NoDefault",
+    "definition_of",
+    "plain_definition",
+    "read_definition",
+    "shape_of_definition",
+    "written_default",
+]
 
 _JAVA_CLASSES: Final = ("java.math.BigDecimal",)
 
 
+class _Form(Enum):
+    """What a definition is for."""
+
+    WHOLE = "the topic"
+    WRITTEN = "writing plain values"
+    READ = "reading them"
+
+
 def definition_of(shape: Shape) -> Any:
     """Give the Avro definition of a shape, as parsed JSON."""
-    return _define(shape, set(), plain=False)
+    return _define(shape, set(), _Form.WHOLE)
 
 
 def plain_definition(shape: Shape) -> Any:
     """Give the definition without logical types and defaults: how the bytes of a value lie."""
-    return _define(shape, set(), plain=True)
+    return _define(shape, set(), _Form.WRITTEN)
 
 
-def _define(shape: Shape, named: set[str], *, plain: bool) -> Any:
+def read_definition(shape: Shape) -> Any:
+    """Give the same for reading: with unions of which each value says its branch."""
+    return _define(shape, set(), _Form.READ)
+
+
+def _define(shape: Shape, named: set[str], form: _Form) -> Any:
     match shape:
         case Scalar():
-            return shape.type if plain else _scalar_definition(shape)
+            return _scalar_definition(shape) if form is _Form.WHOLE else shape.type
         case Array():
-            return {"type": "array", "items": _define(shape.items, named, plain=plain)}
+            return {"type": "array", "items": _define(shape.items, named, form)}
         case Mapped():
-            return {"type": "map", "values": _define(shape.values, named, plain=plain)}
+            return {"type": "map", "values": _define(shape.values, named, form)}
         case Union():
-            return [_define(one, named, plain=plain) for one in shape.branches]
+            branches = marked_branches(shape) if form is _Form.READ else shape.branches
+            return [_define(one, named, form) for one in branches]
     if shape.name in named:
         return shape.name
     named.add(shape.name)
-    return _define_named(shape, named, plain=plain)
+    return _define_named(shape, named, form)
 
 
-def _define_named(shape: Named, named: set[str], *, plain: bool) -> Any:
+def _define_named(shape: Named, named: set[str], form: _Form) -> Any:
     space, _, name = shape.name.rpartition(".")
     begin = {"name": name} if not space else {"name": name, "namespace": space}
     match shape:
         case Fixed():
-            return {"type": "fixed", **begin, "size": shape.size}
+            logical = {} if shape.meaning is None or form is not _Form.WHOLE else _scalar_definition(shape.meaning)
+            return {**logical, "type": "fixed", **begin, "size": shape.size}
         case Enumeration():
             default = {} if shape.default is None else {"default": shape.default}
             return {"type": "enum", **begin, "symbols": list(shape.symbols), **default}
     fields = []
     for one in shape.fields:
-        defined = {"name": one.name, "type": _define(one.shape, named, plain=plain)}
-        fields.append(defined if plain else defined | _aliases(one) | _default_of(one))
+        defined = {"name": one.name, "type": _define(one.shape, named, form)}
+        fields.append(defined | _aliases(one) | _default_of(one) if form is _Form.WHOLE else defined)
     return {"type": "record", **begin, **_aliases(shape), "fields": fields}
 
 
@@ -82,13 +107,14 @@ def written_default(shape: Shape, value: Any) -> Any:
 
     Raises:
         Unfit: the value is of another type.
-        NotFirst: there is a union in it whose value is of another branch: Avro has no way to write that.
+        NoDefault: Avro has no way to write it: a union in it has a value that is not of the first branch, or a float is
+            none that JSON has.
     """
     return _default(shape, writer_of(shape)(value))
 
 
-class NotFirst(Exception):  # noqa: N818  # never leaves the package
-    """A default has a union in it whose value is not of the first branch."""
+class NoDefault(Exception):  # noqa: N818  # never leaves the package
+    """A default is one that a definition cannot have."""
 
 
 def _default(shape: Shape, plain: Any) -> Any:
@@ -96,7 +122,7 @@ def _default(shape: Shape, plain: Any) -> Any:
         case Union():
             first = shape.branches[0]
             if (plain[0] if isinstance(plain, tuple) else "null") != name_of(first):
-                raise NotFirst
+                raise NoDefault
             return _default(first, plain[1] if isinstance(plain, tuple) else plain)
         case Array():
             return [_default(shape.items, one) for one in plain]
@@ -104,6 +130,8 @@ def _default(shape: Shape, plain: Any) -> Any:
             return {key: _default(shape.values, one) for key, one in plain.items()}
         case Record():
             return {one.name: _default(one.shape, plain[one.name]) for one in shape.fields}
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise NoDefault
     return plain.decode("latin-1") if isinstance(plain, bytes) else plain
 
 
@@ -153,7 +181,10 @@ def _map(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Sha
 
 def _fixed(definition: dict[str, Any], space: str, known: dict[str, Shape]) -> Shape:
     name = _full_name(definition, space)
-    known[name] = Fixed(name, definition["size"])
+    meaning = None
+    if definition.get("logicalType") == "decimal":
+        meaning = Scalar("bytes", "decimal", definition["precision"], definition.get("scale", 0))
+    known[name] = Fixed(name, definition["size"], meaning)
     return known[name]
 
 

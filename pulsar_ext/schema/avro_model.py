@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
-from .avro_definition import definition_of, plain_definition, shape_of_definition
+from .avro_definition import definition_of, plain_definition, read_definition, shape_of_definition
 from .models import shape_of_model
 from .reading import Reading, reading_of
 from .scalars import Unfit
@@ -42,7 +42,7 @@ class AvroReader:
     def __init__(self, definition: Any, shape: Shape) -> None:
         self._avro = _fastavro()
         written = shape_of_definition(definition)
-        self._plain = self._avro.parse_schema(plain_definition(written))
+        self._plain = self._avro.parse_schema(read_definition(written))
         self._reading: Reading = reading_of(written, shape)
 
     def read(self, data: bytes) -> Any:
@@ -60,9 +60,11 @@ class AvroReader:
         try:
             return self._reading.convert(plain)
         except Unfit as error:
+            found = tuple(map(str, self._reading.differences))
+            begin = "It was written with another schema, and" if found else "It"
             raise SchemaMismatch(
-                f"It was written with another schema, and cannot be read: {error.path}: {error.why}.",
-                differences=tuple(map(str, self._reading.differences)),
+                f"{begin} cannot be read: {error.path}: {error.why}.",
+                differences=found or (f"{error.path}: {error.why}",),
             ) from None
 
 

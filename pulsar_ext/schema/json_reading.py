@@ -7,12 +7,14 @@ numbers, and leaves nulls out.
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
 import decimal
+import json
 import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final
+
+from pulsar_ext.errors import SchemaMismatch
 
 from .json_unions import family_of, json_family, short_name
 from .json_unions import wraps as is_wrapping
@@ -23,11 +25,26 @@ from .values import each_item, each_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["json_reader"]
+__all__ = ["json_reader", "parse_json"]
 
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MILLIS: Final = 1_000
 _NANOS: Final = 1_000
+
+
+_parse: Final = json.JSONDecoder(parse_float=decimal.Decimal).decode
+
+
+def parse_json(data: bytes) -> Any:
+    """Parse JSON, with fractions as `Decimal`.
+
+    Raises:
+        SchemaMismatch: it is none.
+    """
+    try:
+        return _parse(data.decode())
+    except (ValueError, RecursionError) as error:  # also what is nested too deeply, or has too many digits
+        raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
 
 
 def json_reader(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
@@ -45,7 +62,7 @@ def _array_reader(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
 
 def _map_reader(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
     convert = json_reader(mapped.values, known)
-    return lambda values: each_item(_checked(values, (dict,)), convert)
+    return lambda values: each_item(_checked(values, (dict,)), convert, str)
 
 
 def _record_reader(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
@@ -101,6 +118,8 @@ def _union_reader(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if wraps and isinstance(value, dict):
+            if len(value) != 1:
+                raise Unfit(f"has {len(value)} names, not one of {', '.join(by_name)}")
             ((name, value),) = value.items()
             if name not in by_name:
                 raise Unfit(f"is of {name}, which is none of {', '.join(by_name)}")
@@ -115,7 +134,9 @@ def _union_reader(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
 
 def _scalar_reader(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
     kind = python_type(scalar)
-    if kind in (bool, int, str, type(None)):
+    if kind is str:
+        return lambda value: _checked(value, (str,))  # also half a surrogate pair, which cannot be written
+    if kind in (bool, int, type(None)):
         return to_plain(scalar)
     read = _READERS[kind]
     if kind is dt.datetime and (scalar.logical or "").startswith("local"):
@@ -124,7 +145,7 @@ def _scalar_reader(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
     def checked(value: Any) -> Any:
         try:
             return read(value)
-        except (ValueError, TypeError, ArithmeticError, binascii.Error):
+        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError):  # whatever stands there
             raise Unfit(f"is {value!r}, which is no {kind.__name__}") from None
 
     return checked

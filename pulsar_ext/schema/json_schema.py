@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .avro_definition import definition_of
-from .json_reading import json_reader
+from .json_reading import json_reader, parse_json
 from .json_unions import check_json_unions
 from .json_writing import json_writer
 from .models import is_model, shape_of_model
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["JsonSchema"]
 
 
-_read_json = json.JSONDecoder(parse_float=decimal.Decimal).decode
 _write_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
@@ -83,15 +81,13 @@ class JsonSchema(TypedSchema[T], _Official):
         """
         if self._shape is None:
             return super().decode(data)
-        name = self._record_cls.__name__
+        name, parsed = self._record_cls.__name__, parse_json(data)
         try:
-            return self._read(_read_json(data.decode()))  # type: ignore[no-any-return]
+            return self._read(parsed)  # type: ignore[no-any-return]
         except Unfit as error:
             raise SchemaMismatch(
                 f"It cannot be read: {name}{error.path} {error.why}.", differences=(f"{name}{error.path}: {error.why}",)
             ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
 
     def __str__(self) -> str:
         return f"JsonSchema({self._record_cls.__name__})"

@@ -12,6 +12,7 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
+from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 else:
     _Official = pulsar.schema.Schema
 
-__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "key_bytes", "split_inline"]
+__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "separated_pair", "split_inline"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,7 +50,7 @@ class KeyValueEncoding(Enum):
     INLINE = "INLINE"
     """In the payload, before the value."""
     SEPARATED = "SEPARATED"
-    """The message's key, by which it is routed and compacted; the payload is the value alone."""
+    """The message's key, by which it is routed and compacted; the payload is the value alone, None for no value."""
 
 
 class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
@@ -181,9 +182,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         read_key, read_value = self._readers(msg)
         if self.encoding is KeyValueEncoding.INLINE:
             key, value = split_inline(msg.data())
-        else:
-            key, value = key_bytes(msg.partition_key()), msg.data()
-        return KeyValue(read_key(key), read_value(value))
+            return KeyValue(read_key(key), read_value(value))
+        return separated_pair(msg, read_key, read_value)
 
     def _evolves(self) -> bool:
         """Whether it has to be known which version wrote a message."""
@@ -193,7 +193,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         version = msg.int_schema_version()
         if version < 0 or not self._evolves() or self._admin_api is None:
             return self.key.decode, self.value.decode
-        topic = msg.topic_name().partition("-partition-")[0]
+        topic = str(TopicName.parse(msg.topic_name()).parent)
         known = self._versions.get((topic, version))
         if known is None:
             data = self._admin_api().schema(topic, version).data
@@ -205,7 +205,15 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return f"KeyValueSchema({self.key}, {self.value}, {self.encoding.name})"
 
 
-def key_bytes(text: str) -> bytes:
+def separated_pair(
+    msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
+) -> KeyValue[Any, Any]:
+    """Read a message whose key is separated; its value is None if it has none."""
+    value = None if msg.has_null_value() else read_value(msg.data())
+    return KeyValue(read_key(_key_bytes(msg.partition_key())), value)
+
+
+def _key_bytes(text: str) -> bytes:
     """Give the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
     try:
         return base64.b64decode(text, validate=True)

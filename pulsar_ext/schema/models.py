@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_origin
 from pulsar_ext.errors import InvalidUse
 
 from .annotations import JAVA_DECIMAL, AvroName, AvroType
-from .avro_definition import NotFirst, written_default
+from .avro_definition import NoDefault, written_default
 from .scalars import Unfit
 from .shapes import Array, Enumeration, Field, Mapped, Record, Scalar, Shape, Union, name_of
 from .values import branch_of
@@ -143,7 +143,7 @@ class _Reading:
                     continue
                 try:
                     written_default(field.shape, field.default())
-                except NotFirst:
+                except NoDefault:
                     record.fields[index] = dataclasses.replace(field, default=None)
                 except Unfit as error:
                     place = f"{record.type.__name__}.{field.attribute}{error.path}"
@@ -230,7 +230,9 @@ def _dataclass_fields(model: type[Any]) -> Iterator[_Given]:
     for one in dataclasses.fields(model):
         if not one.init:
             continue  # made of the others
-        yield _Given(one.name, hints[one.name], default=_default(one.default, one.default_factory, dataclasses.MISSING))
+        is_made = one.default is dataclasses.MISSING
+        default = _empty(one.default_factory) if is_made else _giving(one.default)
+        yield _Given(one.name, hints[one.name], default=default)
 
 
 def _pydantic_fields(model: type[Any]) -> Iterator[_Given]:
@@ -241,20 +243,21 @@ def _pydantic_fields(model: type[Any]) -> Iterator[_Given]:
             raise InvalidUse(
                 f"{model.__name__}.{name} is validated by {taken!r}, which is no name. Nothing was opened."
             )
-        missing = object() if not one.is_required() and one.default_factory is None else one.default
-        default = None if one.is_required() else _default(one.default, one.default_factory or missing, missing)
+        default = _empty(one.default_factory)
+        if one.default_factory is None and not one.is_required():
+            default = one.get_default  # a copy each time, of what can be changed
         yield _Given(name, one.annotation, tuple(one.metadata), default, wire, taken)
 
 
-def _default(value: Any, factory: Any, missing: object) -> Callable[[], Any] | None:
-    """Give what makes the default that goes into the schema: a value, or something empty.
+def _empty(factory: Any) -> Callable[[], Any] | None:
+    """Give what makes the default that goes into the schema, if it makes something empty.
 
     What another factory makes, such as the time, is different each time: a schema of it would be a new one each time.
     """
-    if factory in _EMPTY:
-        return factory  # type: ignore[no-any-return]  # one of these classes
-    if value is missing or factory is not missing:
-        return None
+    return factory if factory in _EMPTY else None
+
+
+def _giving(value: Any) -> Callable[[], Any]:
     return lambda: value
 
 

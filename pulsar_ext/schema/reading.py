@@ -7,9 +7,12 @@ One walk gives both: what makes values, and the differences for which there are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from .scalars import PYTHON_TYPES, Unfit, from_plain, is_readable
+from .avro_unions import MARKED, marked_branches
+from .scalars import PYTHON_TYPES, Unfit, from_plain, is_readable, python_type
 from .shapes import Array, Enumeration, Field, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
 
 if TYPE_CHECKING:
@@ -79,8 +82,8 @@ class _Walk:
         if not _matches(written, read):
             return self._differ(path, f"{_shown(written)} is written, {_shown(read)} is read")
         same: dict[type[Any], Callable[[Any, Any, str], Callable[[Any], Any] | None]] = {
-            Scalar: lambda written, read, _: from_plain(read, written),
-            Fixed: lambda *_: None,
+            Scalar: lambda written, read, path: from_plain(read, _meaning(written), path),
+            Fixed: lambda written, read, path: read.meaning and from_plain(read.meaning, _meaning(written), path),
             Array: self._array,
             Mapped: self._map,
             Enumeration: self._enumeration,
@@ -102,17 +105,17 @@ class _Walk:
         """Read each branch as what it is read as; fastavro says by a name which record, enum or fixed it was."""
         named: dict[str, Callable[[Any], Any] | None] = {}
         by_type: dict[type[Any], Callable[[Any], Any] | None] = {}
-        for branch in written.branches:
+        for branch, marked in zip(written.branches, marked_branches(written), strict=True):
             convert = self.convert(branch, read, path)
-            match branch:
+            match marked:
                 case Scalar():
-                    by_type.setdefault(PYTHON_TYPES[branch.type], convert)
+                    by_type[PYTHON_TYPES[marked.type]] = convert
                 case Array():
                     by_type[list] = convert
                 case Mapped():
                     by_type[dict] = convert
                 case _:
-                    named[name_of(branch)] = convert
+                    named[name_of(marked)] = convert if marked is branch else _unmarking(convert)
         if not named and not any(by_type.values()):
             return None
 
@@ -127,12 +130,11 @@ class _Walk:
         return choose
 
     def _as_branch(self, written: Shape, read: Union, path: str) -> Callable[[Any], Any] | None:
-        """Read it as the branch that is the same, or else the first that it can be read as."""
+        """Read it as the branch that is most like it, or else the first that it can be read as."""
         matching = [one for one in read.branches if _matches(written, one)]
-        same = [one for one in matching if _is_same(written, one)]
-        for branch in [*same, *matching][:1]:
-            return self.convert(written, branch, path)
-        return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
+        if not matching:
+            return self._differ(path, f"{_shown(written)} is written, only {_shown(read)} is read")
+        return self.convert(written, min(matching, key=partial(_differing, written)), path)
 
     def _array(self, written: Array, read: Array, path: str) -> Callable[[Any], Any] | None:
         convert, make = self.convert(written.items, read.items, f"{path}[]"), read.make
@@ -218,8 +220,14 @@ def _matches(written: Shape, read: Shape) -> bool:
         case (Record(), Record()) | (Enumeration(), Enumeration()):
             return _is_called(written, read)
         case Fixed(), Fixed():
-            return written.size == read.size and _is_called(written, read)
+            return written.size == read.size and written.meaning == read.meaning and _is_called(written, read)
+        case Fixed(meaning=Scalar() as meaning), Scalar():
+            return is_readable(read, meaning)
     return type(written) is type(read)
+
+
+def _meaning(written: Any) -> Any:
+    return written.meaning if isinstance(written, Fixed) else written
 
 
 def _is_called(written: Any, read: Any) -> bool:
@@ -229,10 +237,17 @@ def _is_called(written: Any, read: Any) -> bool:
     return short == read.name.rpartition(".")[2] or written.name in aliases or short in aliases
 
 
-def _is_same(written: Shape, read: Shape) -> bool:
+def _differing(written: Shape, read: Shape) -> tuple[bool, bool]:
+    """Give in what two shapes differ of which one may be read as the other: in what they mean, and in what they are."""
     if isinstance(written, Scalar) and isinstance(read, Scalar):
-        return written.type == read.type
-    return getattr(written, "name", None) == getattr(read, "name", None)
+        return python_type(written) is not python_type(read), written.type != read.type
+    return False, getattr(written, "name", None) != getattr(read, "name", None)
+
+
+def _unmarking(convert: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if convert is None:
+        return itemgetter(MARKED)
+    return lambda value: convert(value[MARKED])
 
 
 def _shown(shape: Shape) -> str:  # noqa: PLR0911  # a word for each

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from .shapes import Scalar
 
-__all__ = ["PYTHON_TYPES", "Unfit", "from_plain", "python_type", "to_plain"]
+__all__ = ["PYTHON_TYPES", "Unfit", "checked_text", "from_plain", "is_readable", "python_type", "to_plain"]
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOCAL_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without a zone by design
@@ -47,6 +48,8 @@ _LOGICAL_TYPES: Final[dict[str, type[Any]]] = {
     "uuid": uuid.UUID,
 }
 _BOUNDS: Final = {"int": 1 << 31, "long": 1 << 63}
+_FLOAT_BOUNDS: Final = {"float": float.fromhex("0x1.ffffffp127"), "double": math.inf}
+"""From where on a finite number would be written as infinity."""
 
 _PROMOTIONS: Final = {
     "int": ("long", "float", "double"),
@@ -103,7 +106,9 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
     if scalar.type in _BOUNDS:
         return _bounded(scalar.type)
     if scalar.type in ("float", "double"):
-        return _as_float
+        return _float_of(scalar.type)
+    if kind is str:
+        return checked_text
 
     def plain(value: Any) -> Any:
         if type(value) is kind or isinstance(value, kind):
@@ -127,21 +132,24 @@ def is_readable(scalar: Scalar, written: Scalar) -> bool:
     return family == other or {family, other} <= _DECIMALS
 
 
-def from_plain(scalar: Scalar, written: Scalar) -> Callable[[Any], Any] | None:
+def from_plain(scalar: Scalar, written: Scalar, path: str) -> Callable[[Any], Any] | None:
     """Make what turns what plain Avro has read into a Python value; None if it is one already.
 
     Args:
         scalar: what is read.
         written: what it was written as, readable as that.
+        path: where it is, for `Unfit`.
     """
     family = _family(scalar)
     if family is not None:
-        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family])
+        return _careful(_logical_from_plain(family, written), _LOGICAL_TYPES[family], path)
     if scalar.type in ("float", "double") and written.type in ("int", "long"):
         return float
     if scalar.type == written.type:
         return None
-    return {"bytes": str.encode, "string": bytes.decode}.get(scalar.type)  # type: ignore[return-value]
+    if scalar.type == "string":
+        return _careful(bytes.decode, str, path)
+    return str.encode if scalar.type == "bytes" else None
 
 
 _DECIMALS: Final = {"decimal", "java.math.BigDecimal"}
@@ -160,7 +168,7 @@ def _logical_to_plain(family: str, scalar: Scalar) -> Callable[[Any], Any]:
             return lambda value: _time_micros(value) // unit
         case "decimal":
             return lambda value: _unscaled_bytes(value, scalar)
-    return str  # a UUID, and a decimal as text
+    return str if family == "uuid" else _decimal_text
 
 
 def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  # noqa: PLR0911  # one for each
@@ -189,12 +197,12 @@ def _logical_from_plain(family: str, written: Scalar) -> Callable[[Any], Any]:  
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 
 
-def _careful(convert: Callable[[Any], Any], kind: type[Any]) -> Callable[[Any], Any]:
+def _careful(convert: Callable[[Any], Any], kind: type[Any], path: str) -> Callable[[Any], Any]:
     def careful(value: Any) -> Any:
         try:
             return convert(value)
         except (ValueError, OverflowError, ArithmeticError):
-            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here") from None
+            raise Unfit(f"is {_shown(value)}, which is no {kind.__name__} here", path) from None
 
     return careful
 
@@ -217,12 +225,43 @@ def _bounded(name: str) -> Callable[[Any], int]:
     return bounded
 
 
-def _as_float(value: Any) -> float:
-    if isinstance(value, float):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    raise Unfit(f"is {_shown(value)}, not a float")
+def _float_of(name: str) -> Callable[[Any], float]:
+    bound = _FLOAT_BOUNDS[name]
+
+    def as_float(value: Any) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise Unfit(f"is {_shown(value)}, not a float")
+        try:
+            found = value if isinstance(value, float) else float(value)
+        except OverflowError:
+            raise Unfit(f"is an int beyond Avro's {name}") from None
+        if -bound < found < bound or not math.isfinite(found):
+            return found
+        raise Unfit(f"is {value}, beyond Avro's {name}")
+
+    return as_float
+
+
+def checked_text(value: Any) -> str:
+    """Give back a text that can be written as UTF-8, or raise `Unfit`."""
+    if not isinstance(value, str):
+        raise Unfit(f"is {_shown(value)}, not a str")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise Unfit(f"is {_shown(value)}, which is no UTF-8: {error.reason}") from None
+    return value
+
+
+def _finite(value: decimal.Decimal) -> decimal.Decimal:
+    if not value.is_finite():
+        raise Unfit(f"is {value}, which is no decimal number")
+    return value
+
+
+def _decimal_text(value: decimal.Decimal) -> str:
+    return str(_finite(value))
 
 
 def _zoned(value: dt.datetime) -> dt.datetime:
@@ -251,10 +290,9 @@ def _time_of(micros: int) -> dt.time:
 
 
 def _unscaled_bytes(value: decimal.Decimal, scalar: Scalar) -> bytes:
-    if not value.is_finite():
-        raise Unfit(f"is {value}, which is no decimal number")
-    unscaled = value.scaleb(scalar.scale, _EXACT)
-    number = int(unscaled)
-    if number != unscaled or abs(number) >= 10**scalar.precision:
+    unscaled = _finite(value).scaleb(scalar.scale, _EXACT)
+    is_small = not value or unscaled.adjusted() < scalar.precision  # as an int, others may have a billion digits
+    number = int(unscaled) if is_small else 0
+    if number != unscaled:
         raise Unfit(f"is {value}, which does not fit into decimal({scalar.precision}, {scalar.scale})")
     return number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)

@@ -34,10 +34,11 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """So many bytes."""
+    """So many bytes; `meaning` is the scalar that they are, of a `decimal`."""
 
     name: str
     size: int
+    meaning: Scalar | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from .scalars import Unfit, python_type, to_plain
+from .scalars import Unfit, checked_text, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def types_of(shape: Shape) -> tuple[type[Any], ...]:
 
 
 def branch_of(union: Union, value: Any) -> Shape:
-    """Give the branch of a union that a value is of: by its own class, or else the first of whose class it is one.
+    """Give the branch of a union that a value is of: by its own class, or else by the nearest that it is one of.
 
     Raises:
         Unfit: it is of none.
@@ -37,9 +37,10 @@ def branch_of(union: Union, value: Any) -> Shape:
     for branch in union.branches:
         if type(value) in types_of(branch)[:1]:
             return branch
-    for branch in union.branches:
-        if isinstance(value, types_of(branch)):
-            return branch
+    for kind in type(value).__mro__:
+        for branch in union.branches:
+            if kind in types_of(branch):
+                return branch
     raise Unfit(f"is {type(value).__name__} {value!r}, which is none of {', '.join(map(name_of, union.branches))}")
 
 
@@ -115,14 +116,16 @@ def each_of(values: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
     return done
 
 
-def each_item(values: dict[str, Any], convert: Callable[[Any], Any]) -> dict[str, Any]:
-    """Convert each value of a mapping; `Unfit` says which one it is."""
+def each_item(
+    values: dict[str, Any], convert: Callable[[Any], Any], key_of: Callable[[Any], str] = checked_text
+) -> dict[str, Any]:
+    """Convert each value of a mapping, and each key; `Unfit` says which one it is."""
     done = {}
     for key, value in values.items():
         if not isinstance(key, str):
             raise Unfit(f"has the key {key!r}, which is no str")
         try:
-            done[key] = convert(value)
+            done[key_of(key)] = convert(value)
         except Unfit as error:
             raise error.within(f"[{key!r}]") from None
     return done

@@ -79,6 +79,9 @@ UNIONS = {
     Point | Circle: st.one_of(SCALARS[Point], st.builds(Circle, SCALARS[float])),
     int | float | str: st.one_of(SCALARS[int], st.floats(allow_nan=False, allow_infinity=False), SCALARS[str]),
     Point | dict[str, int]: st.one_of(SCALARS[Point], st.dictionaries(st.text("ab"), st.integers(0, 9))),
+    dt.date | int: st.one_of(SCALARS[dt.date], SCALARS[int]),
+    Int32 | dt.datetime: st.one_of(SCALARS[Int32], SCALARS[dt.datetime]),
+    TimeMillis | int | None: st.one_of(SCALARS[TimeMillis], SCALARS[int], st.none()),
     bool | list[int] | None: st.one_of(st.booleans(), st.lists(st.integers(0, 9)), st.none()),
 }
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from chunked import eventually
+from google.protobuf.timestamp_pb2 import Timestamp
 
 import pulsar_ext as pulsar
+from pulsar_ext._native.schemas import passing_bytes
 from pulsar_ext.schema import (
     AutoConsumeSchema,
     AvroSchema,
@@ -17,6 +22,7 @@ from pulsar_ext.schema import (
     KeyValueEncoding,
     KeyValueSchema,
 )
+from pulsar_ext.schema.choice import schema_of_class
 
 BOTH_CLIENTS = True
 
@@ -98,6 +104,45 @@ def test_a_separated_key_is_the_only_one(client, topic):
             producer.send(KeyValue("a", "b"), **options)
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, batched):
+    """It comes as None, one by one and many at once, and compaction leaves nothing of the key."""
+    schema = KeyValueSchema(str, JsonSchema(City), SEPARATED)
+    by_key = {"batching_type": pulsar.BatchingType.KeyBased} if batched else {}
+    producer = client.create_producer(topic, schema=schema, batching_enabled=batched, **by_key)
+    sent = [KeyValue("a", BERLIN), KeyValue("b", BERLIN), KeyValue("a", None)]
+    producer.send_many(sent)
+    producer.send(KeyValue("c", BERLIN))
+    producer.send(KeyValue("c", None))
+    for wrong in (None, BERLIN, ("a",)):
+        with pytest.raises(pulsar.InvalidUse, match="no key and value"):
+            producer.send(wrong)
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+    found = [reader.read_next(10_000).value() for _ in range(5)]
+    assert sorted(found, key=str) == sorted([*sent, KeyValue("c", BERLIN), KeyValue("c", None)], key=str)
+    admin.compact(topic)
+    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS")
+    compacted = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema, is_read_compacted=True)
+    assert compacted.read_next(10_000).value() == KeyValue("b", BERLIN)
+    assert not compacted.has_message_available()
+
+
+@pytest.mark.parametrize("ending", ["", "-partition-0"])
+def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
+    """Also where the topic's name has in it what a partition's ends with, and another topic has what is before it."""
+    own = f"{topic}-partition-keys"
+    for name, kind in ((topic, Other), (own, City)):
+        stored = KeyValueSchema(str, kind)
+        parts = {"key": "", "value": json.loads(stored.value.schema_info().schema())}
+        admin.upload_schema(name, "KEY_VALUE", json.dumps(parts), stored.properties())
+    schema = KeyValueSchema(str, City).of_client(lambda: admin, reads=True)
+    payload = schema.encode(KeyValue("a", BERLIN))
+    sent = SimpleNamespace(  # as Java's producer sends it: this library's cannot say a version
+        topic_name=lambda: own + ending, int_schema_version=lambda: 0, data=lambda: payload
+    )
+    assert schema.decode_message(sent) == KeyValue("a", BERLIN)
+
+
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 def test_a_retry_letter_has_the_key_and_the_value(client, topic, encoding):
     """What is consumed later comes again as it was."""
@@ -131,3 +176,19 @@ def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory,
             assert "people" in found.definition
         else:
             assert found == value
+
+
+@pytest.mark.parametrize(
+    ("schema", "payload"),
+    [(str, b"\xff"), (JsonSchema(City), b"{"), (JsonSchema(City), b"\xff"), (Timestamp, b"\xff")],
+)
+def test_bytes_that_are_not_of_the_schema_that_they_say_raise(client, topic, schema, payload):
+    """Whatever the schema, it is a SchemaMismatch, and the bytes are there."""
+    producer = client.create_producer(
+        topic, schema=passing_bytes(schema_of_class(schema) if isinstance(schema, type) else schema)
+    )
+    producer.send(payload)
+    message = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema()).read_next(10_000)
+    with pytest.raises(pulsar.SchemaMismatch, match=f"{len(payload)} bytes are no"):
+        message.value()
+    assert message.data() == payload

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import json
 import math
+import uuid
 from dataclasses import dataclass
 
 import pytest
@@ -27,6 +29,7 @@ class Times:
     share: float | None = None
 
 
+NIL = uuid.UUID(int=0)
 POINT = dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
 
 
@@ -83,6 +86,50 @@ def test_what_is_something_else_raises(text, why):
     """The error says where it is."""
     with pytest.raises(SchemaMismatch, match=why):
         JsonSchema(Times).decode(text)
+
+
+@dataclass
+class Square:
+    """One object."""
+
+    side: int = 0
+
+
+@dataclass
+class Oblong:
+    """Another one."""
+
+    sides: list[int] | None = None
+
+
+@dataclass
+class Drawn:
+    """One of several objects, and an id."""
+
+    shape: Square | Oblong | None = None
+    id: uuid.UUID = NIL
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"shape": {"side": 1, "sides": []}}', "Drawn.shape has 2 names, not one of Square, Oblong"),
+        (b'{"shape": {}}', "Drawn.shape has 0 names"),
+        (b'{"shape": {"side": 1}}', "Drawn.shape is of side, which is none of Square, Oblong"),
+        (b'{"id": 5}', "Drawn.id is 5, which is no UUID"),
+        (b'{"id": {"a": 1}}', "Drawn.id is .*, which is no UUID"),
+    ],
+)
+def test_an_object_that_does_not_say_what_it_is_raises(text, why):
+    """Of a union of objects each has the name of its own; the error says where it is."""
+    with pytest.raises(SchemaMismatch, match=why):
+        JsonSchema(Drawn).decode(text)
+
+
+def test_a_text_that_cannot_be_written_is_read():
+    """JSON can have half a surrogate pair in it, and others write it."""
+    text = dataclasses.make_dataclass("Text", [("a", str), ("b", dict[str, str])])
+    assert JsonSchema(text).decode(rb'{"a": "\ud800", "b": {"\udfff": ""}}') == text("\ud800", {"\udfff": ""})
 
 
 def test_a_float_that_would_be_text_is_not_written_where_text_is_another_branch():
