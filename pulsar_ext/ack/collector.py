@@ -167,7 +167,8 @@ class AckCollector:
         for partition, entry, size, bits, at in taken.found:
             to = self.by_topic.of(taken.topic_at(at), partition)
             if size > 0:
-                to.tracker.add_bits(entry, size, bits)
+                if not to.tracker.add_bits(entry, size, bits) and taken.is_first_at(at):
+                    to.tracker.add_again(entry)
                 continue
             if size < 0:
                 self._add_chunked(to, entry, taken.id_at(at))

@@ -400,7 +400,6 @@ class Acknowledger(AckIntake):
         if news.settles is not None:  # the connection is, or may be, another one
             for topic in self.collector.by_topic:
                 topic.hold(now)
-                topic.tracker.doubt()
                 if news.sends_again:
                     topic.doubt(now)
             self._monitor.look_after(news.settles)

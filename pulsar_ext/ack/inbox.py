@@ -14,6 +14,7 @@ where several threads receive. Messages of several partitions or topics are alwa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsar_ext._native.messages import InnerMessage, InnerMessageId
@@ -48,9 +49,12 @@ class Taken(NamedTuple):
     """Instead, if all are single messages of one ledger."""
     messages: Sequence[Any] = ()
     """Their C++ messages, not to be kept."""
+    is_first_at: Callable[[int], bool] = lambda _: False
+    """Tells whether what is at a place came as if it had never been delivered; False where nobody knows."""
 
 
 _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
+_redelivery_count = InnerMessage.redelivery_count
 
 
 class AckInbox:
@@ -127,20 +131,24 @@ class AckInbox:
         def id_at(at: int) -> Any:
             return _message_id(inners[at])
 
+        def is_first_at(at: int) -> bool:
+            return not _redelivery_count(inners[at])
+
+        read_as = partial(Taken, len(taken), id_at=id_at, topic_at=_no_topic, is_first_at=is_first_at)
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-            return Taken(len(taken), each, id_at, lambda at: taken[at].topic_name())
+            return read_as(each, topic_at=lambda at: taken[at].topic_name())
         # Where the first is a single message, probably all are, and numbers spare nothing.
         if at_once and (len(taken) == 1 or singles(read(0, 1)) is not None):
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
-                return Taken(len(taken), (), id_at, _no_topic, all_singles, inners)
-            return Taken(len(taken), gather(data), id_at, _no_topic)
+                return read_as((), singles=all_singles, messages=inners)
+            return read_as(gather(data))
         own = self._order.trusted()
         if not own:
-            return Taken(len(taken), gather(read(0, len(taken))), id_at, _no_topic)
+            return read_as(gather(read(0, len(taken))))
         numbers = [one.number for one in taken]
-        return Taken(len(taken), gather_numbered(numbers, read, own, mixed=self._mixes), id_at, _no_topic)
+        return read_as(gather_numbered(numbers, read, own, mixed=self._mixes))
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:

@@ -52,7 +52,6 @@ class AckTracker:
         self._changed: set[Entry] = set()
         self._resting: set[Entry] = set()
         self._settled: set[Entry] = set()
-        self._doubted: set[Entry] = set()
         self._beyond: set[Entry] = set()
         self._cumulative: Entry | None = None
         self._base: Entry | None = None
@@ -118,13 +117,20 @@ class AckTracker:
         if after == (1 << size) - 1:
             return self.add_whole(entry)
         # A part that leaves has the broker count the redeliveries of its batch from 0 again: only what is new does.
-        if after != known or entry in self._doubted:
+        if after != known:
             self._changed.add(entry)  # first: what is interrupted is done again, and is not new then
-            self._doubted.discard(entry)
         self._partial[entry] = (size, after)
         if len(self._partial) > _MAX_PARTIAL:
             self._drop_partial(next(iter(self._partial)))
         return after != known
+
+    def add_again(self, entry: Entry) -> None:
+        """Have what is known of a batch leave once more: it came as if never delivered, so a broker has forgotten it.
+
+        One that was killed may. Who gets the others of the batch then does not complete it alone.
+        """
+        if entry in self._partial:
+            self._changed.add(entry)
 
     def leave_out(self, entry: Entry, size: int, bits: int) -> None:
         """Count messages as acknowledged that a seek leaves out, one bit each; as a part they leave with others of it.
@@ -208,13 +214,6 @@ class AckTracker:
                 self._settled |= self._resting
                 self._resting.clear()
 
-    def doubt(self) -> None:
-        """Have parts of batches that left leave once more if they are acknowledged again: the broker may be another.
-
-        One that was killed may have lost them. Who gets the others of the batch then, does not complete it alone.
-        """
-        self._doubted.update(self._partial)
-
     def looked(self, mark_delete: Entry, after: Entry | None, acknowledged: Iterable[Entry] = ()) -> None:
         """Learn where the cursor stands, so that runs can begin there.
 
@@ -266,7 +265,7 @@ class AckTracker:
         self._row, self._leaving = None, NOTHING
         self._whole.clear()
         self._partial.clear()
-        for kept in (self._changed, self._resting, self._settled, self._doubted):
+        for kept in (self._changed, self._resting, self._settled):
             kept.clear()
         self._cumulative = None
         self.lose_base()
@@ -333,5 +332,5 @@ class AckTracker:
 
     def _drop_partial(self, entry: Entry) -> None:
         self._partial.pop(entry, None)
-        for kept in (self._changed, self._resting, self._settled, self._doubted):
+        for kept in (self._changed, self._resting, self._settled):
             kept.discard(entry)

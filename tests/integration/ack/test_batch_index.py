@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 
 import pytest
 from acked import TYPES, cursor_of, send_batches
@@ -103,3 +104,24 @@ class TestBatchIndexes:
                 consumer.close()
         again = drain(client.subscribe(topic, "s", SHARED).receive, len(left))
         assert {index_of(message) for message in again} == left
+
+
+def test_what_a_killed_broker_forgot_of_a_batch_is_acknowledged_once_more(pulsar_own_broker, pulsar_client_factory):
+    """One of three was acknowledged, comes again behind the crash and is acknowledged again: others never get it."""
+    topic = "persistent://public/default/forgotten-part"
+    broker = pulsar_own_broker("batch-index-acks")
+    client = pulsar_client_factory(broker)
+    consumer = client.subscribe(topic, "s", SHARED, batch_index_ack_enabled=True)
+    send_batches(client, topic, 1, 3)
+    consumer.acknowledge(drain(consumer.receive, 3)[0])
+    consumer.flush_acks(confirm=True)
+    time.sleep(3)  # else it would be sent again by itself, as what may not have arrived
+    broker.kill()
+    broker.restart()
+    again = drain(consumer.receive, 3)
+    assert [index_of(message) for message in again] == [0, 1, 2]
+    consumer.acknowledge(again[0])
+    consumer.flush_acks(confirm=True)
+    consumer.close()
+    other = client.subscribe(topic, "s", SHARED)
+    assert [index_of(message) for message in drain(other.receive, 2)] == [1, 2]

@@ -312,16 +312,15 @@ def test_what_a_seek_leaves_out_leaves_with_the_rest_of_its_batch():
     assert tracker.leave() == Leaving(whole=((1, 0), (1, 1), (1, 2)))
 
 
-def test_what_left_of_a_batch_leaves_again_only_if_the_broker_may_have_lost_it():
-    """A part that is acknowledged again would have the broker count redeliveries anew; behind a doubt it leaves."""
+def test_what_left_of_a_batch_leaves_again_only_if_a_broker_has_forgotten_it():
+    """A part that is acknowledged again stays here, for it would have the broker count redeliveries anew."""
     tracker = AckTracker(keeps_indexes=True)
-    tracker.add_bits((1, 0), 3, 0b001)
-    assert leave(tracker) == Leaving(indexes=(((1, 0), 3, 0b001),))
-    tracker.add_bits((1, 0), 3, 0b001)
+    part = Leaving(indexes=(((1, 0), 3, 0b001),))
+    tracker.add_again((1, 0))
     assert leave(tracker) == NOTHING
-    tracker.doubt()
+    assert tracker.add_bits((1, 0), 3, 0b001)
+    assert leave(tracker) == part
+    assert not tracker.add_bits((1, 0), 3, 0b001)
     assert leave(tracker) == NOTHING
-    tracker.add_bits((1, 0), 3, 0b001)
-    assert leave(tracker) == Leaving(indexes=(((1, 0), 3, 0b001),))
-    tracker.add_bits((1, 0), 3, 0b001)
-    assert leave(tracker) == NOTHING
+    tracker.add_again((1, 0))
+    assert leave(tracker) == part
