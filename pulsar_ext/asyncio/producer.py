@@ -58,6 +58,8 @@ class Producer(AsyncProducerDoor, Generic[T]):
         """How many of them wait on the sending thread for room, or for those before them."""
         self._closing = False
         self._sending_thread: ThreadPoolExecutor | None = None
+        self._last_begun: Future[int] | None = None
+        """Once it is closing: done when every send that waited for room has begun; several closes may wait for it."""
 
     @shaped_like(pulsar.asyncio.Producer.send)
     async def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
@@ -125,16 +127,15 @@ class Producer(AsyncProducerDoor, Generic[T]):
 
     async def finish_queued(self) -> None:
         """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
-        thread = self._sending_thread
-        last = None if thread is None else asyncio.wrap_future(thread.submit(int))
         self.refuse_queued()
-        if last is not None:
-            await asyncio.wait({last}, timeout=self._patience)
+        if self._last_begun is not None:
+            await asyncio.wait({asyncio.wrap_future(self._last_begun)}, timeout=self._patience)
 
     def refuse_queued(self) -> None:
         """Refuse new sends that would wait for room; those that wait now go on."""
         self._closing = True
         if self._sending_thread is not None:
+            self._last_begun = self._sending_thread.submit(int)
             self._sending_thread.shutdown(wait=False)
             self._sending_thread = None
 

@@ -108,6 +108,32 @@ def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     run(steps)
 
 
+async def _both(producer, client):
+    await asyncio.gather(producer.close(), client.close())
+
+
+async def _cancelled_first(producer, client):
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.close(), 0.001)
+    await client.close()
+
+
+@pytest.mark.parametrize("close", [_both, _cancelled_first])
+def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
+    """Eighty sends wait for one place in the queue when it is closed twice at once, or again: all are persisted."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+        )
+        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+        await asyncio.sleep(0)
+        await close(producer, client)
+        assert len(set(await asyncio.wait_for(asyncio.gather(*sending), 20))) == 80
+
+    run(steps)
+
+
 def test_consumers_that_wait_hold_up_nothing(run, topic):
     """More consumers wait than the client has threads, each message looked at by Python; all else goes on."""
 
