@@ -8,6 +8,7 @@ from collections import deque
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from ._cancellation import is_own_cancellation
 from ._loop_bridge import running_loop_bridge
 
 if TYPE_CHECKING:
@@ -66,5 +67,7 @@ class LoopEvents:
                 told = getattr(self._listener, what)(self._consumer, partition)
                 if isawaitable(told):
                     await told
-            except Exception:  # noqa: BLE001  # the next event has to be told
+            except (Exception, asyncio.CancelledError) as error:  # the next event has to be told
+                if is_own_cancellation(error):
+                    raise
                 _log.exception("A listener raised; the event was %s of partition %d", what, partition)

@@ -15,6 +15,7 @@ from pulsar_ext.receive.many import check_max_messages
 from pulsar_ext.schema.typed import T
 
 from ._blocking_receiver import BlockingReceiver
+from ._cancellation import is_own_cancellation
 from ._receive_queue import ReceiveQueue
 from .errors import PulsarException, raise_for
 
@@ -211,7 +212,9 @@ class AsyncSeeking(AsyncReceiving[T]):
                 returned = listener(self, message)
                 if isawaitable(returned):
                     await returned
-            except Exception:  # noqa: BLE001  # whatever it is, the next message has to be handed out
+            except (Exception, asyncio.CancelledError) as error:  # the next message has to be handed out
+                if is_own_cancellation(error):
+                    raise
                 _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
     def is_connected(self) -> bool:

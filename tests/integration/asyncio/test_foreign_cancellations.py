@@ -1,0 +1,58 @@
+"""What the application's own functions raise when something that they awaited was cancelled, and they were not."""
+
+import asyncio
+
+import pulsar
+
+
+async def _await_what_is_cancelled():
+    job = asyncio.ensure_future(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(job.cancel)
+    await job
+
+
+def test_a_listener_hears_the_next_message(run, topic):
+    """A cancellation that comes out of a listener is logged, and the next message is handed to it."""
+
+    async def steps(client):
+        heard = asyncio.Queue()
+
+        async def hear(_, message):
+            heard.put_nowait(message.data())
+            await _await_what_is_cancelled()
+
+        await client.subscribe(topic, "s", message_listener=hear)
+        producer = await client.create_producer(topic)
+        for number in range(3):
+            await producer.send(b"%d" % number)
+        assert [await asyncio.wait_for(heard.get(), 10) for _ in range(3)] == [b"0", b"1", b"2"]
+        await client.close()
+        await asyncio.sleep(0)
+
+    run(steps)
+
+
+def test_an_event_listener_hears_of_every_partition(run, topic):
+    """A cancellation that comes out of it is logged, and it is told of the other partitions."""
+
+    class Listener:
+        def __init__(self):
+            self.told = asyncio.Queue()
+
+        async def became_active(self, _, partition):
+            self.told.put_nowait(partition)
+            await asyncio.sleep(0.2)  # the other events are there by then
+            await _await_what_is_cancelled()
+
+        async def became_inactive(self, *_):
+            """Hear it."""
+
+    async def steps(client):
+        client.blocking.context.admin_api().create_partitioned_topic(topic, 3)
+        listener = Listener()
+        failover = pulsar.ConsumerType.Failover
+        await client.subscribe(topic, "s", consumer_type=failover, consumer_event_listener=listener)
+        assert {await asyncio.wait_for(listener.told.get(), 10) for _ in range(3)} == {0, 1, 2}
+        await asyncio.sleep(0.5)
+
+    run(steps)
