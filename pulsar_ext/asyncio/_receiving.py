@@ -117,13 +117,14 @@ class AsyncReceiving(Generic[T]):
     async def close(self) -> None:
         """Close, after sending pending acknowledgements; every receive that waits raises `AlreadyClosed`.
 
+        Cancelling leaves it under way.
+
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._executor.run(self.blocking.close)
-        self.end_receives()
+        await self._executor.end(self.blocking.close, self.end_receives)
 
     def end_receives(self) -> None:
         """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""

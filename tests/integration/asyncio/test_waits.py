@@ -134,6 +134,26 @@ def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
     run(steps)
 
 
+@pytest.mark.parametrize("end", ["consumer.close", "consumer.unsubscribe", "client.close"])
+def test_what_ends_a_paused_consumer_ends_its_receives_though_it_is_cancelled(run, topic, end):
+    """It is under way when it is cancelled, and the receive that waits raises AlreadyClosed all the same."""
+
+    async def steps(client):
+        consumer = await client.subscribe(topic, "s")
+        consumer.pause()
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        held, method = end.split(".")
+        ending = asyncio.ensure_future(getattr({"consumer": consumer, "client": client}[held], method)())
+        await asyncio.sleep(0)  # it has begun
+        ending.cancel()
+        with pytest.raises(pulsar.AlreadyClosed):
+            await asyncio.wait_for(waiting, 20)
+        await asyncio.sleep(0)
+
+    run(steps)
+
+
 def test_consumers_that_wait_hold_up_nothing(run, topic):
     """More consumers wait than the client has threads, each message looked at by Python; all else goes on."""
 
