@@ -96,7 +96,11 @@ class Producer(AsyncProducerDoor, Generic[T]):
         return await self._executor.run(self.blocking.stats)
 
     async def flush(self) -> None:
-        """Send what is batched and wait until everything sent so far is persisted."""
+        """Send what is batched and wait until everything sent so far is persisted, what waits for room as well."""
+        thread = self._sending_thread
+        begun = self._last_begun if thread is None else thread.submit(int)
+        if begun is not None:
+            await asyncio.wait({asyncio.wrap_future(begun)})
         await self._executor.run(self.blocking.flush)
 
     async def close(self) -> None:

@@ -108,6 +108,22 @@ def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     run(steps)
 
 
+def test_a_flush_waits_for_what_waits_for_room(run, topic):
+    """Eighty sends wait for one place in the queue when it is flushed: all of them are persisted then."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+        )
+        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+        await asyncio.sleep(0)
+        await producer.flush()
+        await asyncio.sleep(0)
+        assert all(send.done() for send in sending)
+
+    run(steps)
+
+
 async def _both(producer, client):
     await asyncio.gather(producer.close(), client.close())
 
