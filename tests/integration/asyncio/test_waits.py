@@ -4,10 +4,12 @@ import asyncio
 
 import pulsar
 import pytest
+from reach import Reach
 
 import pulsar_ext
 import pulsar_ext.asyncio
 from pulsar_ext import KeyHashRange, MessageId, key_slot
+from pulsar_ext.testing import FaultProxy
 
 
 def _screened(topic):
@@ -106,6 +108,29 @@ def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
             await producer.send(b"late")
 
     run(steps)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_send_beside_send_many_does_not_hold_up_the_loop(pulsar_broker, pulsar_topic, flush):
+    """The queue is full while the broker is silent: the loop goes on, has it answer again, and all is persisted."""
+
+    async def steps(proxy):
+        options = Reach.of(pulsar_broker).options()
+        async with pulsar_ext.asyncio.Client(proxy.service_url, **options) as client:
+            producer = await client.create_producer(pulsar_topic, block_if_queue_full=True, max_pending_messages=100)
+            await producer.send(b"")
+            proxy.pause()
+            many = asyncio.ensure_future(producer.send_many([b""] * (500 if flush else 100), flush=flush))
+            await (asyncio.sleep(0.5) if flush else many)
+            others = [asyncio.ensure_future(producer.send(b"")) for _ in range(150)]
+            await asyncio.sleep(0)
+            proxy.resume()
+            await asyncio.gather(many, *others)
+            await producer.flush()
+            assert producer._has_room()
+
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
+        asyncio.run(steps(proxy))
 
 
 def test_a_flush_waits_for_what_waits_for_room(run, topic):
