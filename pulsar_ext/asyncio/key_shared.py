@@ -111,7 +111,9 @@ class RangeReaderGroup:
         self.filtering, self.reason = blocking.filtering, blocking.reason
 
     async def close(self) -> None:
-        """Close the readers and delete their subscription; closing again does nothing."""
+        """Close the readers and delete their subscription; behind a close, also the client's, it does nothing."""
+        if self._executor.closed:
+            return
         await self._executor.end(self.blocking.close, self._end_receives)
 
     def _end_receives(self) -> None:
@@ -131,5 +133,4 @@ class RangeReaderGroup:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._executor.closed:
-            await self.close()
+        await self.close()

@@ -91,6 +91,20 @@ def test_a_closed_client_refuses_and_closes_again(broker, topic):
     asyncio.run(steps())
 
 
+def test_views_and_groups_may_be_closed_behind_their_client(run, topic):
+    """It does nothing, as in the blocking client."""
+
+    async def steps(client):
+        await client.create_producer(topic)
+        group = await client.create_reader_group(topic, MessageId.latest, 2)
+        view = await client.create_table_view(topic)
+        await client.close()
+        await group.close()
+        await view.close()
+
+    run(steps)
+
+
 @pytest.mark.parametrize("closed", ["producer", "client"])
 def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
