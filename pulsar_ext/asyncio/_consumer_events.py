@@ -50,17 +50,10 @@ class LoopEvents:
         self._tell()
 
     def _tell(self) -> None:
-        if self._consumer is not None and self._events and self._telling is None:
-            self._telling = asyncio.create_task(self._tell_all())
+        if self._consumer is not None and self._events and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_all())  # an eager one may be done already
 
     async def _tell_all(self) -> None:
-        try:
-            await self._tell_each()
-        finally:
-            self._telling = None
-
-    async def _tell_each(self) -> None:
-        """Tell them all. Apart: see `_native/locks.py`."""
         while self._events:
             what, partition = self._events.popleft()
             try:
