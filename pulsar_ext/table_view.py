@@ -235,7 +235,7 @@ class _Table:
                 self.values[key] = kept
             else:
                 self.values.pop(key, None)
-            for listener in self.listeners:
+            for listener in tuple(self.listeners):  # one that is added by another hears of the next change
                 try:
                     listener(key, kept)
                 except Exception:  # noqa: BLE001  # the application's

@@ -8,6 +8,7 @@ from collections import deque
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
+from ._cancellation import is_own_cancellation
 from ._loop_bridge import running_loop_bridge
 
 if TYPE_CHECKING:
@@ -49,22 +50,17 @@ class LoopEvents:
         self._tell()
 
     def _tell(self) -> None:
-        if self._consumer is not None and self._events and self._telling is None:
-            self._telling = asyncio.create_task(self._tell_all())
+        if self._consumer is not None and self._events and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_all())  # an eager one may be done already
 
     async def _tell_all(self) -> None:
-        try:
-            await self._tell_each()
-        finally:
-            self._telling = None
-
-    async def _tell_each(self) -> None:
-        """Tell them all. Apart: see `_native/locks.py`."""
         while self._events:
             what, partition = self._events.popleft()
             try:
                 told = getattr(self._listener, what)(self._consumer, partition)
                 if isawaitable(told):
                     await told
-            except Exception:  # noqa: BLE001  # the next event has to be told
+            except (Exception, asyncio.CancelledError) as error:  # the next event has to be told
+                if is_own_cancellation(error):
+                    raise
                 _log.exception("A listener raised; the event was %s of partition %d", what, partition)

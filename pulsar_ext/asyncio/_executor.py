@@ -41,6 +41,18 @@ class Executor:
         with translating():
             return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
 
+    async def end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:
+        """Run a call that closes something, and then `ended()` in the loop, also if the caller is cancelled meanwhile.
+
+        Raises:
+            PulsarException: `AlreadyClosed`; or what the call raises.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._end(call, ended)))
+
+    async def _end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:
+        await self.run(call)
+        ended()
+
     async def open(self, call: Callable[[], T]) -> T:
         """Run a call that opens something; if the caller is cancelled, what it opened is closed."""
         self._refuse_if_closed()

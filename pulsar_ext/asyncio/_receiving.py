@@ -15,7 +15,9 @@ from pulsar_ext.receive.many import check_max_messages
 from pulsar_ext.schema.typed import T
 
 from ._blocking_receiver import BlockingReceiver
+from ._cancellation import is_own_cancellation
 from ._receive_queue import ReceiveQueue
+from ._renewal import Renewal
 from .errors import PulsarException, raise_for
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class AsyncReceiving(Generic[T]):
     _executor: Executor
     _message_class: type[Message[T]]
     _queue: ReceiveQueue
+    _renewal: Renewal
 
     def _begin(
         self,
@@ -58,6 +61,7 @@ class AsyncReceiving(Generic[T]):
         """
         self.blocking = blocking
         self._executor = executor
+        self._renewal = Renewal(lambda: blocking.renew(None))
         self._message_class = getattr(blocking, "message_class", Received)
         if receive_async_of is None:
             receiver = BlockingReceiver(lambda: receive().inner)
@@ -74,14 +78,14 @@ class AsyncReceiving(Generic[T]):
             raise ValueError(  # what the official client raises
                 f"Argument timeout_millis is expected to be of type 'int' and not '{found}'"
             )
-        if queue.is_replaced:  # by a seek that is at work, or one that could not finish
-            await self._executor.run(self.blocking.renew, timeout_millis)
+        # Replaced by a seek that is at work, or by one that could not finish.
+        take = self._take_renewed if queue.is_replaced else queue.get
         if timeout_millis is None:
-            inner = await queue.get()
+            inner = await take()
         else:
             try:
                 async with asyncio.timeout(timeout_millis / 1000):
-                    inner = await queue.get()
+                    inner = await take()
             except TimeoutError:
                 raise_for(pulsar.Result.Timeout)
         message: Message[T] = self._message_class()
@@ -89,6 +93,10 @@ class AsyncReceiving(Generic[T]):
         return message
 
     _receive_plain = _receive
+
+    async def _take_renewed(self) -> Any:
+        await self._renewal.wait()
+        return await self._queue.get()
 
     async def _receive_many(self, max_messages: int, timeout_millis: int | None) -> list[Message[T]]:
         """Wait for one message, and take with it those that need no waiting."""
@@ -109,17 +117,19 @@ class AsyncReceiving(Generic[T]):
     async def close(self) -> None:
         """Close, after sending pending acknowledgements; every receive that waits raises `AlreadyClosed`.
 
+        Cancelling leaves it under way.
+
         Raises:
             PulsarException: `AlreadyClosed`, if it is closed, as officially.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._executor.run(self.blocking.close)
-        self.end_receives()
+        await self._executor.end(self.blocking.close, self.end_receives)
 
     def end_receives(self) -> None:
         """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         self._queue.close()
+        self._renewal.end()
 
     def __aiter__(self) -> Self:
         return self
@@ -211,7 +221,9 @@ class AsyncSeeking(AsyncReceiving[T]):
                 returned = listener(self, message)
                 if isawaitable(returned):
                     await returned
-            except Exception:  # noqa: BLE001  # whatever it is, the next message has to be handed out
+            except (Exception, asyncio.CancelledError) as error:  # the next message has to be handed out
+                if is_own_cancellation(error):
+                    raise
                 _log.exception("A listener raised; its message %r stays unacknowledged", message.message_id())
 
     def is_connected(self) -> bool:

@@ -265,13 +265,16 @@ class Client(ClientTools, AsyncClientDoor):
     async def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, and close everything.
 
-        Closing again does nothing.
+        Closing again does nothing. Cancelling leaves it under way.
         """
         if self._executor.closed:
             return
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    async def _close(self) -> None:
         await asyncio.gather(*(producer.finish_queued() for producer in self._producers))
-        await self._executor.run(self.blocking.close)
-        self._refuse_calls()
+        if not self._executor.closed:  # by another close meanwhile
+            await self._executor.end(self.blocking.close, self._refuse_calls)
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially.

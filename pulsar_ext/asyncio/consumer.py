@@ -188,9 +188,8 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
             self.blocking.redeliver_unacknowledged_messages()
 
     async def unsubscribe(self) -> None:
-        """Delete the subscription."""
-        await self._executor.run(self.blocking.unsubscribe)
-        self.end_receives()
+        """Delete the subscription; cancelling leaves that under way."""
+        await self._executor.end(self.blocking.unsubscribe, self.end_receives)
 
     async def get_last_message_id(self) -> Any:
         """Give the id of the topic's last entry, a C++ id as officially; `MessageId.wrap` makes it one of ours."""

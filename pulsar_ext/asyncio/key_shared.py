@@ -95,8 +95,7 @@ class GroupReader(AsyncReceiving):
 
     async def close(self) -> None:
         """Close this reader, without which the others stall: close the group instead."""
-        await self._executor.run(self.blocking.close)
-        self.end_receives()
+        await self._executor.end(self.blocking.close, self.end_receives)
 
     async def __aexit__(self, *_: object) -> None:
         if not self._executor.closed:
@@ -112,8 +111,12 @@ class RangeReaderGroup:
         self.filtering, self.reason = blocking.filtering, blocking.reason
 
     async def close(self) -> None:
-        """Close the readers and delete their subscription; closing again does nothing."""
-        await self._executor.run(self.blocking.close)
+        """Close the readers and delete their subscription; behind a close, also the client's, it does nothing."""
+        if self._executor.closed:
+            return
+        await self._executor.end(self.blocking.close, self._end_receives)
+
+    def _end_receives(self) -> None:
         for reader in self.readers:
             reader.end_receives()
 
@@ -130,5 +133,4 @@ class RangeReaderGroup:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._executor.closed:
-            await self.close()
+        await self.close()

@@ -56,8 +56,14 @@ class Producer(AsyncProducerDoor, Generic[T]):
         """How many sends have no outcome yet."""
         self._queued = 0
         """How many of them wait on the sending thread for room, or for those before them."""
+        self._sending_many = 0
+        """How many `send_many()` are under way, whose messages have no place in these counts."""
+        self._left_unflushed = self._flushed = 0
+        """How many of them have ended and left messages without outcome; and how many of those a flush came behind."""
         self._closing = False
         self._sending_thread: ThreadPoolExecutor | None = None
+        self._last_begun: Future[int] | None = None
+        """Once it is closing: done when every send that waited for room has begun; several closes may wait for it."""
 
     @shaped_like(pulsar.asyncio.Producer.send)
     async def send(self, content: T, *args: Any, **kwargs: Any) -> MessageId:
@@ -78,7 +84,7 @@ class Producer(AsyncProducerDoor, Generic[T]):
         callback = partial(running_loop_bridge().call_soon, self._settle, future, options.get("sequence_id"))
         begin = partial(self.blocking.send_async, content, callback, **options)
         with translating():
-            if self._capacity is None or (self._in_flight < self._capacity and not self._queued):
+            if self._has_room():
                 begin()
                 self._in_flight += 1
             else:
@@ -87,15 +93,24 @@ class Producer(AsyncProducerDoor, Generic[T]):
 
     async def send_many(self, contents: Iterable[T], **columns: Any) -> SentMany:
         """Publish many messages and wait until they are persisted; the arguments are those of the blocking one."""
-        return await self._executor.run(self.blocking.send_many, contents, **columns)
+        sending = asyncio.ensure_future(self._executor.run(self.blocking.send_many, contents, **columns))
+        self._sending_many += 1
+        sending.add_done_callback(partial(self._sent_many, flushed=columns.get("flush", True)))
+        return await asyncio.shield(sending)  # a caller that is cancelled leaves it under way
 
     async def stats(self) -> ProducerStats:
         """Give statistics of this producer; see `pulsar_ext.Producer`."""
         return await self._executor.run(self.blocking.stats)
 
     async def flush(self) -> None:
-        """Send what is batched and wait until everything sent so far is persisted."""
+        """Send what is batched and wait until everything sent so far is persisted, what waits for room as well."""
+        thread = self._sending_thread
+        begun = self._last_begun if thread is None else thread.submit(int)
+        if begun is not None:
+            await asyncio.wait({asyncio.wrap_future(begun)})
+        left = self._left_unflushed
         await self._executor.run(self.blocking.flush)
+        self._flushed = max(self._flushed, left)
 
     async def close(self) -> None:
         """Send what waits for room and what is batched, wait until it is persisted, and close.
@@ -125,18 +140,29 @@ class Producer(AsyncProducerDoor, Generic[T]):
 
     async def finish_queued(self) -> None:
         """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
-        thread = self._sending_thread
-        last = None if thread is None else asyncio.wrap_future(thread.submit(int))
         self.refuse_queued()
-        if last is not None:
-            await asyncio.wait({last}, timeout=self._patience)
+        if self._last_begun is not None:
+            await asyncio.wait({asyncio.wrap_future(self._last_begun)}, timeout=self._patience)
 
     def refuse_queued(self) -> None:
         """Refuse new sends that would wait for room; those that wait now go on."""
         self._closing = True
         if self._sending_thread is not None:
+            self._last_begun = self._sending_thread.submit(int)
             self._sending_thread.shutdown(wait=False)
             self._sending_thread = None
+
+    def _has_room(self) -> bool:
+        """Whether a send that begins now surely need not wait."""
+        if self._capacity is None:
+            return True
+        uncounted = self._sending_many or self._flushed < self._left_unflushed
+        return self._in_flight < self._capacity and not (self._queued or uncounted)
+
+    def _sent_many(self, _: object, *, flushed: bool) -> None:
+        self._sending_many -= 1
+        if not flushed:
+            self._left_unflushed += 1
 
     async def _send_on_thread(self, send: Any) -> None:
         """Send on the one thread that may wait for room, which keeps the order."""

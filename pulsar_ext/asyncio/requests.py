@@ -151,3 +151,5 @@ class Replier:
         else:
             sent = await self._executor.run(send, answer.topic, content, properties)
         await asyncio.wrap_future(sent)
+        if self._producers.has_idle:
+            await self._executor.run(self._producers.close_idle)

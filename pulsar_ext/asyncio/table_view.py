@@ -60,12 +60,12 @@ class TableView(Generic[T]):
         await self._executor.run(self.blocking.for_each_and_listen, callback)
 
     async def close(self) -> None:
-        """Close."""
-        await self._executor.run(self.blocking.close)
+        """Close; closing again, or behind the client's close, does nothing."""
+        if not self._executor.closed:
+            await self._executor.run(self.blocking.close)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._executor.closed:
-            await self.close()
+        await self.close()

@@ -88,6 +88,6 @@ class HandingOut(Part):
 
     def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
         """Drop what is left of some of several topics."""
-        for kept in self._left.values():
+        for kept in list(self._left.values()):  # other threads begin and end calls meanwhile
             for messages in kept:
                 messages[:] = [message for message in messages if not is_of_them(message.inner)]

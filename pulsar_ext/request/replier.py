@@ -82,3 +82,4 @@ class Replier:
 
     def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
         self._producers.send(answer.topic, content, properties).result()
+        self._producers.close_idle()

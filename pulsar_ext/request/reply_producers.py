@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NotSentError", "ReplyProducers"]
 
+_log = logging.getLogger("pulsar_ext")
+
 _OK = pulsar.Result.Ok
 _AGAIN = (*UNREACHABLE, AlreadyClosed, pulsar.ProducerQueueIsFull)
 _IDLE_SECONDS = 60.0
@@ -30,7 +33,7 @@ class NotSentError(PulsarExtError):
 
 
 class ReplyProducers:
-    """Opens them as they are needed, and closes those that were not for a while: an idle reply topic may then go.
+    """Opens them as they are needed, and closes on demand those that were not for a while: their topics may then go.
 
     Args:
         open_producer: opens one for a topic.
@@ -82,19 +85,29 @@ class ReplyProducers:
             producer = opened if known is None or known.sender.closed else known
             if producer is not None and not self._is_closed:
                 self._known[topic] = (producer, now)
-            leaving = self._take_idle(now)
-            if opened is not None and (opened is not producer or self._is_closed):  # another thread was faster
-                leaving.append(opened)
-        for one in leaving:
-            one.close()
+        if opened is not None and (opened is not producer or self._is_closed):  # another thread was faster
+            _close(opened)
         if producer is None or self._is_closed:  # closed meanwhile
             raise AlreadyClosed("Pulsar error: AlreadyClosed: the replier, or a producer of it, is closed.")
         return producer
 
-    def _take_idle(self, now: float) -> list[Any]:
-        """Take out the producers that nobody has used for long; the lock is held. Apart: see `_native/locks.py`."""
-        idle = [one for one, (_, used) in self._known.items() if used < now - _IDLE_SECONDS]
-        return [self._known.pop(one)[0] for one in idle]
+    def close_idle(self) -> None:
+        """Close those that nobody has used for long, which may wait for the broker; what fails there is logged."""
+        with self._lock:
+            leaving = [self._known.pop(topic)[0] for topic in self._idle()]
+        for one in leaving:
+            _close(one)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether `close_idle()` has something to close."""
+        with self._lock:
+            return bool(self._idle())
+
+    def _idle(self) -> list[str]:
+        """Give the topics of those; the lock is held. Apart: see `_native/locks.py`."""
+        before = self._clock() - _IDLE_SECONDS
+        return [topic for topic, (_, used) in self._known.items() if used < before]
 
     def knows(self, topic: str) -> bool:
         """Whether a producer is there already."""
@@ -109,6 +122,14 @@ class ReplyProducers:
             self._known.clear()
         for one in leaving:
             one.close()
+
+
+def _close(producer: Any) -> None:
+    """Close a producer that nobody needs any more."""
+    try:
+        producer.close()
+    except pulsar.PulsarException:
+        _log.warning("A producer of replies could not be closed", exc_info=True)
 
 
 def _error(error: Exception) -> Exception:

@@ -61,7 +61,7 @@ class Replying:
             Exception: what the handler raised, if there is an `on_error`.
         """
         answer = Answer.to(message.properties(), self.name)
-        if answer is not None and not self.may_reply_to(message.topic_name(), answer.topic):
+        if answer is not None and not self._may_reply(message.topic_name(), answer.topic):
             _log.error("A request on %s wants its reply on %s, and is left out", message.topic_name(), answer.topic)
             return
         try:
@@ -82,9 +82,20 @@ class Replying:
 
     def becomes(self, message: Message, error: Exception) -> Any:
         """Say what becomes of a request that could not be answered, as `on_error` of `process()`."""
-        if isinstance(error, NotSentError) or self.on_error is None:
-            return Redeliver()
-        return self.on_error(message, error) if callable(self.on_error) else self.on_error
+        comes_again = isinstance(error, NotSentError) or self.on_error is None
+        if callable(self.on_error) and not comes_again:
+            return self.on_error(message, error)
+        action = Redeliver() if comes_again else self.on_error
+        _log.error("A request on %s could not be answered; %r", message.topic_name(), action, exc_info=error)
+        return action
+
+    def _may_reply(self, topic: str, reply_topic: str) -> bool:
+        """Ask the application; where it raises, it does not say that a reply may go there."""
+        try:
+            return self.may_reply_to(topic, reply_topic)
+        except Exception:  # noqa: BLE001  # whatever it is, the request would come again for ever
+            _log.exception("%r raised for a request on %s", self.may_reply_to, topic)
+            return False
 
     def _reply(
         self, message: Message, answer: Answer | None, send: Callable[[Answer, dict[str, str], Any], Any]

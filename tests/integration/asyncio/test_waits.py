@@ -4,10 +4,12 @@ import asyncio
 
 import pulsar
 import pytest
+from reach import Reach
 
 import pulsar_ext
 import pulsar_ext.asyncio
 from pulsar_ext import KeyHashRange, MessageId, key_slot
+from pulsar_ext.testing import FaultProxy
 
 
 def _screened(topic):
@@ -89,6 +91,20 @@ def test_a_closed_client_refuses_and_closes_again(broker, topic):
     asyncio.run(steps())
 
 
+def test_views_and_groups_may_be_closed_behind_their_client(run, topic):
+    """It does nothing, as in the blocking client."""
+
+    async def steps(client):
+        await client.create_producer(topic)
+        group = await client.create_reader_group(topic, MessageId.latest, 2)
+        view = await client.create_table_view(topic)
+        await client.close()
+        await group.close()
+        await view.close()
+
+    run(steps)
+
+
 @pytest.mark.parametrize("closed", ["producer", "client"])
 def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
@@ -104,6 +120,91 @@ def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
         assert sent == sorted(set(sent))
         with pytest.raises(pulsar.AlreadyClosed):
             await producer.send(b"late")
+
+    run(steps)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_send_beside_send_many_does_not_hold_up_the_loop(pulsar_broker, pulsar_topic, flush):
+    """The queue is full while the broker is silent: the loop goes on, has it answer again, and all is persisted."""
+
+    async def steps(proxy):
+        options = Reach.of(pulsar_broker).options()
+        async with pulsar_ext.asyncio.Client(proxy.service_url, **options) as client:
+            producer = await client.create_producer(pulsar_topic, block_if_queue_full=True, max_pending_messages=100)
+            await producer.send(b"")
+            proxy.pause()
+            many = asyncio.ensure_future(producer.send_many([b""] * (500 if flush else 100), flush=flush))
+            await (asyncio.sleep(0.5) if flush else many)
+            others = [asyncio.ensure_future(producer.send(b"")) for _ in range(150)]
+            await asyncio.sleep(0)
+            proxy.resume()
+            await asyncio.gather(many, *others)
+            await producer.flush()
+            assert producer._has_room()
+
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
+        asyncio.run(steps(proxy))
+
+
+def test_a_flush_waits_for_what_waits_for_room(run, topic):
+    """Eighty sends wait for one place in the queue when it is flushed: all of them are persisted then."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+        )
+        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+        await asyncio.sleep(0)
+        await producer.flush()
+        await asyncio.sleep(0)
+        assert all(send.done() for send in sending)
+
+    run(steps)
+
+
+async def _both(producer, client):
+    await asyncio.gather(producer.close(), client.close())
+
+
+async def _cancelled_first(producer, client):
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(producer.close(), 0.001)
+    await client.close()
+
+
+@pytest.mark.parametrize("close", [_both, _cancelled_first])
+def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
+    """Eighty sends wait for one place in the queue when it is closed twice at once, or again: all are persisted."""
+
+    async def steps(client):
+        producer = await client.create_producer(
+            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+        )
+        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+        await asyncio.sleep(0)
+        await close(producer, client)
+        assert len(set(await asyncio.wait_for(asyncio.gather(*sending), 20))) == 80
+
+    run(steps)
+
+
+@pytest.mark.parametrize("end", ["consumer.close", "consumer.unsubscribe", "client.close"])
+def test_what_ends_a_paused_consumer_ends_its_receives_though_it_is_cancelled(run, topic, end):
+    """It is under way when it is cancelled, and the receive that waits raises AlreadyClosed all the same."""
+
+    async def steps(client):
+        consumer = await client.subscribe(topic, "s")
+        consumer.pause()
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        held, method = end.split(".")
+        ending = asyncio.ensure_future(getattr({"consumer": consumer, "client": client}[held], method)())
+        await asyncio.sleep(0)  # it has begun
+        ending.cancel()
+        with pytest.raises(pulsar.AlreadyClosed):
+            await asyncio.wait_for(waiting, 20)
+        await asyncio.sleep(0)
 
     run(steps)
 

@@ -97,6 +97,22 @@ def test_a_view_follows_the_topic(client, pulsar_topic):
     assert "mine" in str(view)
 
 
+def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, pulsar_topic):
+    """Added while a change is told, it does not hear of that one."""
+    producer, heard = client.create_producer(pulsar_topic), []
+    view = client.create_table_view(pulsar_topic)
+
+    def add(key, _):
+        heard.append(("first", key))
+        view.listen(lambda key, _: heard.append(("added", key)))
+
+    view.listen(add)
+    producer.send(b"1", partition_key="a")
+    producer.send(b"1", partition_key="b")
+    assert eventually(lambda: len(heard) >= 3)
+    assert heard == [("first", "a"), ("first", "b"), ("added", "b")]
+
+
 def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
     """Keys, values and items are what there is, also in a loop; a listener hears changes only. Awaited as well."""
     producer = client.create_producer(pulsar_topic)

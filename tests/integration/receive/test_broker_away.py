@@ -153,6 +153,30 @@ def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_to
     assert asyncio.run(receive_behind_a_seek()) == b"0"
 
 
+def test_abandoned_receives_leave_a_close_its_threads(pulsar_broker, pulsar_topic):
+    """More receives than the client has threads give up on a broker that is away; a close ends, and one that waits."""
+
+    def raise_unreachable():
+        raise pulsar.ConnectError("The broker is away.")
+
+    async def receive_and_close():
+        client = pulsar_ext.asyncio.Client(pulsar_broker.service_url, **Reach.of(pulsar_broker).options())
+        consumer = await client.subscribe(pulsar_topic, "s")
+        consumer.blocking._order.foundation.open_anew = raise_unreachable
+        with pytest.raises(pulsar.ConnectError):
+            await consumer.seek(pulsar.MessageId.earliest)
+        for _ in range(70):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.receive(), 0.005)
+        waiting = asyncio.ensure_future(consumer.receive())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(client.close(), 30)
+        with pytest.raises(pulsar.AlreadyClosed):
+            await waiting
+
+    asyncio.run(receive_and_close())
+
+
 @contextlib.contextmanager
 def cut_amid(proxy):
     """Have the connections end while the broker owes an answer to what is asked in the block."""

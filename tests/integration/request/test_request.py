@@ -132,6 +132,34 @@ def test_a_handler_that_raises_is_told(client, topic, admin):
         assert eventually(lambda: left_of(admin, topic) == 0)
 
 
+def test_what_an_action_is_taken_for_is_logged(client, topic, caplog):
+    """With an action as `on_error` what the handler raised is in the log, for the requester is told nothing."""
+    asked = []
+
+    def handle(message):
+        asked.append(message)
+        if len(asked) == 1:
+            raise ZeroDivisionError
+        return b"answered"
+
+    with Serving(client, topic, handle, on_error=pulsar.Redeliver()), client.requester(topic) as requester:
+        assert requester.request(b"").data() == b"answered"
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+
+
+def test_a_may_reply_to_that_raises_lets_nothing_pass(client, topic, admin, caplog):
+    """What it raised is in the log, and the request is done with, rather than come again for ever."""
+
+    def may_reply_to(*_):
+        raise ZeroDivisionError
+
+    with Serving(client, topic, echo, may_reply_to=may_reply_to), client.requester(topic) as requester:
+        with pytest.raises(pulsar.NoReply):
+            requester.request(b"", timeout_ms=1000)
+        assert eventually(lambda: left_of(admin, topic) == 0)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+
+
 def test_on_error_has_it_come_again(client, topic):
     """With `on_error` a request whose handler raised once is redelivered, and answered then."""
     seen = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from threading import get_ident
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -71,3 +73,29 @@ def test_what_is_left_is_dropped_by_a_seek():
     handing.after(Transition.SEEK)
     assert not handing.holds
     assert handing.many(None, lambda: [7]) == [7]
+
+
+def test_some_are_dropped_while_another_thread_begins_a_call():
+    """What another thread keeps meanwhile comes in between, and everything of theirs is dropped all the same."""
+    handing = HandingOut(Chain({0}))
+    with pytest.raises(KeyboardInterrupt):
+        handing.one(None, lambda: SimpleNamespace(inner=1))  # which it keeps
+
+    def is_of_them(inner):
+        thread = threading.Thread(target=handing.one, args=(None, other_take))
+        thread.start()
+        began.wait()
+        others.append(thread)
+        return inner == 1
+
+    began, may_end, others = threading.Event(), threading.Event(), []
+
+    def other_take():
+        began.set()
+        may_end.wait()
+        return SimpleNamespace(inner=2)
+
+    handing.drop_some(is_of_them)
+    may_end.set()
+    others[0].join()
+    assert not handing.holds
