@@ -61,8 +61,10 @@ class Producer(ProducerDoor, Generic[T]):
     def send_async(self, content: T, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
 
-        The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
-        further; a send, flush or close that would wait for that same thread is refused there.
+        The callback runs on a thread of its client: the I/O thread, or one of this library's for failures. What it
+        raises is logged and goes no further. A send, flush or close with the same client would wait for that thread
+        and is refused there; one with another client may wait, and holds up this client's callbacks meanwhile. Two
+        clients whose callbacks wait for each other at once wait for ever.
 
         Args:
             content: the message's value.

@@ -89,11 +89,7 @@ class BatchingSender(HandleSender):
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed.
-
-        The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
-        further; a send, flush or close that would wait for that same thread is refused there.
-        """
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
         if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
             dispatch, size = self.dispatch, len(content)
             with dispatch.lock:  # what nearly every message is: it joins a batch that it does not fill

@@ -219,7 +219,7 @@ class BatchDispatcher(FlyingBatches):
             message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
             self.take_off(batch)
             if not self.may_push():
-                batch_scheduler.run(partial(self.failed, batch, _CLOSED))
+                self.context.outcomes.run(partial(self.failed, batch, _CLOSED))
                 return
             batch.unsent = iter((message,))
         # In C from end to end: either the batch is handed over and the feed is empty, or neither.
@@ -234,7 +234,7 @@ class BatchDispatcher(FlyingBatches):
         assert group.sealed is not None  # noqa: S101  # it is being pushed
         batch = group.sealed[0]
         if batch.count == 1:
-            batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))
+            self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
             group.sealed.popleft()
             return
         halves = batch.halves()
@@ -292,7 +292,7 @@ class BatchDispatcher(FlyingBatches):
 
     def fail_pending(self) -> None:
         """Report every message that has no outcome as failed with `AlreadyClosed`; `forget` was called."""
-        batch_scheduler.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
+        self.context.outcomes.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
 
     def _fail_rest(self) -> None:
         self.run_left_over()
