@@ -57,6 +57,7 @@ class Batch:
     """
 
     __slots__ = (
+        "accepted",
         "began",
         "burden",
         "callbacks",
@@ -103,6 +104,8 @@ class Batch:
         self.refused = False
         """Whether it was too big for the broker."""
         self.began = 0.0
+        self.accepted: int | None = None
+        """How many messages its producer had accepted when it was pushed."""
 
     @classmethod
     def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:

@@ -249,12 +249,21 @@ class BatchDispatcher(FlyingBatches):
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
+        self.end_flush(self.begin_flush())
+
+    def begin_flush(self) -> tuple[int, int]:
+        """Push the open batches; give what `end_flush` is to be told."""
         self.refuse_closed()
         self.refuse_inside("flush")
+        begun = self.pending.begin_flush()
         self.push()
+        return begun
+
+    def end_flush(self, begun: tuple[int, int]) -> None:
+        """Wait until everything sent so far is persisted, and raise what failed."""
         sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
-        failure = self.pending.take_failure() or (_CLOSED if self.forgotten else None)
+        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.forgotten else None)
         if failure is not None:
             raise_result(failure)
 

@@ -64,6 +64,7 @@ class FlyingBatches(Exclusive):
         if batch.began:
             return
         self.stay()
+        batch.accepted = self.pending.accepted
         batch.began = time.monotonic()
         # No call in between: who has a time is noted, and the scheduler finds no batch without one.
         self._flying[batch] = None
@@ -115,7 +116,7 @@ class FlyingBatches(Exclusive):
             batch.outcome.many(result, count, last)
         else:
             self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
-        pending.fail(result)
+        pending.fail(result, batch.accepted)
         if pending.complete(count):
             _unsettled.pop(self, None)
             if pending.completed < pending.accepted:  # a message has come meanwhile

@@ -153,7 +153,9 @@ class PartitionedSender:
             self._look_for_more()
             index = routing.choose(message, size, options, len(self.parts))
         if not 0 <= index < len(self.parts):
-            if callback is not None:
+            if callback is None:
+                first.dispatch.pending.fail(pulsar.Result.UnknownError)  # for the next flush
+            else:
                 call_back(callback, pulsar.Result.UnknownError, MessageId())
             return None
         part = self.parts[index]
@@ -214,13 +216,15 @@ class PartitionedSender:
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
-        if not self._is_barred():
-            for part in self.parts:
-                part.dispatch.push()
-        failures = []
+        begun, failures = [], []
         for part in self.parts:
             try:
-                part.flush()
+                begun.append((part.dispatch, part.dispatch.begin_flush()))
+            except pulsar.PulsarException as error:
+                failures.append(error)
+        for dispatch, since in begun:
+            try:
+                dispatch.end_flush(since)
             except pulsar.PulsarException as error:
                 failures.append(error)
         if failures:

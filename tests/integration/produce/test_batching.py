@@ -10,6 +10,7 @@ from collections import Counter
 import pulsar as official
 import pytest
 from awaited import blocking_of
+from chunked import eventually
 from reach import official_client
 from stored import entries, read
 
@@ -286,6 +287,43 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
             break
         time.sleep(0.1)
     assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}
+
+
+@pytest.mark.blocking_only("is about threads")
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_two_threads_that_flush_at_once_both_hear_of_a_failure(client, broker, pulsar_topic_factory, partitions):
+    """Each flush that began before a message failed raises its error, and the next one does not."""
+    producer = client.create_producer(pulsar_topic_factory(broker=broker, partitions=partitions), **SLOW)
+    parts = getattr(producer.sender, "parts", None) or [producer.sender]
+    raised, goes_on = [], threading.Event()
+
+    def flush():
+        try:
+            producer.flush()
+        except pulsar.MessageTooBig:
+            raised.append("MessageTooBig")
+
+    producer.send_async(b"x" * 300_000, lambda *_: goes_on.wait(30))  # it is counted as failed behind this
+    threads = [threading.Thread(target=flush) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert eventually(lambda: sum(part.dispatch.pending._waiting for part in parts) == 2)
+    goes_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert raised == ["MessageTooBig"] * 2
+    producer.flush()
+
+
+@pytest.mark.blocking_only("awaited sends have outcomes of their own")
+def test_a_message_without_a_partition_fails_the_flush(client, broker, pulsar_topic_factory):
+    """Nobody else hears of it where it has no callback; the next flush says nothing of it."""
+    topic = pulsar_topic_factory(broker=broker, partitions=3)
+    producer = client.create_producer(topic, **SLOW, message_router=lambda *_: 99)
+    producer.send_async(b"x", None)
+    with pytest.raises(pulsar.UnknownError):
+        producer.flush()
+    producer.flush()
 
 
 @pytest.mark.parametrize("batched", [True, False])
