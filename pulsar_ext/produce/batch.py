@@ -47,6 +47,11 @@ class InFlight:
     def __contains__(self, sequence_id: int) -> bool:
         return any(sequence_id in batch for batch in self.batches)
 
+    def drop(self, sequence_id: int) -> None:
+        """Take an id out that is not on its way after all."""
+        self.batches = [[one for one in batch if one != sequence_id] for batch in self.batches]
+        self.highest = max((batch[-1] for batch in self.batches if batch), default=-1)
+
 
 class Batch:
     """One entry to be: its messages, each with its sequence id and its callback or None.

@@ -124,6 +124,19 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
         producer.send_many([b"x", b"y"], sequence_ids=[9000])
 
 
+def test_an_id_whose_message_was_too_big_is_published_once_it_is_sent_with_others(client, topic):
+    """And a duplicate then, although its first message was refused."""
+    producer = opened(client, topic, **BATCHED, batching_max_allowed_size_in_bytes=50_000_000)
+    too_big = b"x" * 6_000_000
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send(too_big, sequence_id=10)
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send_many([b"10", too_big], sequence_ids=[10, 11])
+    assert producer.last_sequence_id_published() == 10
+    with pytest.raises(pulsar.DuplicateMessage):
+        producer.send(b"10", sequence_id=10)
+
+
 def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
     """The same id again, while its message is on its way, is reported as DuplicateMessage and not sent."""
     reported = []
