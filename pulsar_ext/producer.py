@@ -87,7 +87,8 @@ class Producer(ProducerDoor, Generic[T]):
     ) -> SentMany:
         """Publish many messages; with `batching_enabled` the fastest way to send.
 
-        A batched producer waits for room where its queue is full, also without `block_if_queue_full`.
+        Waits for room where the queue is full, also without `block_if_queue_full`. What comes before an error of an
+        iterable, or before a message that is not accepted, is sent, and not waited for.
 
         Args:
             contents: the messages' values.
@@ -101,7 +102,7 @@ class Producer(ProducerDoor, Generic[T]):
         Raises:
             pulsar.PulsarException: with `flush`, the error of the first message that failed.
             InvalidUse: in a callback of this client, where waiting would wait for itself.
-            ValueError: the iterables are not equally long; what came before is sent.
+            ValueError: the iterables are not equally long.
         """
         sender = self.sender
         sender.context.callbacks.refuse("send_many")

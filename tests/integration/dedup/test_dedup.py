@@ -120,8 +120,12 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
     assert (sent.messages, sent.duplicates) == (3000, 2000)
     assert numbers(client, topic, 3000) == ids
     assert count(admin, topic) == 3000
-    with pytest.raises(ValueError, match="sequence_ids"):
-        producer.send_many([b"x", b"y"], sequence_ids=[9000])
+    with pytest.raises(ValueError, match="fewer sequence_ids"):
+        producer.send_many([b"9000", b"y"], sequence_ids=[9000])
+    with pytest.raises(ValueError, match="more sequence_ids"):
+        producer.send_many([b"9001"], sequence_ids=[9001, 9002])
+    producer.flush()
+    assert producer.last_sequence_id_published() == 9001
 
 
 def test_an_id_whose_message_was_too_big_is_published_once_it_is_sent_with_others(client, topic):

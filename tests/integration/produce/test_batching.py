@@ -200,6 +200,33 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
     assert unbatched.send_many([b"x"] * 1500).messages == 1500
 
 
+def broken():
+    """Two messages, and an error."""
+    yield from (b"1", b"2")
+    raise OSError("the source broke")
+
+
+@pytest.mark.parametrize(
+    ("contents", "columns", "error"),
+    [
+        (broken, {}, OSError),
+        (broken, {"partition_keys": "abc"}, OSError),
+        (lambda: [b"1", b"2", "no bytes"], {}, TypeError),
+        (lambda: [b"1", b"2", "no bytes"], {"partition_keys": "abc"}, TypeError),
+        (lambda: [b"1", b"2", b"3"], {"partition_keys": "ab"}, ValueError),
+        (lambda: [b"1", b"2", b"3"], {"sequence_ids": [1, 2]}, ValueError),
+    ],
+)
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents, columns, error, batched):
+    """Whatever the error is, with columns and without."""
+    producer = client.create_producer(topic, batching_enabled=batched)
+    with pytest.raises(error):
+        producer.send_many(contents(), **columns)
+    producer.flush()
+    assert [message.data() for message in read(client, topic, 2)] == [b"1", b"2"]
+
+
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
     """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
     reported = []
