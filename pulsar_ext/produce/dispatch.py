@@ -86,7 +86,10 @@ class BatchDispatcher(FlyingBatches):
         elif group.count == 1:
             self._opened = time.monotonic()
             self.stay()
-            batch_scheduler.watch(self, self.config.delay)
+            try:
+                batch_scheduler.watch(self, self.config.delay)
+            except RuntimeError:  # the interpreter is ending and starts no threads any more: nobody would push it later
+                self.push_open()
 
     def make_room(self, callback: SendCallback | None, *, patient: bool, places: int = 1) -> bool:
         """Wait for room for a message if there is none; False if the message was refused. The lock is held once.

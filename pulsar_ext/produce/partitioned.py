@@ -165,7 +165,8 @@ class PartitionedSender:
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
         if time.monotonic() >= self._next_look and not self._growing.locked():
-            threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
+                threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
 
     def _open_more(self) -> None:
         """Open them; only whoever has `_growing` may, or they would be opened twice."""

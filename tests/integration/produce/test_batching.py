@@ -15,6 +15,7 @@ from reach import official_client
 from stored import entries, read
 
 import pulsar_ext as pulsar
+from pulsar_ext._runtime.scheduler import batch_scheduler
 
 BOTH_CLIENTS = True
 
@@ -198,6 +199,19 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
         producer.send_many([b"x", b"y"], partition_keys=["1"])
     unbatched = client.create_producer(topic)
     assert unbatched.send_many([b"x"] * 1500).messages == 1500
+
+
+@pytest.mark.blocking_only("is about the callback")
+def test_a_batch_is_pushed_at_once_where_nobody_can_push_it_later(client, topic, monkeypatch):
+    """A program that ends may start no thread for that: its message is sent once, and the send does not raise."""
+
+    def watch(*_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(batch_scheduler, "watch", watch)
+    producer, persisted = client.create_producer(topic, **SLOW), threading.Event()
+    producer.send_async(b"x", lambda *_: persisted.set())
+    assert persisted.wait(30)
 
 
 def broken():
