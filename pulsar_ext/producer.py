@@ -61,8 +61,10 @@ class Producer(ProducerDoor, Generic[T]):
     def send_async(self, content: T, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
         """Publish a message and have `callback(result, message_id)` called once it is persisted or has failed.
 
-        The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
-        further; a send, flush or close that would wait for that same thread is refused there.
+        The callback runs on a thread of its client: the I/O thread, or one of this library's for failures. What it
+        raises is logged and goes no further. A send, flush or close with the same client would wait for that thread
+        and is refused there; one with another client may wait, and holds up this client's callbacks meanwhile. Two
+        clients whose callbacks wait for each other at once wait for ever.
 
         Args:
             content: the message's value.
@@ -85,7 +87,8 @@ class Producer(ProducerDoor, Generic[T]):
     ) -> SentMany:
         """Publish many messages; with `batching_enabled` the fastest way to send.
 
-        A batched producer waits for room where its queue is full, also without `block_if_queue_full`.
+        Waits for room where the queue is full, also without `block_if_queue_full`. What comes before an error of an
+        iterable, or before a message that is not accepted, is sent, and not waited for.
 
         Args:
             contents: the messages' values.
@@ -99,7 +102,7 @@ class Producer(ProducerDoor, Generic[T]):
         Raises:
             pulsar.PulsarException: with `flush`, the error of the first message that failed.
             InvalidUse: in a callback of this client, where waiting would wait for itself.
-            ValueError: the iterables are not equally long; what came before is sent.
+            ValueError: the iterables are not equally long.
         """
         sender = self.sender
         sender.context.callbacks.refuse("send_many")

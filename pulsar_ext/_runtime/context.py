@@ -17,7 +17,7 @@ from .callbacks import CallbackGuard
 from .connection_looks import ConnectionLooks
 from .ending import OpenSenders
 from .recent import RecentAnswers
-from .scheduler import ClientScheduler
+from .scheduler import ClientScheduler, OutcomeScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +108,9 @@ class ClientContext:
             "It could not be found out what to redeliver, or where a cursor is; that is tried again",
         )
         """For what asks the admin API, or reads, and may wait for the answer: acknowledgements must not."""
+        self.outcomes = OutcomeScheduler(
+            "pulsar-ext-outcomes", logging.getLogger("pulsar_ext"), "What became of a message could not be reported"
+        )
         self.recent = RecentAnswers()
         """What was asked by `inquiries`, on its thread."""
         self.callbacks = CallbackGuard()
@@ -180,6 +183,7 @@ class ClientContext:
 
     def close_schedulers(self) -> None:
         """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""
+        self.outcomes.close()
         self.inquiries.close()
         self.scheduler.close()
 

@@ -103,8 +103,9 @@ class _Pipe:
             record = record_of(line, logger.name)
             if logger.isEnabledFor(record.levelno):
                 logger.handle(record)
-        except Exception:  # of an application's filter: the C++ client must be read on
-            logging.getLogger("pulsar_ext").exception("A filter or handler of %s failed", logger.name)
+        except BaseException:  # of an application's filter: the C++ client must be read on
+            with contextlib.suppress(BaseException):  # of another one
+                logging.getLogger("pulsar_ext").exception("A filter or handler of %s failed", logger.name)
 
     def end(self) -> None:
         """Handle what is written by now; what comes later is lost."""

@@ -1,9 +1,8 @@
 """Threads that call back what waits for a time: open batches, groups of acknowledgements, redeliveries.
 
-`batch_scheduler` is one for the process. It closes batches when their delay is over, and runs what must not run on C++
-threads: the C++ client reports failures while it holds the producer's lock, and a callback that sent another message
-would wait for that lock for ever. Each client has two `ClientScheduler`: one for its acknowledgements, and one for what
-may take long, because it asks the broker, so that no answer holds up acknowledgements or batches.
+`batch_scheduler` is one for the process. It closes batches when their delay is over, and nothing of the application's
+runs on it. Each client has three `ClientScheduler`: one for its acknowledgements; one for what may take long, because
+it asks the broker, so that no answer holds up acknowledgements or batches; and an `OutcomeScheduler` for callbacks.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .condition import Condition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ClientScheduler", "Closable", "Scheduled", "Scheduler", "batch_scheduler"]
+__all__ = ["ClientScheduler", "Closable", "OutcomeScheduler", "Scheduled", "Scheduler", "batch_scheduler"]
 
 _RETRY_SECONDS = 1.0
 _SPARE = 100
@@ -84,6 +83,7 @@ class Scheduler:
         """Have `one.tick()` called in so many seconds, or sooner."""
         due = time.monotonic() + after
         with self._changed:
+            self._begin_thread()
             weak = weakref.ref(one)
             known = self._due.get(weak)
             if known is None or due < known:
@@ -95,6 +95,7 @@ class Scheduler:
     def run(self, job: Callable[[], object]) -> None:
         """Call `job` on the thread, soon."""
         with self._changed:
+            self._begin_thread()
             self._jobs.append(job)
             self._wake(0.0)
 
@@ -102,11 +103,14 @@ class Scheduler:
         """Begin anew in a child process: none of its parent's threads are there, and a lock may be held for good."""
         self._begin()
 
-    def _wake(self, due: float) -> None:
+    def _begin_thread(self) -> None:
+        """Begin it if there is none: first, for where that fails nothing has changed."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
             thread.start()
             self._thread = thread
+
+    def _wake(self, due: float) -> None:
         if due < self._wakes:
             self._changed.notify()
             self._wakes = due  # afterwards: a Ctrl-C in between leaves it to the next to wake the thread
@@ -217,6 +221,21 @@ _schedulers: weakref.WeakSet[Scheduler] = weakref.WeakSet()
 batch_scheduler = Scheduler(
     "pulsar_ext-batches", logging.getLogger("pulsar_ext"), "A batch could not be closed in time", lasting=True
 )
+
+
+class OutcomeScheduler(ClientScheduler):
+    """Runs the callbacks of one client's messages that have failed; they may wait for another client.
+
+    They must not run on C++ threads: the C++ client reports failures while it holds the producer's lock, and a callback
+    that sent another message would wait for that lock for ever.
+    """
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Call `job` on the thread, soon."""
+        try:
+            super().run(job)
+        except RuntimeError:  # the program is ending and starts no threads any more; this one is there
+            batch_scheduler.run(job)
 
 
 def _in_child() -> None:

@@ -259,7 +259,7 @@ class _SenderFactory:
             return self._open_native(**changed, producer_name=name)
 
         sequence: SequenceIds
-        official, sequence = open_surely(lambda: open_as(name), lambda one: one.close(), opening)
+        official, sequence = open_surely(lambda: open_as(name), close_quietly, opening)
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
         dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout, check)

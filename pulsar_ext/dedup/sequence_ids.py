@@ -77,6 +77,7 @@ class SequenceIds:
         """Whether ids are automatic and the next one is `last + 1`, so that the sender may take it by itself."""
         self._above = set(above)
         self._refused: set[int] = set()
+        """The application's ids whose messages were refused, until they are sent again."""
         self._flying: deque[InFlight] = deque()
         self._explicit: bool | None = None
         self._next = max(first, published + 1, max(self._above, default=-1) + 1)
@@ -148,6 +149,7 @@ class SequenceIds:
         if not is_ascending or ids[-1] > MAX_SEQUENCE_ID:
             return False
         self._explicit = True
+        self._refused.difference_update(ids)
         self.last = ids[-1]
         return True
 
@@ -167,10 +169,8 @@ class SequenceIds:
 
     def refuse(self, group: InFlight, sequence_id: int) -> None:
         """Note that a message of a group about to be pushed was refused, as too big: it is not on its way."""
+        group.drop(sequence_id)
         self._refused.add(sequence_id)
-        if sequence_id == group.highest:
-            left = [one for batch in group.batches for one in batch if one not in self._refused]
-            group.highest = max(left, default=-1)
         if sequence_id == self.last:
             self.last = max(self.pushed, group.highest)
 

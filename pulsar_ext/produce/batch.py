@@ -47,6 +47,11 @@ class InFlight:
     def __contains__(self, sequence_id: int) -> bool:
         return any(sequence_id in batch for batch in self.batches)
 
+    def drop(self, sequence_id: int) -> None:
+        """Take an id out that is not on its way after all."""
+        self.batches = [[one for one in batch if one != sequence_id] for batch in self.batches]
+        self.highest = max((batch[-1] for batch in self.batches if batch), default=-1)
+
 
 class Batch:
     """One entry to be: its messages, each with its sequence id and its callback or None.
@@ -57,6 +62,7 @@ class Batch:
     """
 
     __slots__ = (
+        "accepted",
         "began",
         "burden",
         "callbacks",
@@ -103,6 +109,8 @@ class Batch:
         self.refused = False
         """Whether it was too big for the broker."""
         self.began = 0.0
+        self.accepted: int | None = None
+        """How many messages its producer had accepted when it was pushed."""
 
     @classmethod
     def of(cls, contents: Sequence[bytes], outcome: BulkOutcome, ids: Sequence[int]) -> Self:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.ids.message_id import MessageId
 
 from .batch import Batch
-from .options import key_of, named_options, rows_of, stands_alone
+from .options import key_of, named_options, parts_of, rows_of, stands_alone
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
 from .sender import HandleSender, check_callback
 
@@ -89,11 +88,7 @@ class BatchingSender(HandleSender):
 
     @shaped_like(pulsar.Producer.send_async)
     def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
-        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed.
-
-        The callback runs on the client's I/O thread, or on one of this library's. What it raises is logged and goes no
-        further; a send, flush or close that would wait for that same thread is refused there.
-        """
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
         if not (args or kwargs) and type(content) is bytes and self._plain and callable(callback):
             dispatch, size = self.dispatch, len(content)
             with dispatch.lock:  # what nearly every message is: it joins a batch that it does not fill
@@ -272,25 +267,26 @@ class BatchingSender(HandleSender):
 
     def _send_at_once(self, contents: Iterable[Any], sequence_ids: Iterable[Any] | None, outcome: BulkOutcome) -> int:
         """Send without callbacks, in whole batches where that is possible; give how many."""
-        step, taken = self.most_at_once, 0
-        source = iter(contents)
-        ids = None if sequence_ids is None else iter(sequence_ids)
-        encode = self.handle.schema.encode
-        while part := list(islice(source, step)):
-            numbers = None if ids is None else list(islice(ids, len(part)))
-            if numbers is not None and len(numbers) != len(part):
-                raise ValueError(f"There are fewer sequence_ids than contents: {taken + len(numbers)}.")
-            data: list[Any] = [encode(content) if content is not None else None for content in part]
-            whole = not self.config.by_key and all(type(one) is bytes for one in data)
-            whole = whole and sum(map(len, data)) <= self.config.bounds.size
-            if not whole or not self.push_at_once(len(data), numbers, partial(Batch.of, data, outcome)):
+        taken = 0
+        for part, numbers in parts_of(contents, sequence_ids, self.most_at_once):
+            data = self._whole(part)
+            if data is None or not self.push_at_once(len(data), numbers, partial(Batch.of, data, outcome)):
                 for index, content in enumerate(part):
                     options = {} if numbers is None else {"sequence_id": numbers[index]}
                     self.post(content, outcome.one, options, patient=True)
             taken += len(part)
-        if ids is not None and next(ids, None) is not None:
-            raise ValueError(f"There are more sequence_ids than contents: {taken}.")
         return taken
+
+    def _whole(self, contents: list[Any]) -> list[bytes] | None:
+        """Encode what may be one batch; None if it is to go one by one, as far as the first that cannot be encoded."""
+        encode = self.handle.schema.encode
+        try:
+            data: list[Any] = [encode(content) if content is not None else None for content in contents]
+        except Exception:  # noqa: BLE001  # it is raised again where what came before is sent
+            return None
+        if self.config.by_key or not all(type(one) is bytes for one in data):
+            return None
+        return data if sum(map(len, data)) <= self.config.bounds.size else None
 
     @property
     def most_at_once(self) -> int:

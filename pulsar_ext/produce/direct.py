@@ -48,6 +48,32 @@ _unflushed: set[DirectSender] = set()
 """Senders that have sent without waiting: were one dropped, what it has not sent yet would vanish with it."""
 
 
+class _Attempt:
+    """The callback of a message that is sent again where there is no room for it.
+
+    Args:
+        callback: hears of every other outcome.
+    """
+
+    __slots__ = ("_callback", "_full", "_thread")
+
+    def __init__(self, callback: SendCallback) -> None:
+        self._callback = callback
+        self._thread = get_ident()
+        self._full = False
+
+    def __call__(self, result: Any, message_id: MessageId) -> None:
+        if result == pulsar.Result.ProducerQueueIsFull and get_ident() == self._thread:
+            self._full = True
+        else:
+            self._callback(result, message_id)
+
+    def found_no_room(self) -> bool:
+        """Whether the message was refused, since this was asked the last time."""
+        full, self._full = self._full, False
+        return full
+
+
 class DirectSender(HandleSender):
     """Sends messages one by one.
 
@@ -159,6 +185,7 @@ class DirectSender(HandleSender):
     def _send_within(self, limit: PendingLimit, message: Any, guarded: Callable[[Any, Any], None] | None) -> None:
         """Send behind a limit, without waiting for the outcome."""
         entered = False
+        handed: list[None] = []
 
         def done(result: Any, inner: Any) -> None:
             limit.release()
@@ -168,23 +195,29 @@ class DirectSender(HandleSender):
         try:
             self._enter(limit)
             entered = True
-            self.handle.inner.send_async(message, done)
+            # In C from end to end: a Ctrl-C behind the call finds that it was made, and `done` leaves the limit.
+            handed.extend(map(self.handle.inner.send_async, (message,), (done,)))
         except BaseException:
-            if entered:
+            if entered and not handed:
                 limit.release()
             raise
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
-        """Send one of many, of which no more are on their way than `many_in_flight`: there is room in any case."""
-        del patient
-        self.send_async(content, callback, **options)
+        """Send one of many; `patient`, again until there is room, which the C++ producer says at once."""
+        attempt = _Attempt(callback) if patient else callback
+        self.send_async(content, attempt, **options)
+        while isinstance(attempt, _Attempt) and attempt.found_no_room():
+            time.sleep(_POLL_SECONDS)
+            self.send_async(content, attempt, **options)
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages one by one, and with `flush` wait until all of them are persisted."""
+        if self.closed:
+            raise_result(pulsar.Result.AlreadyClosed)
         outcome = BulkOutcome()
         taken = 0
         for content, options in rows_of(contents, columns):
-            self.send_async(content, outcome.one, **options)
+            self.post(content, outcome.one, options, patient=True)
             taken += 1
             outcome.wait(taken - self.many_in_flight)
         if flush:

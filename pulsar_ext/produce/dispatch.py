@@ -86,7 +86,10 @@ class BatchDispatcher(FlyingBatches):
         elif group.count == 1:
             self._opened = time.monotonic()
             self.stay()
-            batch_scheduler.watch(self, self.config.delay)
+            try:
+                batch_scheduler.watch(self, self.config.delay)
+            except RuntimeError:  # the interpreter is ending and starts no threads any more: nobody would push it later
+                self.push_open()
 
     def make_room(self, callback: SendCallback | None, *, patient: bool, places: int = 1) -> bool:
         """Wait for room for a message if there is none; False if the message was refused. The lock is held once.
@@ -219,7 +222,7 @@ class BatchDispatcher(FlyingBatches):
             message = batch_message(batch.payload(), batch.count) if batch.message is None else batch.message
             self.take_off(batch)
             if not self.may_push():
-                batch_scheduler.run(partial(self.failed, batch, _CLOSED))
+                self.context.outcomes.run(partial(self.failed, batch, _CLOSED))
                 return
             batch.unsent = iter((message,))
         # In C from end to end: either the batch is handed over and the feed is empty, or neither.
@@ -234,7 +237,7 @@ class BatchDispatcher(FlyingBatches):
         assert group.sealed is not None  # noqa: S101  # it is being pushed
         batch = group.sealed[0]
         if batch.count == 1:
-            batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))
+            self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
             group.sealed.popleft()
             return
         halves = batch.halves()
@@ -249,12 +252,21 @@ class BatchDispatcher(FlyingBatches):
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
+        self.end_flush(self.begin_flush())
+
+    def begin_flush(self) -> tuple[int, int]:
+        """Push the open batches; give what `end_flush` is to be told."""
         self.refuse_closed()
         self.refuse_inside("flush")
+        begun = self.pending.begin_flush()
         self.push()
+        return begun
+
+    def end_flush(self, begun: tuple[int, int]) -> None:
+        """Wait until everything sent so far is persisted, and raise what failed."""
         sent = self.pending.accepted
         self.pending.wait_for(lambda: self.pending.completed >= sent)
-        failure = self.pending.take_failure() or (_CLOSED if self.forgotten else None)
+        failure = self.pending.failure_since(begun, sent) or (_CLOSED if self.forgotten else None)
         if failure is not None:
             raise_result(failure)
 
@@ -292,7 +304,7 @@ class BatchDispatcher(FlyingBatches):
 
     def fail_pending(self) -> None:
         """Report every message that has no outcome as failed with `AlreadyClosed`; `forget` was called."""
-        batch_scheduler.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
+        self.context.outcomes.run(self._fail_rest)  # the lock comes free when a send is done that a signal interrupted
 
     def _fail_rest(self) -> None:
         self.run_left_over()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.thread_state import keep_thread_state
-from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import id_in_batch
 
 from .exclusive import Exclusive
@@ -65,6 +64,7 @@ class FlyingBatches(Exclusive):
         if batch.began:
             return
         self.stay()
+        batch.accepted = self.pending.accepted
         batch.began = time.monotonic()
         # No call in between: who has a time is noted, and the scheduler finds no batch without one.
         self._flying[batch] = None
@@ -74,16 +74,16 @@ class FlyingBatches(Exclusive):
     def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
         """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
         keep_thread_state()
-        if result == _OK:
-            try:
+        try:
+            if result == _OK:
                 self.settled(batch, inner)
-            except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
-                _log.exception("The outcome of a batch could not be delivered")
-        elif result == _TOO_BIG:
-            batch.refused = True  # said while it is pushed, on the thread that pushes it
-        else:
-            self.doubt(result)
-            batch_scheduler.run(partial(self.failed, batch, result))
+            elif result == _TOO_BIG:
+                batch.refused = True  # said while it is pushed, on the thread that pushes it
+            else:
+                self.doubt(result)
+                self.context.outcomes.run(partial(self.failed, batch, result))
+        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+            _log.exception("The outcome of a batch could not be delivered")
 
     def doubt(self, result: Any) -> None:
         """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
@@ -116,7 +116,7 @@ class FlyingBatches(Exclusive):
             batch.outcome.many(result, count, last)
         else:
             self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
-        pending.fail(result)
+        pending.fail(result, batch.accepted)
         if pending.complete(count):
             _unsettled.pop(self, None)
             if pending.completed < pending.accepted:  # a message has come meanwhile

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["columns_of", "key_of", "named_options", "rows_of", "stands_alone"]
+__all__ = ["columns_of", "key_of", "named_options", "parts_of", "rows_of", "stands_alone"]
 
 _OPTIONS = (
     "properties",
@@ -65,3 +66,44 @@ def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Itera
     """
     for content, *row in zip(contents, *columns.values(), strict=True):
         yield content, dict(zip(columns, row, strict=True))
+
+
+def parts_of(
+    contents: Iterable[Any], sequence_ids: Iterable[Any] | None, most: int
+) -> Iterator[tuple[list[Any], list[Any] | None]]:
+    """Give the contents of a `send_many`, so many at once, with their sequence ids if they have any.
+
+    What comes before an error is given before it is raised.
+
+    Raises:
+        ValueError: the iterables are not equally long.
+    """
+    source, ids, taken = iter(contents), None if sequence_ids is None else iter(sequence_ids), 0
+    while True:
+        part: list[Any] = []
+        numbers: list[Any] | None = None
+        error = _take(source, most, part)
+        if ids is not None:
+            numbers = []
+            error = _take(ids, len(part), numbers) or error
+            if error is None and len(numbers) < len(part):
+                error = ValueError(f"There are fewer sequence_ids than contents: {taken + len(numbers)}.")
+            del part[len(numbers) :]
+        taken += len(part)
+        if part:
+            yield part, numbers
+        if error is not None:
+            raise error
+        if len(part) < most:
+            break
+    if ids is not None and next(ids, None) is not None:
+        raise ValueError(f"There are more sequence_ids than contents: {taken}.")
+
+
+def _take(source: Iterator[Any], most: int, into: list[Any]) -> Exception | None:
+    """Append so many items to a list; give what the source raised behind those that it gave."""
+    try:
+        into.extend(islice(source, most))
+    except Exception as error:  # noqa: BLE001  # it is raised behind what came before
+        return error
+    return None

@@ -153,7 +153,9 @@ class PartitionedSender:
             self._look_for_more()
             index = routing.choose(message, size, options, len(self.parts))
         if not 0 <= index < len(self.parts):
-            if callback is not None:
+            if callback is None:
+                first.dispatch.pending.fail(pulsar.Result.UnknownError)  # for the next flush
+            else:
                 call_back(callback, pulsar.Result.UnknownError, MessageId())
             return None
         part = self.parts[index]
@@ -163,7 +165,8 @@ class PartitionedSender:
     def _look_for_more(self) -> None:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
         if time.monotonic() >= self._next_look and not self._growing.locked():
-            threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
+                threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
 
     def _open_more(self) -> None:
         """Open them; only whoever has `_growing` may, or they would be opened twice."""
@@ -214,13 +217,15 @@ class PartitionedSender:
         Raises:
             pulsar.PulsarException: a message that was sent since the last flush has failed; the first one's error.
         """
-        if not self._is_barred():
-            for part in self.parts:
-                part.dispatch.push()
-        failures = []
+        begun, failures = [], []
         for part in self.parts:
             try:
-                part.flush()
+                begun.append((part.dispatch, part.dispatch.begin_flush()))
+            except pulsar.PulsarException as error:
+                failures.append(error)
+        for dispatch, since in begun:
+            try:
+                dispatch.end_flush(since)
             except pulsar.PulsarException as error:
                 failures.append(error)
         if failures:

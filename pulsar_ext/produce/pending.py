@@ -34,11 +34,14 @@ class PendingMessages:
         "burden",
         "changed",
         "completed",
+        "failed_until",
         "failure",
+        "failures",
         "held",
         "limit",
         "released",
         "relieved",
+        "reported",
     )
 
     def __init__(self, limit: int) -> None:
@@ -53,7 +56,13 @@ class PendingMessages:
         self.completed = 0
         """How many have had their outcome, and their callbacks have returned."""
         self.failure: Any = None
-        """The first bad result since the last flush."""
+        """The first bad result that no flush has reported; one that was reported, if there is none."""
+        self.failures = 0
+        """How many bad results there were."""
+        self.failed_until = 0
+        """How many messages had been accepted when the last of those was sent that failed, or more."""
+        self.reported = 0
+        """How many bad results flushes have reported; each flush says that of all since it began."""
         self.held = False
         """Whether nothing may enter for now, however much room there is."""
         self.barred = False
@@ -82,15 +91,39 @@ class PendingMessages:
                 self.changed.notify_all()
             return self.completed >= self.accepted
 
-    def fail(self, result: Any) -> None:
-        """Keep a bad result for the next flush."""
-        if result != pulsar.Result.Ok and result is not DUPLICATE_MESSAGE:
-            self.failure = self.failure or result
+    def fail(self, result: Any, accepted: int | None = None) -> None:
+        """Keep a bad result for the flushes that have begun, and for the next one unless one of them covers it.
 
-    def take_failure(self) -> Any:
-        """Give the first bad result since this was asked the last time, None if everything went well."""
-        failure, self.failure = self.failure, None
-        return failure
+        Args:
+            result: of a message, bad or not.
+            accepted: how many messages had been accepted when it was sent; None if it was not accepted itself.
+        """
+        if result == pulsar.Result.Ok or result is DUPLICATE_MESSAGE:
+            return
+        with self.changed:
+            if self.failures == self.reported:
+                self.failure, self.failed_until = result, 0
+            self.failures += 1
+            self.failed_until = max(self.failed_until, self.accepted + 1 if accepted is None else accepted)
+
+    def begin_flush(self) -> tuple[int, int]:
+        """Give how many bad results have been reported, and how many there are."""
+        return self.reported, self.failures
+
+    def failure_since(self, begun: tuple[int, int], sent: int) -> Any:
+        """Give the first bad result that no flush had reported when this one began, None if everything went well.
+
+        Args:
+            begun: what `begin_flush` gave.
+            sent: how many messages the flush has waited for: later ones need not report again what became of them.
+        """
+        reported, known = begun
+        with self.changed:
+            if self.failures == reported:
+                return None
+            covered = self.failures if self.failed_until <= sent else known
+            self.reported = max(self.reported, covered)
+            return self.failure
 
     def wait_for(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         """Wait until a condition about outcomes holds; a Ctrl-C ends the wait."""

@@ -95,7 +95,8 @@ class ResendingDispatcher(BatchDispatcher):
         if oldest is None or self.forgotten:
             return None
         if self._timeout and now > oldest.began + self._timeout + _SLACK_SECONDS:  # it was sent again meanwhile
-            self.deliver(oldest, _TIMEOUT, None)
+            if self._flying.pop(oldest, self) is None:
+                self.context.outcomes.run(partial(self.report, oldest, _TIMEOUT, None))
         elif not (self._replacing or self.closed or self.handle.is_connected()):
             self._replacing = True
             try:
@@ -162,7 +163,7 @@ class ResendingDispatcher(BatchDispatcher):
             batch.message = build_again(batch.message, batch.options, batch.ids[0])
             self.handle.inner.send_async(batch.message, partial(self.on_outcome, batch))
             if batch.refused:
-                batch_scheduler.run(partial(self.deliver, batch, _TOO_BIG, None))
+                self.context.outcomes.run(partial(self.deliver, batch, _TOO_BIG, None))
         return True
 
 

@@ -6,6 +6,7 @@ are written here.
 
 from __future__ import annotations
 
+from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -44,6 +45,10 @@ def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
     return {**named, "batching_enabled": True, "lazy_start_partitioned_producers": False, **by_key}
 
 
+def _column(rows: Iterable[tuple[Any, dict[str, Any]]], name: str) -> Iterable[Any]:
+    return (options[name] for _, options in rows)
+
+
 class SeparatedSender(WrappingSender):
     """Gives messages their keys.
 
@@ -75,9 +80,13 @@ class SeparatedSender(WrappingSender):
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
         """Send many messages, and with `flush` wait until all of them are persisted."""
-        rows = [(content, self._with_key(content, options)) for content, options in rows_of(contents, columns)]
-        keyed: dict[str, Iterable[Any]] = {**columns, "partition_key": [one["partition_key"] for _, one in rows]}
-        return self._sender.send_many([_payload(content) for content, _ in rows], keyed, flush=flush)
+        names = (*columns, "partition_key")
+        rows = tee(
+            ((content, self._with_key(content, options)) for content, options in rows_of(contents, columns)),
+            1 + len(names),
+        )
+        keyed = {name: _column(column, name) for name, column in zip(names, rows[1:], strict=True)}
+        return self._sender.send_many((_payload(content) for content, _ in rows[0]), keyed, flush=flush)
 
     def _with_key(self, content: Any, options: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(content, tuple) or len(content) != 2:  # noqa: PLR2004  # a key and a value

@@ -103,7 +103,8 @@ def silent_schedulers(client: Any) -> Iterator[str]:
     """Say which scheduler's thread does not work any more."""
     schedulers = {"batches": batch_scheduler}
     if client is not None and not client.is_closed:
-        schedulers |= {"acks": client.context.scheduler, "inquiries": client.context.inquiries}
+        context = client.context
+        schedulers |= {"acks": context.scheduler, "inquiries": context.inquiries, "outcomes": context.outcomes}
     for name, scheduler in schedulers.items():
         ticked = threading.Lock()
         ticked.acquire()

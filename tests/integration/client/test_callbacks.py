@@ -14,6 +14,8 @@ from stored import contents
 import pulsar_ext as pulsar
 
 BOTH_CLIENTS = True
+TOO_BIG = b"x" * 300_000
+"""For the test broker."""
 
 
 @pytest.mark.blocking_only("awaited sends have no callbacks")
@@ -56,6 +58,30 @@ def test_waiting_inside_a_send_callback_is_refused_not_deadlocked(client, topic)
     assert second.wait(HANG_SECONDS)
     assert answers == ["refused"] * 4
     assert contents(client, topic) == [b"first", b"second"]
+
+
+@pytest.mark.blocking_only("awaited sends have no callbacks")
+def test_a_failure_callback_may_wait_for_another_client_whose_send_fails_too(client_factory, broker, topic):
+    """It hears of that failure, a call of its own client is refused, and a third client goes on meanwhile."""
+    one, another, third = (
+        client_factory(broker).create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1)
+        for _ in range(3)
+    )
+    heard, told, over = [], threading.Event(), threading.Event()
+
+    def fall_back(*_):
+        for producer in (one, another):
+            try:
+                producer.send(TOO_BIG)
+            except (pulsar.InvalidUse, pulsar.MessageTooBig) as error:
+                heard.append(type(error))
+        heard.append(told.wait(HANG_SECONDS))
+        over.set()
+
+    one.send_async(TOO_BIG, fall_back)
+    third.send_async(TOO_BIG, lambda *_: told.set())
+    assert over.wait(HANG_SECONDS)
+    assert heard == [pulsar.InvalidUse, pulsar.MessageTooBig, True]
 
 
 def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, caplog):

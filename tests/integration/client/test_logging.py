@@ -69,9 +69,14 @@ def test_the_asyncio_client(logs):
     """)
 
 
-def test_another_logger(logs):
+@pytest.mark.parametrize("error", ["RuntimeError", "SystemExit"])
+def test_another_logger(logs, error):
     """A later client's logger gets the lines from then on, and what its filter raises ends nothing."""
-    logs("""
+    logs(
+        f"""
+    refusal = {error}
+    """
+        """
     first, records = logged("first")
     connect(first).create_producer(topic)
     until(lambda: has(records, "Created producer"))
@@ -80,13 +85,14 @@ def test_another_logger(logs):
     seen = []
     def refuse(record):
         seen.append(record)
-        raise RuntimeError("refused")
+        raise refusal("refused")
     second.addFilter(refuse)
     connect(second).create_producer(topic + "-second")
     until(lambda: has(seen, topic + "-second", "Created producer"))
     until(lambda: has(complaints, "second failed"))
     assert not has(records, topic + "-second")
-    """)
+    """
+    )
 
 
 def test_the_last_lines(logs):

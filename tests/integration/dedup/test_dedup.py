@@ -120,8 +120,25 @@ def test_many_at_once_are_deduplicated_too(client, admin, topic):
     assert (sent.messages, sent.duplicates) == (3000, 2000)
     assert numbers(client, topic, 3000) == ids
     assert count(admin, topic) == 3000
-    with pytest.raises(ValueError, match="sequence_ids"):
-        producer.send_many([b"x", b"y"], sequence_ids=[9000])
+    with pytest.raises(ValueError, match="fewer sequence_ids"):
+        producer.send_many([b"9000", b"y"], sequence_ids=[9000])
+    with pytest.raises(ValueError, match="more sequence_ids"):
+        producer.send_many([b"9001"], sequence_ids=[9001, 9002])
+    producer.flush()
+    assert producer.last_sequence_id_published() == 9001
+
+
+def test_an_id_whose_message_was_too_big_is_published_once_it_is_sent_with_others(client, topic):
+    """And a duplicate then, although its first message was refused."""
+    producer = opened(client, topic, **BATCHED, batching_max_allowed_size_in_bytes=50_000_000)
+    too_big = b"x" * 6_000_000
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send(too_big, sequence_id=10)
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.send_many([b"10", too_big], sequence_ids=[10, 11])
+    assert producer.last_sequence_id_published() == 10
+    with pytest.raises(pulsar.DuplicateMessage):
+        producer.send(b"10", sequence_id=10)
 
 
 def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):

@@ -10,10 +10,12 @@ from collections import Counter
 import pulsar as official
 import pytest
 from awaited import blocking_of
+from chunked import eventually
 from reach import official_client
 from stored import entries, read
 
 import pulsar_ext as pulsar
+from pulsar_ext._runtime.scheduler import batch_scheduler
 
 BOTH_CLIENTS = True
 
@@ -199,6 +201,46 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
     assert unbatched.send_many([b"x"] * 1500).messages == 1500
 
 
+@pytest.mark.blocking_only("is about the callback")
+def test_a_batch_is_pushed_at_once_where_nobody_can_push_it_later(client, topic, monkeypatch):
+    """A program that ends may start no thread for that: its message is sent once, and the send does not raise."""
+
+    def watch(*_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(batch_scheduler, "watch", watch)
+    producer, persisted = client.create_producer(topic, **SLOW), threading.Event()
+    producer.send_async(b"x", lambda *_: persisted.set())
+    assert persisted.wait(30)
+
+
+def broken():
+    """Two messages, and an error."""
+    yield from (b"1", b"2")
+    raise OSError("the source broke")
+
+
+@pytest.mark.parametrize(
+    ("contents", "columns", "error"),
+    [
+        (broken, {}, OSError),
+        (broken, {"partition_keys": "abc"}, OSError),
+        (lambda: [b"1", b"2", "no bytes"], {}, TypeError),
+        (lambda: [b"1", b"2", "no bytes"], {"partition_keys": "abc"}, TypeError),
+        (lambda: [b"1", b"2", b"3"], {"partition_keys": "ab"}, ValueError),
+        (lambda: [b"1", b"2", b"3"], {"sequence_ids": [1, 2]}, ValueError),
+    ],
+)
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents, columns, error, batched):
+    """Whatever the error is, with columns and without."""
+    producer = client.create_producer(topic, batching_enabled=batched)
+    with pytest.raises(error):
+        producer.send_many(contents(), **columns)
+    producer.flush()
+    assert [message.data() for message in read(client, topic, 2)] == [b"1", b"2"]
+
+
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
     """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
     reported = []
@@ -286,6 +328,43 @@ def test_partitions_that_are_added_are_used(broker, client, admin, pulsar_topic_
             break
         time.sleep(0.1)
     assert {producer.send(b"x", partition_key=f"k{number}").partition() for number in range(30)} == {0, 1, 2}
+
+
+@pytest.mark.blocking_only("is about threads")
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_two_threads_that_flush_at_once_both_hear_of_a_failure(client, broker, pulsar_topic_factory, partitions):
+    """Each flush that began before a message failed raises its error, and the next one does not."""
+    producer = client.create_producer(pulsar_topic_factory(broker=broker, partitions=partitions), **SLOW)
+    parts = getattr(producer.sender, "parts", None) or [producer.sender]
+    raised, goes_on = [], threading.Event()
+
+    def flush():
+        try:
+            producer.flush()
+        except pulsar.MessageTooBig:
+            raised.append("MessageTooBig")
+
+    producer.send_async(b"x" * 300_000, lambda *_: goes_on.wait(30))  # it is counted as failed behind this
+    threads = [threading.Thread(target=flush) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert eventually(lambda: sum(part.dispatch.pending._waiting for part in parts) == 2)
+    goes_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert raised == ["MessageTooBig"] * 2
+    producer.flush()
+
+
+@pytest.mark.blocking_only("awaited sends have outcomes of their own")
+def test_a_message_without_a_partition_fails_the_flush(client, broker, pulsar_topic_factory):
+    """Nobody else hears of it where it has no callback; the next flush says nothing of it."""
+    topic = pulsar_topic_factory(broker=broker, partitions=3)
+    producer = client.create_producer(topic, **SLOW, message_router=lambda *_: 99)
+    producer.send_async(b"x", None)
+    with pytest.raises(pulsar.UnknownError):
+        producer.flush()
+    producer.flush()
 
 
 @pytest.mark.parametrize("batched", [True, False])

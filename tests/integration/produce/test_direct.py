@@ -42,6 +42,27 @@ def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
     assert entry.sequence_id == 0
 
 
+@pytest.mark.parametrize("intercepted", [False, True])
+def test_send_many_waits_for_room_in_a_small_queue(client, topic, intercepted):
+    """Also without batching, where the queue refuses what it has no room for: nothing is left out, nor out of order."""
+    interceptors = [pulsar.ProducerInterceptor()] if intercepted else None
+    producer = client.create_producer(topic, max_pending_messages=3, interceptors=interceptors)
+    for _ in range(2):
+        producer.send_async(b"another's", None)
+    assert producer.send_many([b"%d" % number for number in range(300)]).messages == 300
+    assert contents(client, topic)[2:] == [b"%d" % number for number in range(300)]
+
+
+def test_send_many_with_a_closed_producer_is_refused(client, topic):
+    """Also where nobody waits for the outcomes, with batches and without."""
+    for batched in (False, True):
+        producer = client.create_producer(topic, batching_enabled=batched)
+        producer.close()
+        for flush in (False, True):
+            with pytest.raises(pulsar.AlreadyClosed):
+                producer.send_many([b"x"], flush=flush)
+
+
 @pytest.mark.twin_on_demand
 def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
     """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""

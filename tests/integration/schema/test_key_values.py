@@ -47,6 +47,18 @@ BERLIN = City("Berlin", 3_700_000)
 INLINE, SEPARATED = KeyValueEncoding
 
 
+def test_columns_of_separated_keys_may_be_generators(client, topic):
+    """Each is read once, and what comes before an error is sent, as with any other producer."""
+    producer = client.create_producer(topic, schema=KeyValueSchema(str, str, SEPARATED))
+    rows = [KeyValue("a", "1"), KeyValue("b", "2")]
+    assert producer.send_many(iter(rows), properties=({"n": n} for n in "12")).messages == 2
+    with pytest.raises(ValueError, match="argument"):
+        producer.send_many(rows, properties=({"n": n} for n in "3"))
+    producer.flush()
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    assert [consumer.receive(10_000).properties() for _ in range(3)] == [{"n": n} for n in "123"]
+
+
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(("key", "given"), [(str, "abcd"), (bytes, b"\xff\x00"), (JsonSchema(City), BERLIN)])

@@ -385,3 +385,20 @@ def test_a_batch_is_written_as_the_client_reads_it(messages):
     message = batch_message(whole, len(messages))
     assert message.data() == b"".join(parts)
     assert message.partition_key() == options[0].get("partition_key", "")
+
+
+def test_a_refused_id_that_was_sent_after_all_counts_like_any_other():
+    """By itself or with others at once: it is published, and a duplicate then."""
+    for ids in (None, [10, 11]):
+        sequence = SequenceIds(-1)
+        sequence.admit(10)
+        flight = sequence.push([[10]])
+        sequence.refuse(flight, 10)
+        sequence.complete(flight)
+        assert sequence.admit(10)[1] is Standing.NEW if ids is None else sequence.admit_ascending(ids)
+        flight = sequence.push([ids or [10]])
+        if ids:
+            sequence.refuse(flight, 11)
+        sequence.complete(flight)
+        assert sequence.published == 10
+        assert sequence.admit(10) == (10, Standing.DUPLICATE)

@@ -56,13 +56,37 @@ def test_nothing_enters_where_nothing_may(flag):
     assert not pending.has_room()
 
 
-def test_the_first_failure_is_kept_once_and_a_duplicate_is_none():
-    """Until it is taken."""
+def test_the_first_failure_is_kept_for_one_flush_and_a_duplicate_is_none():
+    """Until a flush has reported it."""
     pending = PendingMessages(0)
+    pending.accepted = 3
     for result in (pulsar.Result.Ok, DUPLICATE_MESSAGE, pulsar.Result.Timeout, pulsar.Result.AlreadyClosed):
-        pending.fail(result)
-    assert pending.take_failure() == pulsar.Result.Timeout
-    assert pending.take_failure() is None
+        pending.fail(result, 3)
+    assert pending.failure_since(pending.begin_flush(), 3) == pulsar.Result.Timeout
+    assert pending.failure_since(pending.begin_flush(), 3) is None
+
+
+def test_each_flush_that_began_before_a_failure_reports_it():
+    """Two at once report the same failure, a third that began later does not."""
+    pending = PendingMessages(0)
+    pending.accepted = 2
+    one, another = pending.begin_flush(), pending.begin_flush()
+    pending.fail(pulsar.Result.Timeout, 2)
+    assert pending.failure_since(one, 2) == pulsar.Result.Timeout
+    third = pending.begin_flush()
+    assert pending.failure_since(another, 2) == pulsar.Result.Timeout
+    assert pending.failure_since(third, 2) is None
+
+
+@pytest.mark.parametrize("accepted", [3, None], ids=["accepted", "refused"])
+def test_a_failure_of_what_was_sent_behind_a_flush_is_kept_for_the_next(accepted):
+    """The thread that sent it has not flushed yet."""
+    pending = PendingMessages(0)
+    begun, pending.accepted = pending.begin_flush(), 3
+    pending.fail(pulsar.Result.Timeout, accepted)
+    assert pending.failure_since(begun, 2) == pulsar.Result.Timeout
+    assert pending.failure_since(pending.begin_flush(), 3) == pulsar.Result.Timeout
+    assert pending.failure_since(pending.begin_flush(), 3) is None
 
 
 class Named:

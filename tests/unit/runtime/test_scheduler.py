@@ -6,6 +6,7 @@ import gc
 import logging
 import math
 import os
+import queue
 import threading
 import time
 import weakref
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext._runtime.scheduler import ClientScheduler, Scheduler
+from pulsar_ext._runtime.scheduler import ClientScheduler, OutcomeScheduler, Scheduler, batch_scheduler
 
 SECONDS = 30
 
@@ -189,6 +190,26 @@ def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
     assert quick.closed
     context.after_fork(refusal := object())
     assert context.scheduler is context.inquiries is refusal
+
+
+def test_outcomes_are_reported_where_no_thread_begins_any_more(monkeypatch):
+    """The thread that is there for batches runs each job, once, also if another thread could begin later."""
+    scheduler = OutcomeScheduler("test-scheduler", logging.getLogger("test"), "It went wrong")
+    ran = queue.Queue()
+    batch_scheduler.run(lambda: ran.put("batches"))
+    assert ran.get(timeout=SECONDS) == "batches"
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse_to_start)
+        scheduler.run(lambda: ran.put("an outcome"))
+        assert ran.get(timeout=SECONDS) == "an outcome"
+    scheduler.run(lambda: ran.put("another one"))
+    assert ran.get(timeout=SECONDS) == "another one"
+    scheduler.close()
+
+
+def refuse_to_start(_thread):
+    """Say what a thread says whose interpreter is ending."""
+    raise RuntimeError("can't create new thread at interpreter shutdown")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
