@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -33,9 +32,12 @@ class LoopBridge:
         if not self._woken:
             self._woken = True
             loop = self._loop()
-            if loop is not None:
-                with contextlib.suppress(RuntimeError):  # it is closed
+            try:
+                if loop is not None:
                     loop.call_soon_threadsafe(self._run_calls)
+            except RuntimeError:  # it is closed: what is kept for it would keep it, too
+                self._woken = False
+                self._calls.clear()
 
     def _run_calls(self) -> None:
         self._woken = False  # before the calls are taken: one that is added now wakes the loop again
