@@ -26,7 +26,7 @@ from .ids.origin import Origin
 from .message import Message
 from .process.processing import Processing
 from .receive.filter import ScreenedSource
-from .receive.many import Interrupted
+from .receive.interrupted import Interrupted
 from .receive.measured import Measured
 from .receive.order import ReceiveOrder, Transition
 from .receive.pause import Pause

@@ -15,8 +15,9 @@ from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.schema.typed import T
 
+from .interrupted import LEAVING_SECONDS
 from .loop import Receiving
-from .order import NOTHING, Part, Transition
+from .order import Transition
 from .record import Recorder
 
 if TYPE_CHECKING:
@@ -25,71 +26,15 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
     from .filter import ScreenedSource
+    from .interrupted import Interrupted
     from .pause import Pause
     from .prefetch import Prefetch
     from .source import Source
 
-__all__ = ["Interrupted", "ReceivingMany", "check_max_messages"]
+__all__ = ["ReceivingMany", "check_max_messages"]
 
-_LOOK_SECONDS = 0.005
 _AWAY_MILLIS = 100
 """How long a broker that cannot be reached is waited for until a batch is empty: as long as officially by default."""
-_LEAVING = {Transition.UNSUBSCRIPTION: 2.0, Transition.CLOSE: 0.5}
-"""How many seconds those who wait for a batch are waited for: by default they do for 100 ms. An unsubscription forgets
-who is left then; a close answers whoever surely waits."""
-
-
-class Interrupted(Part):
-    """What a thread had received when a Ctrl-C ended its call; its next call begins with it."""
-
-    __slots__ = ("_has_ended", "_is_leaving", "ahead", "batches", "many")
-
-    def __init__(self) -> None:
-        self.many: dict[int, list[Message]] = {}
-        """Of `receive_many()`, by thread."""
-        self.batches: dict[int, list[Any]] = {}
-        """Of `batch_receive()`, as C++ messages, by thread."""
-        self.ahead: Iterator[Any] = NOTHING
-        """The first messages of another C++ consumer, which its `batch_receive()` would not give."""
-        self._is_leaving = self._has_ended = False
-
-    @property
-    def is_barred(self) -> bool:
-        """Whether no thread may begin to wait for a batch."""
-        return self._is_leaving or self._has_ended
-
-    def bar(self) -> None:
-        """Let no thread begin to wait for a batch any more."""
-        self._has_ended = True
-
-    def before(self, transition: Transition, /) -> None:
-        """Let threads that wait for a batch come back: the C++ consumer may forget them."""
-        if transition in _LEAVING:
-            self._is_leaving = True
-            self.await_others(time.monotonic() + _LEAVING[transition])
-
-    def after(self, _: Transition, /) -> None:
-        """Drop it: it comes again, or nothing is handed out any more."""
-        self._is_leaving = False
-        self.many.clear()
-        self.batches.clear()
-
-    def abandon(self, _: Transition, /) -> None:
-        """Let threads wait again."""
-        self._is_leaving = False
-
-    def await_others(self, deadline: float) -> bool:
-        """Wait for other threads that wait for a batch, until `deadline`; tell whether all of them have come back."""
-        thread = get_ident()
-        while any(one != thread and not batch for one, batch in list(self.batches.items())):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_LOOK_SECONDS)
-        return True
-
-    def renew(self, _: Any, ahead: Iterator[Any], /) -> None:
-        """Keep what is ahead for those who receive batches."""
-        self.ahead = ahead
 
 
 class ReceivingMany(Receiving[T]):
@@ -219,7 +164,7 @@ class ReceivingMany(Receiving[T]):
         interrupted = self._interrupted  # first: behind this it is refused only if it is closed
         if not (self._closed or interrupted.await_others(deadline)):
             self.inner.close_async(None)
-            interrupted.await_others(time.monotonic() + _LEAVING[Transition.CLOSE])
+            interrupted.await_others(time.monotonic() + LEAVING_SECONDS[Transition.CLOSE])
 
     def _receive_batch(self, thread: int) -> list[Any]:
         """Receive several C++ messages, and keep them for the thread's next call."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pulsar_ext.receive.filter import ScreenedSource
-from pulsar_ext.receive.many import Interrupted
+from pulsar_ext.receive.interrupted import Interrupted
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
 from pulsar_ext.receive.prefetch import Prefetch
 
