@@ -56,7 +56,9 @@ class ReceiveQueue(Part):
         self.is_replaced = False
         """Whether another C++ object is about to take the place of the one that is asked."""
         self.is_paused = False
-        """Whether nothing is handed out."""
+        """Whether nothing is handed out, because the application wants that."""
+        self.is_silent = False
+        """The same, because its listener is paused."""
         self._lock = Lock()
         self._requested = 0
         """How many requests have no answer yet."""
@@ -78,12 +80,12 @@ class ReceiveQueue(Part):
         inner = self.get_ready()
         while inner is None:
             await self._wait()
-            inner = self._pop()
+            inner = None if self._is_held else self._pop()
         return inner
 
     def get_ready(self) -> Any:
         """Take a C++ message that needs no waiting; None if there is no such message, or an error is before it."""
-        if self.is_paused:
+        if self._is_held:
             return None
         if len(self._arrived) <= self._reserved:
             if self._waiters:
@@ -101,8 +103,16 @@ class ReceiveQueue(Part):
     def resume(self) -> None:
         """Hand out again."""
         self.is_paused = False
-        self._request_for_all()
-        self._notify()
+        self._go_on()
+
+    def silence(self) -> None:
+        """Hand out nothing to the listener, as `pause()`."""
+        self.is_silent = True
+
+    def unsilence(self) -> None:
+        """Hand out again to the listener."""
+        self.is_silent = False
+        self._go_on()
 
     def put(self, items: Iterable[Any]) -> None:
         """Append C++ messages, or an error, whose caller was cancelled; from any thread."""
@@ -111,7 +121,7 @@ class ReceiveQueue(Part):
         self._notify()
 
     def before(self, transition: Transition, /) -> None:
-        """Ask for nothing while another C++ object takes the place of this one."""
+        """Ask for nothing, and hand out nothing, while another C++ object takes the place of this one."""
         self.is_replaced = self._asks_inner and transition.replaces
 
     def after(self, transition: Transition, /) -> None:
@@ -130,7 +140,7 @@ class ReceiveQueue(Part):
     def abandon(self, _: Transition, /) -> None:
         """Go on as before."""
         self.is_replaced = False
-        self._request_for_all()
+        self._go_on()
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Ask another C++ object, also for what the one before was asked for; on any thread."""
@@ -139,9 +149,8 @@ class ReceiveQueue(Part):
                 self._ask(self._receive_async_of(inner))
                 self._requested = 0
                 self._arrived.extend(ahead)
-            self._notify()
         self.is_replaced = False
-        self._request_for_all()
+        self._go_on()
 
     def close(self) -> None:
         """Drop what has arrived; every waiting and later `get()` raises `AlreadyClosed`."""
@@ -151,11 +160,20 @@ class ReceiveQueue(Part):
     @property
     def has_ready(self) -> bool:
         """Whether a message has arrived that is not reserved for a caller."""
-        return not self.is_paused and len(self._arrived) > self._reserved
+        return not self._is_held and len(self._arrived) > self._reserved
 
     def is_owed(self) -> bool:
         """Whether a message was asked for that has not arrived."""
         return self._requested > 0
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether what has arrived stays here: it may come again, or nobody wants it now."""
+        return self.is_replaced or self.is_paused or self.is_silent
+
+    def _go_on(self) -> None:
+        self._request_for_all()
+        self._notify()
 
     def _pop(self) -> Any:
         if not self._arrived:
@@ -194,7 +212,7 @@ class ReceiveQueue(Part):
 
     def _request(self, wanted: int) -> None:
         """Ask for messages until so many have arrived or are asked for."""
-        while not (self._closed or self.is_replaced or self.is_paused):
+        while not (self._closed or self._is_held):
             with self._lock:
                 if self._requested + len(self._arrived) >= wanted:
                     return

@@ -153,8 +153,8 @@ class AsyncReceiving(Generic[T]):
 class AsyncSeeking(AsyncReceiving[T]):
     """A consumer or a reader, which can be moved, and may have a listener."""
 
-    _listener_runs: asyncio.Event | None = None
-    """Set while the listener is not paused; None without a listener."""
+    _listener_task: asyncio.Task[None] | None = None
+    """Hands messages to the listener; None without one."""
 
     async def seek(self, messageid: Any) -> None:
         """Move to a message by any id of it, `MessageId.earliest` or `latest`, or to a publish time in milliseconds.
@@ -189,24 +189,22 @@ class AsyncSeeking(AsyncReceiving[T]):
         Raises:
             PulsarException: `InvalidConfiguration`, if there is no listener.
         """
-        self._listener_switch().clear()
+        self._listened().silence()
 
     def resume_message_listener(self) -> None:
         """Have the listener go on; raises as `pause_message_listener()`."""
-        self._listener_switch().set()
+        self._listened().unsilence()
 
-    def _listener_switch(self) -> asyncio.Event:
-        if self._listener_runs is None:
+    def _listened(self) -> ReceiveQueue:
+        if self._listener_task is None:
             raise_for(pulsar.Result.InvalidConfiguration)
-        return self._listener_runs
+        return self._queue
 
     def start_listener(self, listener: Callable[[Any, Message[T]], object]) -> None:
         """Begin to hand every message to a listener, until this is closed."""
-        self._listener_runs = asyncio.Event()
-        self._listener_runs.set()
-        self._listener_task = asyncio.create_task(self._listen(listener, self._listener_runs))
+        self._listener_task = asyncio.create_task(self._listen(listener))
 
-    async def _listen(self, listener: Callable[[Any, Message[T]], object], runs: asyncio.Event) -> None:
+    async def _listen(self, listener: Callable[[Any, Message[T]], object]) -> None:
         while True:
             try:
                 message = await anext(self)
@@ -216,7 +214,6 @@ class AsyncSeeking(AsyncReceiving[T]):
                 _log.exception("A listener's receive failed; it is tried again in a second")
                 await asyncio.sleep(1)
                 continue
-            await runs.wait()
             try:
                 returned = listener(self, message)
                 if isawaitable(returned):
