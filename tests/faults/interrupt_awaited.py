@@ -139,7 +139,7 @@ class Awaited(Rig):
         yield from self.took(messages)
         if self.feeder.sent - self.next < 10:
             self.feeder.send(20)
-        if self.variant == "unsubscribe" and not self.handle.blocking.is_closed:
+        if self.variant in _CLOSING and not self.handle.blocking.is_closed:  # one that was cancelled may be under way
             with contextlib.suppress(pulsar_ext.PulsarException):
                 self.run(self.handle.close())
         if self.handle.blocking.is_closed or self.client.is_closed:
@@ -197,6 +197,7 @@ _OF_READER = frozenset(
         "close of reader",
     }
 )
+_CLOSING = frozenset({"unsubscribe", "close", "close of reader", "with", "with reader"})
 _RECEIVING = frozenset(
     {"receive", "receive_many", "batch_receive", "read_next", "read_many", "loop", "loop of reader", "scope", "process"}
 )
