@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
@@ -24,17 +25,18 @@ _CONFIRM_MILLIS: Final = 600_000
 _HOUR_MILLIS: Final = 3_600_000
 
 
-def _prepare_each(bench: Bench) -> None:
+def _prepare(bench: Bench, step: int) -> None:
     keep_all(bench)
-    fill_entries(bench, bench.size)
+    fill_entries(bench, step * bench.size)
 
 
-def _run_each(bench: Bench, watch: Watch) -> None:
-    """Receive and acknowledge every message."""
+def _run(bench: Bench, watch: Watch, step: int) -> None:
+    """Receive every message, and acknowledge each one after so many."""
     with _subscribed(bench) as consumer, watch:
         last = None
         for _ in range(bench.size):
-            last = consumer.receive(_RECEIVE_MILLIS)
+            for _ in range(step):
+                last = consumer.receive(_RECEIVE_MILLIS)
             consumer.acknowledge(last)
         _confirm(bench, consumer, last)
 
@@ -51,22 +53,6 @@ def _run_kept(bench: Bench, watch: Watch) -> None:
                     consumer.acknowledge(message)
         with watch:
             _confirm(bench, consumer, last)
-
-
-def _prepare_holes(bench: Bench) -> None:
-    keep_all(bench)
-    fill_entries(bench, 2 * bench.size)
-
-
-def _run_holes(bench: Bench, watch: Watch) -> None:
-    """Receive every message, and acknowledge every other one."""
-    with _subscribed(bench) as consumer, watch:
-        last = None
-        for _ in range(bench.size):
-            consumer.receive(_RECEIVE_MILLIS)
-            last = consumer.receive(_RECEIVE_MILLIS)
-            consumer.acknowledge(last)
-        _confirm(bench, consumer, last)
 
 
 @contextlib.contextmanager
@@ -127,8 +113,8 @@ LINES: Final = (
         "messages",
         (1_000, 10_000, 100_000, 300_000, 1_000_000),
         (200, 1_000, 5_000),
-        _run_each,
-        _prepare_each,
+        partial(_run, step=1),
+        partial(_prepare, step=1),
     ),
     Line(
         "pending acknowledgements, all sent by one flush and confirmed",
@@ -136,7 +122,7 @@ LINES: Final = (
         (1_000, 10_000, 100_000, 300_000, 1_000_000),
         (200, 1_000, 5_000),
         _run_kept,
-        _prepare_each,
+        partial(_prepare, step=1),
         clients=OURS,
     ),
     Line(
@@ -144,8 +130,8 @@ LINES: Final = (
         "holes",
         (100, 1_000, 10_000, 30_000, 100_000),
         (100, 500, 2_500),
-        _run_holes,
-        _prepare_holes,
+        partial(_run, step=2),
+        partial(_prepare, step=2),
     ),
     Line(
         "holes, walked over",

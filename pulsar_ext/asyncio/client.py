@@ -274,7 +274,8 @@ class Client(ClientTools, AsyncClientDoor):
     async def _close(self) -> None:
         await asyncio.gather(*(producer.finish_queued() for producer in self._producers))
         if not self._executor.closed:  # by another close meanwhile
-            await self._executor.end(self.blocking.close, self._refuse_calls)
+            await self._executor.run(self.blocking.close)
+            self._refuse_calls()
 
     def shutdown(self) -> None:
         """Release everything at once, without waiting for anything: what is pending is lost, as officially.

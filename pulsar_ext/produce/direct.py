@@ -204,9 +204,12 @@ class DirectSender(HandleSender):
 
     def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
         """Send one of many; `patient`, again until there is room, which the C++ producer says at once."""
-        attempt = _Attempt(callback) if patient else callback
+        if not patient:
+            self.send_async(content, callback, **options)
+            return
+        attempt = _Attempt(callback)
         self.send_async(content, attempt, **options)
-        while isinstance(attempt, _Attempt) and attempt.found_no_room():
+        while attempt.found_no_room():
             time.sleep(_POLL_SECONDS)
             self.send_async(content, attempt, **options)
 

@@ -105,16 +105,22 @@ def test_views_and_groups_may_be_closed_behind_their_client(run, topic):
     run(steps)
 
 
+async def _waiting_for_room(client, topic):
+    """Give a producer with one place in its queue, and eighty sends that have begun."""
+    producer = await client.create_producer(
+        topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
+    )
+    sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
+    await asyncio.sleep(0)
+    return producer, sending
+
+
 @pytest.mark.parametrize("closed", ["producer", "client"])
 def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
 
     async def steps(client):
-        producer = await client.create_producer(
-            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
-        )
-        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
-        await asyncio.sleep(0)
+        producer, sending = await _waiting_for_room(client, topic)
         await (producer if closed == "producer" else client).close()
         sent = await asyncio.wait_for(asyncio.gather(*sending), 20)
         assert sent == sorted(set(sent))
@@ -151,11 +157,7 @@ def test_a_flush_waits_for_what_waits_for_room(run, topic):
     """Eighty sends wait for one place in the queue when it is flushed: all of them are persisted then."""
 
     async def steps(client):
-        producer = await client.create_producer(
-            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
-        )
-        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
-        await asyncio.sleep(0)
+        producer, sending = await _waiting_for_room(client, topic)
         await producer.flush()
         await asyncio.sleep(0)
         assert all(send.done() for send in sending)
@@ -178,11 +180,7 @@ def test_a_second_close_waits_for_what_waits_for_room(run, topic, close):
     """Eighty sends wait for one place in the queue when it is closed twice at once, or again: all are persisted."""
 
     async def steps(client):
-        producer = await client.create_producer(
-            topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1
-        )
-        sending = [asyncio.create_task(producer.send(b"%d" % number)) for number in range(80)]
-        await asyncio.sleep(0)
+        producer, sending = await _waiting_for_room(client, topic)
         await close(producer, client)
         assert len(set(await asyncio.wait_for(asyncio.gather(*sending), 20))) == 80
 
