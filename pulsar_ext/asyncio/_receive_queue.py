@@ -62,8 +62,8 @@ class ReceiveQueue(Part):
         self._lock = Lock()
         self._requested = 0
         """How many requests have no answer yet."""
-        self._reserved = 0
-        """How many of the arrived messages are for callers that were woken and have not run yet."""
+        self._woken: set[asyncio.Future[None]] = set()
+        """What callers wait for that were woken and have not run yet: one of the arrived messages is for each."""
         self._taken = 0
         self.records = Records()
         """What notes the messages as they are taken."""
@@ -167,6 +167,14 @@ class ReceiveQueue(Part):
         return self._requested > 0
 
     @property
+    def _reserved(self) -> int:
+        """How many of the arrived messages are for callers that were woken and have not run yet."""
+        for waiter in list(self._woken):
+            if waiter.get_loop().is_closed():  # that caller never runs
+                self._woken.discard(waiter)
+        return len(self._woken)
+
+    @property
     def _is_held(self) -> bool:
         """Whether what has arrived stays here: it may come again, or nobody wants it now."""
         return self.is_replaced or self.is_paused or self.is_silent
@@ -200,10 +208,10 @@ class ReceiveQueue(Part):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif waiter.done() and not waiter.cancelled():
-                self._reserved -= 1
+                self._woken.discard(waiter)
                 self._wake_waiters()  # the message that was reserved for this caller goes to the next one
             raise
-        self._reserved -= 1
+        self._woken.discard(waiter)
         if self._closed and not self._arrived:
             raise_for(pulsar.Result.AlreadyClosed)
 
@@ -268,5 +276,5 @@ class ReceiveQueue(Part):
         while self._waiters and (self._closed or self.has_ready):
             waiter = self._waiters.popleft()
             if not waiter.done() and not waiter.get_loop().is_closed():
-                self._reserved += 1
+                self._woken.add(waiter)
                 waiter.set_result(None)

@@ -145,6 +145,26 @@ def test_a_closed_loop_runs_no_calls():
     bridge.call_soon(print, "never")
 
 
+def test_a_caller_whose_loop_is_closed_keeps_no_message():
+    """A message that woke a caller whose loop was closed before it ran goes to the next caller, on another loop."""
+    source = Source()
+    messages = ReceiveQueue(source, attrgetter("receive_async"))
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(messages.get())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.call_soon(loop.stop)
+    source.deliver(1)
+    loop.run_forever()
+    loop.close()
+    assert not left.done()
+    left._log_destroy_pending = False
+
+    async def take():
+        return await asyncio.wait_for(messages.get(), 5)
+
+    assert asyncio.run(take()) == 1
+
+
 def test_errors_are_those_of_both_clients():
     """An official error is caught by either client's classes, keeps its own class and text, and can be pickled."""
     with pytest.raises(pulsar.ConsumerBusy) as caught, translating():
