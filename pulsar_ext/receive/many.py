@@ -53,8 +53,9 @@ class ReceivingMany(Receiving[T]):
     def pause(self) -> None:
         """Hand out no messages until `resume()`: receives and loops wait as if none came, and so does a listener.
 
-        A receive that waits already may still get one. The receiver queue stays full, and no more messages come from
-        the broker. In a `batch_receive()` a pause counts as a time in which nothing came. Java's `Consumer.pause`,
+        A receive that waits already may still get one, and so may a listener behind a seek that comes meanwhile: the
+        C++ client begins to call it before it can be told to wait. The receiver queue stays full, and no more messages
+        come from the broker. In a `batch_receive()` a pause counts as a time in which nothing came. Java's `Consumer.pause`,
         which hands out what is in the queue.
 
         Raises:
