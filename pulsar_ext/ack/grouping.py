@@ -20,6 +20,7 @@ import pulsar
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.connection_looks import LOOK_SECONDS
 from pulsar_ext._runtime.lazy import lazy
+from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Transition
 
 from .arrival import ArrivalProof
@@ -28,6 +29,7 @@ from .cursor_monitor import CursorMonitor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .intake import AckIntake
 from .reconnect import ConnectionWatch, is_same_connection
+from .sending_again import SendingAgain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,13 +99,15 @@ class Acknowledger(AckIntake):
         return ConnectionWatch(self._opened if is_same_connection(self._opened, time.monotonic()) else None)
 
     @lazy
-    def _arrival(self) -> ArrivalProof:
-        return ArrivalProof(self._context.senders.answer_to)
-
-    @lazy
     def _monitor(self) -> CursorMonitor:
         topics = self.collector.by_topic
         return CursorMonitor(self._context, self._order, self.subscription, topics, self.lock, self._begin_again)
+
+    @lazy
+    def _again(self) -> SendingAgain:
+        one = isinstance(self._topics, str) and TopicName.parse(self._topics).is_persistent
+        proof = ArrivalProof(self._context.senders.answer_to, can_ask=one)
+        return SendingAgain(self._watch, proof, self.collector.by_topic, self._monitor, self.glance)
 
     def attach(self, inner: Any, began: float = 0.0) -> None:
         """Take the C++ consumer, which may have called its listener before it is known here.
@@ -145,7 +149,7 @@ class Acknowledger(AckIntake):
                 self.flush()
                 for topic in self.collector.by_topic:  # nothing of it again
                     topic.sent.take()
-                self._watch.forget()
+                self._watch.settle()
                 self._is_moving = True
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
             self.flush()
@@ -257,6 +261,8 @@ class Acknowledger(AckIntake):
                 topic.is_held = False
             if self.inner is not None and self.is_connected:
                 self._leave(time.monotonic(), force=False)
+                if (again := Acknowledger._again.made_for(self)) is not None:
+                    again.end(self.inner, time.monotonic())
             elif pending:
                 _log.warning(
                     "A consumer of %s was closed without a connection: %d acknowledgements are lost, and their "
@@ -303,10 +309,9 @@ class Acknowledger(AckIntake):
     def _wait(self, now: float, *, connected: bool) -> float:
         """Give for how long only the connection has to be looked at; infinite if not even that."""
         collector, topics = self.collector, list(self.collector.by_topic)
-        sent = [topic.sent for topic in topics if topic.sent]
         settles = any(topic.is_held or topic.tracker.is_settling for topic in topics)
         if not (
-            sent
+            any(topic.sent for topic in topics)
             or settles
             or collector.pending
             or collector.has_chunks
@@ -319,8 +324,7 @@ class Acknowledger(AckIntake):
             return 0.0
         if not connected:
             return _QUIET_SECONDS
-        wait = min(_SETTLING_SECONDS if settles else _QUIET_SECONDS, self._watch.due - now, self._timer.due - now)
-        return min(wait, self._arrival.due(now, sent) - now) if sent and self._watch.is_settled else wait
+        return min(_SETTLING_SECONDS if settles else _QUIET_SECONDS, min(self._again.due(now), self._timer.due) - now)
 
     def is_as_before(self, now: float) -> bool:
         """Look at the connection between two ticks; tell whether nothing has happened to it."""
@@ -346,11 +350,6 @@ class Acknowledger(AckIntake):
             collector.settle()
         if lets and self._timer.is_due(collector.pending, now, looked):
             self._leave(now, force=self._grouping.forces)
-        if self._watch.is_settled:  # what left before the connection was lost is sent again after it
-            sent = [topic.sent for topic in collector.by_topic if topic.sent]
-            arrived = self._arrival.look(self.inner, now, sent) if sent else now
-            for one in sent:
-                one.expire(arrived)
         return asks
 
     def _absorb(self, *, passing: bool = False) -> None:
@@ -393,19 +392,10 @@ class Acknowledger(AckIntake):
 
     def _look_at_connection(self, now: float, *, connected: bool) -> bool:
         """Send again what a disconnection may have lost; give whether half received messages have to be asked for."""
-        news = self._watch.look(now, connected=connected)
+        waits = bool(len(self.inbox) or self.collector.pending)
+        news = self._again.look(self.inner, now, connected=connected, waits=waits)
         if news.is_doubtful:
             self._order.begin_epoch()
-            self._arrival.doubt()
-        if news.settles is not None:  # the connection is, or may be, another one
-            for topic in self.collector.by_topic:
-                topic.hold(now)
-                if news.sends_again:
-                    topic.doubt(now)
-            self._monitor.look_after(news.settles)
-        if news.sends_again:
-            for topic in self.collector.by_topic:
-                topic.hand_over_again(self.inner, now, self.glance)
         idle = self._splits and now - self._left > _IDLE_SECONDS
         return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
 

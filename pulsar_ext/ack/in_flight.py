@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from .leaving import NOTHING, Entry, Leaving, Singles
@@ -25,8 +27,9 @@ class SentAcks:
         self._sent: deque[tuple[float, Leaving | Singles, Mapping[Entry, Any]]] = deque()
         self._count = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._sent)
+    def __len__(self) -> int:
+        """How many entries, parts of batches and positions it keeps."""
+        return self._count
 
     def add(self, leaving: Leaving | Singles, now: float, ids: Mapping[Entry, Any]) -> None:
         """Keep what left at the time `now`, in seconds of any steady clock, and by which ids that nobody can make."""
@@ -50,15 +53,15 @@ class SentAcks:
         """By which ids the kept entries left."""
         return {entry: one for _, _, ids in self._sent for entry, one in ids.items()}
 
-    def take(self) -> Leaving:
-        """Give everything that is kept, as one, and keep nothing."""
-        merged = NOTHING
-        if self._sent:
-            sent = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for _, one, _ in self._sent]
+    def take(self, before: float = math.inf) -> Leaving:
+        """Give everything that left before a time, as one, and keep no more of it."""
+        merged, left = NOTHING, list(takewhile(lambda one: one[0] < before, self._sent))
+        if left:
+            sent = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for _, one, _ in left]
             cumulative = max((one.cumulative for one in sent if one.cumulative is not None), default=None)
             whole = tuple(entry for one in sent for entry in one.whole)
             indexes = tuple(part for one in sent for part in one.indexes)
             merged = NOTHING.merged(Leaving(cumulative, whole, indexes))
-        self._sent.clear()
-        self._count = 0
+            for _ in left:
+                self._count -= len(self._sent.popleft()[1])
         return merged

@@ -1,8 +1,8 @@
 """What a disconnection does to acknowledgements, and what to do about it (pure).
 
 The C++ client drops acknowledgements that it has not sent when the connection is lost, and calls itself connected
-before the broker knows its consumer again. So what left shortly before is sent once more, several times. Mirrors the
-retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
+before the broker knows its consumer again. So what left shortly before is sent once more when the broker has answered,
+and where it cannot be asked several times. Mirrors the retries of Java's `PersistentAcknowledgmentsGroupingTracker`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ __all__ = ["ConnectionNews", "ConnectionWatch", "is_same_connection"]
 
 _SLEPT_SECONDS: Final = 0.085
 """Two looks further apart may have a disconnection and a reconnection between them."""
-_AGAIN_SECONDS: Final = (0.3, 1.0, 3.0)
-"""When what is doubtful is sent once more after a reconnection: the C++ client calls itself connected, and sends what
-it has, before the broker knows its consumer again."""
+_AGAIN_SECONDS: Final = (0.3, 1.0, 3.0, 10.0, 30.0)
+"""When what is doubtful is sent once more after a reconnection, as long as it is not known that the broker knows the
+consumer: the C++ client calls itself connected, and sends what it has, before that."""
+_SETTLING_SECONDS: Final = 3.0
+"""How long the broker usually takes to know it, where that cannot be asked."""
 _CHUNKS_SECONDS: Final = (0.3, 3.0, 10.0, 30.0)
 """When half received chunked messages are asked for after a reconnection: first always, then if nothing was
 acknowledged for a while, as another consumer may have got some of their chunks."""
@@ -27,10 +29,12 @@ class ConnectionNews(NamedTuple):
 
     is_doubtful: bool = False
     """The connection may be another one than before."""
+    is_other: bool = False
+    """It was lost, and is there again."""
     sends_again: bool = False
     """What left lately has to be sent again."""
     settles: float | None = None
-    """When what is sent again should have arrived."""
+    """When that should have arrived, if nobody can be asked; None where it is the same connection."""
     asks_for_chunks: bool = False
     """Half received messages have to be asked for."""
     asks_again: bool = False
@@ -89,16 +93,22 @@ class ConnectionWatch:
         """Look no more for a while."""
         self.looked = None
 
-    def forget(self) -> None:
-        """Send nothing again."""
+    def settle(self) -> None:
+        """Send nothing again: what leaves from now on arrives, or nothing has left that should."""
         self._again = []
 
     def renew(self) -> None:
         """Ask for no chunks after a disconnection before: another C++ consumer has half of nothing."""
         self._chunks, self._is_new, self.is_down = [], self._is_new or self.is_down, False
 
-    def look(self, now: float, *, connected: bool) -> ConnectionNews:
-        """Look at the connection."""
+    def look(self, now: float, *, connected: bool, can_ask: bool = False) -> ConnectionNews:
+        """Look at the connection.
+
+        Args:
+            now: the time.
+            connected: whether there is one.
+            can_ask: whether the broker is being asked, so that nothing is settled before it has answered.
+        """
         began = self.looked is None
         slept = not began and self.may_have_changed(now)
         if began:  # the connection may be as new as this
@@ -117,11 +127,11 @@ class ConnectionWatch:
             self._chunks = [now + seconds for seconds in _CHUNKS_SECONDS] if self.is_down else []
             self.is_down = self._is_new = False
             self._again = [now + seconds for seconds in _AGAIN_SECONDS]
-            return news._replace(sends_again=True, settles=self._again[-1])
+            return news._replace(is_other=True, settles=now + _SETTLING_SECONDS)
         if slept and not self._again:  # a machine this busy may have hidden a short disconnection
             self._again = [now + _AGAIN_SECONDS[1]]
             return news._replace(settles=self._again[0])
         if self._again and now >= self._again[0]:
-            del self._again[0]
+            self._again = self._again[1:] or [now + _AGAIN_SECONDS[-1]] * can_ask
             return news._replace(sends_again=True)
         return news

@@ -55,8 +55,8 @@ class ReceivingMany(Receiving[T]):
 
         A receive that waits already may still get one, and so may a listener behind a seek that comes meanwhile: the
         C++ client begins to call it before it can be told to wait. The receiver queue stays full, and no more messages
-        come from the broker. In a `batch_receive()` a pause counts as a time in which nothing came. Java's `Consumer.pause`,
-        which hands out what is in the queue.
+        come from the broker. In a `batch_receive()` a pause counts as a time in which nothing came. Java's
+        `Consumer.pause`, which hands out what is in the queue.
 
         Raises:
             pulsar.AlreadyClosed: it is closed.

@@ -1,4 +1,4 @@
-"""A connection that is dead but not closed: what left on it for seconds is sent again on the next one."""
+"""Connections that are dead but not closed, and brokers that do not know the consumer yet: what they lost leaves again."""
 
 from __future__ import annotations
 
@@ -34,3 +34,31 @@ def test_what_left_on_a_dead_connection_leaves_again(
     proxy.resume()
     topics = [f"{topic}-partition-{index}" for index in range(partitions)] or [topic]
     assert eventually(lambda: all(admin.stats(one).subscriptions["s"].backlog_entries == 0 for one in topics))
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
+def test_what_came_before_the_broker_knew_the_consumer_leaves_again(
+    pulsar_fault_proxy, client_factory, broker, admin, topic, partitions, kind
+):
+    """Of a consumer that the broker gets to know four seconds behind a reconnection, nothing acknowledged stays behind.
+
+    The C++ client sends acknowledgements meanwhile, and the broker drops them.
+    """
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    proxy = pulsar_fault_proxy(broker)
+    consumer = client_factory(broker, service_url=proxy.service_url).subscribe(topic, "s", kind)
+    send_plain(client_factory(broker), topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    proxy.delay(1.0, direction="to_broker")
+    for message in received:
+        consumer.acknowledge(message)
+    proxy.cut()
+    assert eventually(lambda: not consumer.is_connected())
+    assert eventually(consumer.is_connected, 20)
+    proxy.pause("to_broker")  # amid the request to be known
+    eventually(lambda: False, 4.0)
+    proxy.heal()
+    name = f"{topic}-partition-0" if partitions else topic
+    assert eventually(lambda: admin.stats(name).subscriptions["s"].backlog_entries == 0)

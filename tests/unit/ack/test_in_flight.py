@@ -25,3 +25,13 @@ def test_what_left_lately_is_bounded():
     for entry in range(4):
         sent.add(Leaving(whole=((5, entry),)), 1.0, {})
     assert sent.take() == Leaving(whole=((5, 2), (5, 3)))
+
+
+def test_what_left_before_a_time_is_given_back_alone():
+    """What left at that time or later is kept."""
+    sent = SentAcks()
+    for entry in range(4):
+        sent.add(Leaving(whole=((5, entry),)), float(entry), {})
+    assert sent.take(2.0) == Leaving(whole=((5, 0), (5, 1)))
+    assert len(sent) == 2
+    assert sent.take() == Leaving(whole=((5, 2), (5, 3)))

@@ -52,14 +52,14 @@ def test_another_consumer_that_is_disconnected_at_once_has_half_of_something():
     assert len(again) == 3
 
 
-def test_what_left_before_another_consumer_leaves_again():
+def test_a_disconnection_before_another_consumer_counts():
     """A disconnection before another C++ consumer took the place has what left sent again, once it is connected."""
     watch = ConnectionWatch()
     _look_until(watch, 1.0, 0.0)
     _look_until(watch, 1.2, 1.0, connected=False)
     watch.renew()
     assert not watch.is_settled
-    assert watch.look(1.2, connected=True).sends_again
+    assert watch.look(1.2, connected=True).is_other
 
 
 def test_a_connection_that_was_never_lost_asks_for_nothing():
@@ -75,7 +75,7 @@ def test_a_glance_keeps_a_connection_from_being_doubted():
         for at in range(20, 60):
             watch.glance(at * 0.05, connected=connected or at != 40)
         news = watch.look(3.0, connected=True)
-        assert (news.is_doubtful, news.sends_again, watch.is_settled) == (False, not connected, connected)
+        assert (news.is_doubtful, news.is_other, watch.is_settled) == (False, not connected, connected)
 
 
 def test_a_glance_that_comes_late_hides_nothing():
@@ -98,15 +98,15 @@ def test_a_short_look_tells_what_a_look_has_to_follow():
     assert not watch.look(1.24, connected=False).sends_again
     assert watch.stays(1.28, connected=False)
     assert not watch.stays(1.32, connected=True)
-    assert watch.look(1.32, connected=True).sends_again
+    assert watch.look(1.32, connected=True).is_other
 
 
-def test_a_connection_that_was_lost_and_is_back_by_the_next_look_sends_again():
+def test_a_connection_that_was_lost_and_is_back_by_the_next_look_is_another():
     """What a short look has seen is not forgotten until a look follows."""
     watch = ConnectionWatch()
     _look_until(watch, 1.0, 0.0)
     assert not watch.stays(1.03, connected=False)
-    assert watch.look(1.04, connected=True).sends_again
+    assert watch.look(1.04, connected=True).is_other
 
 
 def test_it_is_known_when_a_look_is_due():
