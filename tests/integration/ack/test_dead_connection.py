@@ -1,4 +1,4 @@
-"""Connections that are dead but not closed, and brokers that do not know the consumer yet: what they lost leaves again."""
+"""Dead connections, and brokers that do not know the consumer yet: what was lost with them is sent again."""
 
 from __future__ import annotations
 
