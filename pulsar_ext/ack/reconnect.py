@@ -114,7 +114,7 @@ class ConnectionWatch:
         if began:  # the connection may be as new as this
             self._again = [now + _AGAIN_SECONDS[0]]
         self.looked = now
-        doubtful = began or slept or not connected
+        doubtful = began or slept or not connected or self.is_down or self._is_new
         asks = connected and bool(self._chunks) and now >= self._chunks[0]
         first = asks and len(self._chunks) == len(_CHUNKS_SECONDS)
         if asks:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from .arrival import ArrivalProof
     from .cursor_monitor import CursorMonitor
+    from .in_flight import SentAcks
     from .reconnect import ConnectionNews, ConnectionWatch
     from .topic_acks import AcksByTopic
 
@@ -61,7 +62,7 @@ class SendingAgain:
         """
         news = self._watch.look(now, connected=connected, can_ask=self._proof.can_ask)
         if news.is_doubtful:
-            self._proof.doubt(now if connected else now + _KNOWN_SECONDS)
+            self._proof.doubt(now + _KNOWN_SECONDS if news.is_other or not connected else now)
         if news.settles is not None:  # the connection is, or may be, another one
             for topic in self._topics:
                 topic.hold(now)
@@ -78,8 +79,9 @@ class SendingAgain:
 
     def due(self, now: float) -> float:
         """Give when to look again, if nothing happens to the connection."""
-        settled, sent = self._watch.is_settled, [topic.sent for topic in self._topics if topic.sent]
-        return min(self._watch.due, self._proof.due(now, sent, is_settled=settled) if sent else math.inf)
+        settled, sent = self._watch.is_settled, self._sent
+        asks = sent or (self._settles is not None and not settled)
+        return min(self._watch.due, self._proof.due(now, sent, is_settled=settled) if asks else math.inf)
 
     def end(self, inner: Any, now: float) -> None:
         """Send again what has to be, though the broker has not answered: the C++ consumer is being closed."""
@@ -87,10 +89,14 @@ class SendingAgain:
             self._mark(math.inf)
             self._hand_over(inner, now)
 
+    @property
+    def _sent(self) -> list[SentAcks]:
+        return [topic.sent for topic in self._topics if topic.sent]
+
     def _ask(self, inner: Any, now: float, *, waits: bool) -> None:
         """Ask the broker, or take its answer, and drop what has arrived."""
-        settled, sent = self._watch.is_settled, [topic.sent for topic in self._topics if topic.sent]
-        if not (sent or (waits and not settled)):
+        settled, sent = self._watch.is_settled, self._sent
+        if not sent and (settled or not (waits or self._settles is not None)):
             return
         arrived = self._proof.look(inner, now, sent, is_settled=settled)
         if not settled and self._proof.known is not None:

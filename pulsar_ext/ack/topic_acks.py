@@ -32,7 +32,7 @@ _MAX_UNCONFIRMED = 20_000
 _CUT_SECONDS = 1.0
 """A connection that is lost this soon behind what was sent again may have been lost by that."""
 _DOUBT_SECONDS = 2.0
-"""How long it is not sent again then, unless it was looked whether it has arrived; `ConnectionWatch` tries longer."""
+"""How long it is not sent again then, unless it was looked whether it has arrived."""
 
 
 class TopicAcks:

@@ -188,7 +188,7 @@ def test_what_left_is_sent_again_behind_a_short_disconnection(driven):
         driven.inner.connected = False
         driven.run(0.09)
         driven.inner.connected = True
-        driven.run(0.1)
+        driven.run(0.3)
         assert len(driven.inner.acknowledged) > before, millis
         driven.run(10.0)
 
