@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .leaving import NOTHING, Entry, Leaving, Singles
 
@@ -13,6 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["SentAcks"]
+
+
+class _Sent(NamedTuple):
+    """What left at one time."""
+
+    time: float
+    leaving: Leaving | Singles
+    ids: Mapping[Entry, Any]
+    is_repeated: bool
 
 
 class SentAcks:
@@ -24,44 +32,63 @@ class SentAcks:
 
     def __init__(self, limit: int = 50_000) -> None:
         self._limit = limit
-        self._sent: deque[tuple[float, Leaving | Singles, Mapping[Entry, Any]]] = deque()
+        self._sent: deque[_Sent] = deque()
         self._count = 0
 
     def __len__(self) -> int:
         """How many entries, parts of batches and positions it keeps."""
         return self._count
 
-    def add(self, leaving: Leaving | Singles, now: float, ids: Mapping[Entry, Any]) -> None:
-        """Keep what left at the time `now`, in seconds of any steady clock, and by which ids that nobody can make."""
-        self._sent.append((now, leaving, ids))
+    def add(
+        self, leaving: Leaving | Singles, now: float, ids: Mapping[Entry, Any], *, is_repeated: bool = False
+    ) -> None:
+        """Keep what left.
+
+        Args:
+            leaving: what left.
+            now: when, in seconds of any steady clock.
+            ids: by which ids that nobody can make.
+            is_repeated: whether it had left before.
+        """
+        self._sent.append(_Sent(now, leaving, ids, is_repeated))
         self._count += len(leaving)
         while self._count > self._limit and len(self._sent) > 1:
-            self._count -= len(self._sent.popleft()[1])
+            self._count -= len(self._sent.popleft().leaving)
 
     @property
     def oldest(self) -> float:
         """When the oldest left of what is kept; there is some."""
-        return self._sent[0][0]
+        return self._sent[0].time
 
     def expire(self, arrived: float) -> None:
         """Drop what left until a time: it has arrived."""
-        while self._sent and self._sent[0][0] <= arrived:
-            self._count -= len(self._sent.popleft()[1])
+        while self._sent and self._sent[0].time <= arrived:
+            self._count -= len(self._sent.popleft().leaving)
 
     @property
     def ids(self) -> dict[Entry, Any]:
         """By which ids the kept entries left."""
-        return {entry: one for _, _, ids in self._sent for entry, one in ids.items()}
+        return {entry: one for sent in self._sent for entry, one in sent.ids.items()}
 
-    def take(self, before: float = math.inf) -> Leaving:
-        """Give everything that left before a time, as one, and keep no more of it."""
-        merged, left = NOTHING, list(takewhile(lambda one: one[0] < before, self._sent))
-        if left:
-            sent = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for _, one, _ in left]
-            cumulative = max((one.cumulative for one in sent if one.cumulative is not None), default=None)
-            whole = tuple(entry for one in sent for entry in one.whole)
-            indexes = tuple(part for one in sent for part in one.indexes)
-            merged = NOTHING.merged(Leaving(cumulative, whole, indexes))
-            for _ in left:
-                self._count -= len(self._sent.popleft()[1])
-        return merged
+    def take(self, since: float = -math.inf, before: float = math.inf) -> Leaving:
+        """Give everything that left in a time, as one, and keep no more of it.
+
+        Args:
+            since: the beginning of that time; if it is given, what had left before stays: it was sent again already.
+            before: its end.
+        """
+
+        def is_wanted(one: _Sent) -> bool:
+            return since <= one.time < before and not (one.is_repeated and since > -math.inf)
+
+        taken = list(filter(is_wanted, self._sent))
+        if not taken:
+            return NOTHING
+        self._sent = deque(one for one in self._sent if not is_wanted(one))
+        self._count -= sum(len(one.leaving) for one in taken)
+        left = [one.leaving for one in taken]
+        every = [one if isinstance(one, Leaving) else Leaving(whole=tuple(one.entries)) for one in left]
+        cumulative = max((one.cumulative for one in every if one.cumulative is not None), default=None)
+        whole = tuple(entry for one in every for entry in one.whole)
+        indexes = tuple(part for one in every for part in one.indexes)
+        return NOTHING.merged(Leaving(cumulative, whole, indexes))

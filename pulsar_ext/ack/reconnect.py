@@ -17,6 +17,8 @@ _SLEPT_SECONDS: Final = 0.085
 _AGAIN_SECONDS: Final = (0.3, 1.0, 3.0, 10.0, 30.0)
 """When what is doubtful is sent once more after a reconnection, as long as it is not known that the broker knows the
 consumer: the C++ client calls itself connected, and sends what it has, before that."""
+_ARRIVED_SECONDS: Final = 1.0
+"""What left so long before a disconnection that nobody saw has arrived: a short one is noticed at once."""
 _SETTLING_SECONDS: Final = 3.0
 """How long the broker usually takes to know it, where that cannot be asked."""
 _CHUNKS_SECONDS: Final = (0.3, 3.0, 10.0, 30.0)
@@ -58,6 +60,8 @@ class ConnectionWatch:
         """When somebody looked the last time; None if nobody has for a while."""
         self.is_down = False
         self._again: list[float] = []
+        self.since = -math.inf
+        """Since when what left may have to be sent again, while it is not settled."""
         self._chunks: list[float] = []
         self._is_new = False
 
@@ -112,8 +116,8 @@ class ConnectionWatch:
         began = self.looked is None
         slept = not began and self.may_have_changed(now)
         if began:  # the connection may be as new as this
-            self._again = [now + _AGAIN_SECONDS[0]]
-        self.looked = now
+            self._again, self.since = [now + _AGAIN_SECONDS[0]], -math.inf
+        seen, self.looked = self.looked or now, now
         doubtful = began or slept or not connected or self.is_down or self._is_new
         asks = connected and bool(self._chunks) and now >= self._chunks[0]
         first = asks and len(self._chunks) == len(_CHUNKS_SECONDS)
@@ -126,10 +130,10 @@ class ConnectionWatch:
         if self.is_down or self._is_new:
             self._chunks = [now + seconds for seconds in _CHUNKS_SECONDS] if self.is_down else []
             self.is_down = self._is_new = False
-            self._again = [now + seconds for seconds in _AGAIN_SECONDS]
+            self._again, self.since = [now + seconds for seconds in _AGAIN_SECONDS], -math.inf
             return news._replace(is_other=True, settles=now + _SETTLING_SECONDS)
         if slept and not self._again:  # a machine this busy may have hidden a short disconnection
-            self._again = [now + _AGAIN_SECONDS[1]]
+            self._again, self.since = [now + _AGAIN_SECONDS[1]], seen - _ARRIVED_SECONDS
             return news._replace(settles=self._again[0])
         if self._again and now >= self._again[0]:
             self._again = self._again[1:] or [now + _AGAIN_SECONDS[-1]] * can_ask

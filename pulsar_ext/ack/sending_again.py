@@ -107,19 +107,20 @@ class SendingAgain:
             self._settles = None
         if self._watch.is_settled:
             for topic in self._topics:
-                if topic.again_before is None:
+                if topic.again is None:
                     topic.sent.expire(arrived)
 
     def _mark(self, before: float) -> None:
-        """Have what left before a time sent again, as soon as nothing keeps it from that."""
+        """Have what may be lost of what left before a time sent again, as soon as nothing keeps it from that."""
         for topic in self._topics:
-            topic.again_before = max(before, topic.again_before or before)
+            since, until = topic.again or (self._watch.since, before)
+            topic.again = min(since, self._watch.since), max(until, before)
 
     def _hand_over(self, inner: Any, now: float) -> None:
         """Send again what can be, and have the cursors looked at when all is."""
         for topic in self._topics:
             topic.hand_over_again(inner, now, self._glance)
-        done = self._watch.is_settled and all(topic.again_before is None for topic in self._topics)
+        done = self._watch.is_settled and all(topic.again is None for topic in self._topics)
         if done and self._settles is not None:
             self._monitor.look_after(now)
             self._settles = None

@@ -54,8 +54,8 @@ class TopicAcks:
         """Whether the broker keeps what was acknowledged, so that it can be asked; not on a non-persistent topic."""
         self.sender = NativeSender(topic if named else None, partition)
         self.sent = SentAcks()
-        self.again_before: float | None = None
-        """What left before that time has to be sent again; None if nothing has."""
+        self.again: tuple[float, float] | None = None
+        """What left since and before when has to be sent again; None if nothing has."""
         self.live: dict[Entry, Any] = {}
         self.firsts: dict[Entry, Entry] = {}
         self._unconfirmed: dict[Entry, tuple[int, int] | None] = {}
@@ -175,14 +175,13 @@ class TopicAcks:
 
     def hand_over_again(self, inner: Any, now: float, glance: Callable[[], None]) -> None:
         """Give it once more what may have been lost with a connection, once nothing keeps it from that."""
-        before = self.again_before
-        if before is None or self.is_held or self.is_doubted(now):
+        if self.again is None or self.is_held or self.is_doubted(now):
             return
         live = self.sent.ids
-        again, self.again_before = self.sent.take(before), None
+        again, self.again = self.sent.take(*self.again), None
         if again:
             self.sent_again = now
-            self.sent.add(again, now, live)
+            self.sent.add(again, now, live, is_repeated=True)
             self.sender.send(inner, again, live, glance)
 
     def hand_over_missing(self, inner: Any, missing: Leaving, glance: Callable[[], None]) -> None:
@@ -199,7 +198,7 @@ class TopicAcks:
         self.firsts.clear()
         self._forget_passed()
         self._unconfirmed.clear()
-        self.again_before = self.reached = self.expected = None
+        self.again = self.reached = self.expected = None
         self.is_held = False
 
     def _forget_passed(self) -> None:

@@ -27,11 +27,20 @@ def test_what_left_lately_is_bounded():
     assert sent.take() == Leaving(whole=((5, 2), (5, 3)))
 
 
-def test_what_left_before_a_time_is_given_back_alone():
-    """What left at that time or later is kept."""
+def test_what_left_in_a_time_is_given_back_alone():
+    """What left before it, at its end or later is kept."""
     sent = SentAcks()
     for entry in range(4):
         sent.add(Leaving(whole=((5, entry),)), float(entry), {})
-    assert sent.take(2.0) == Leaving(whole=((5, 0), (5, 1)))
-    assert len(sent) == 2
-    assert sent.take() == Leaving(whole=((5, 2), (5, 3)))
+    assert sent.take(1.0, 3.0) == Leaving(whole=((5, 1), (5, 2)))
+    assert (len(sent), sent.oldest) == (2, 0.0)
+    assert sent.take() == Leaving(whole=((5, 0), (5, 3)))
+
+
+def test_what_was_sent_again_is_so_only_with_all():
+    """What has left twice is left out where only what left in a time is wanted: else it would leave again and again."""
+    sent = SentAcks()
+    sent.add(Leaving(whole=((5, 0),)), 1.0, {}, is_repeated=True)
+    sent.add(Leaving(whole=((5, 1),)), 1.0, {})
+    assert sent.take(0.5) == Leaving(whole=((5, 1),))
+    assert sent.take() == Leaving(whole=((5, 0),))

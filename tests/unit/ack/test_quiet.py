@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 
 import _pulsar
@@ -164,6 +165,21 @@ def test_a_starved_thread_sends_little_again(driven):
     driven.run(10.0)
     assert before < len(driven.inner.acknowledged)
     assert driven.entry < len(driven.inner.acknowledged) <= driven.entry + 170
+
+
+def test_what_is_sent_again_does_not_add_up(driven):
+    """A consumer that cannot ask, and misses a look every two seconds, sends nothing more than twice."""
+    driven.inner.answers = pulsar.Result.OperationNotSupported
+    for _ in range(10):
+        for _ in range(200):
+            driven.acknowledge()
+            driven.run(0.01)
+        driven.due = dict.fromkeys(driven.due, driven.now + 0.2)
+        driven.run(0.2)
+    driven.run(5.0)
+    times = Counter(map(str, driven.inner.acknowledged))
+    assert len(times) == driven.entry
+    assert max(times.values()) == 2
 
 
 def test_one_a_second_is_looked_after_by_short_looks(driven):

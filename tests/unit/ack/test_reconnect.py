@@ -128,3 +128,13 @@ def test_it_is_known_when_a_look_is_due():
         assert news[0] == news[1]
         assert news[0]
         assert due[-1] == math.inf
+
+
+def test_a_gap_between_looks_has_what_left_shortly_before_it_sent_again():
+    """What may have been lost unseen is of the second before the last look; a connection seen lost may lose it all."""
+    for lost in (False, True):
+        watch = ConnectionWatch()
+        _look_until(watch, 10.0, 0.0)
+        times = (10.0, 10.5, *(10.54 + tick * TICK for tick in range(40)))
+        since = [watch.since for at in times if watch.look(at, connected=not (lost and at == 10.0)).sends_again]
+        assert since == ([-math.inf] * 2 if lost else [9.0])
