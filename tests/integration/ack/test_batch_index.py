@@ -115,7 +115,7 @@ def test_what_a_killed_broker_forgot_of_a_batch_is_acknowledged_once_more(pulsar
     send_batches(client, topic, 1, 3)
     consumer.acknowledge(drain(consumer.receive, 3)[0])
     consumer.flush_acks(confirm=True)
-    time.sleep(3)  # else it would be sent again by itself, as what may not have arrived
+    time.sleep(5)  # else it would be sent again by itself, as what may not have arrived
     broker.kill()
     broker.restart()
     again = drain(consumer.receive, 3)
