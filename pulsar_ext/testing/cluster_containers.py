@@ -195,6 +195,10 @@ class _ContainerPart:
         """Return whether it has logged that text since it was launched the last time."""
         return text in self.log_text(self._launched_at)
 
+    def has_lost_a_port(self) -> bool:
+        """Return False: nobody else has ports in a container, and those that are published the engine refuses."""
+        return False
+
     def finish(self, seconds: float) -> int | None:
         """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
         deadline = time.monotonic() + seconds

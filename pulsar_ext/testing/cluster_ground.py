@@ -65,6 +65,10 @@ class Part(Protocol):
         """Return whether it has logged that text since it was launched the last time."""
         ...
 
+    def has_lost_a_port(self) -> bool:
+        """Return whether it could not start because a port of its was taken meanwhile."""
+        ...
+
     def finish(self, seconds: float) -> int | None:
         """Wait for its end; return its exit status, or None if it still runs after so many seconds."""
         ...

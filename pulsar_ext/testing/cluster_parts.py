@@ -1,7 +1,7 @@
 """The parts of a test cluster: launched by their names, and what "ready" means for each of them.
 
-ZooKeeper is ready when it takes connections, a bookie when it says so, a broker when it is among the active ones and
-has the default namespace, and all together when one message went in and came out through the official client.
+ZooKeeper is ready when it says so and takes connections, a bookie when it says so, a broker when it is among the active
+ones and has the default namespace, and all together when one message went in and came out through the official client.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ __all__ = ["ClusterParts"]
 _POLL_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 1.0
 _ROUND_TRIP_SECONDS: Final = 15.0
+# Connections alone say little: another program may have taken its port.
+_ZOOKEEPER_READY: Final = "PrepRequestProcessor (sid:0) started"
 _BOOKIE_READY: Final = "Started component bookie-server"
 # Around the longest frame of a broker a bookie needs some room for its own headers.
 _BOOKIE_HEADROOM_BYTES: Final = 10 * 1024
@@ -79,6 +81,7 @@ class ClusterParts:
         self._settings: dict[str, dict[str, str]] = {}
         self.proxies: dict[str, FaultProxy] = {}
         self.stores: dict[str, FaultProxy] = {}
+        self._proxy_lost_a_port = False
 
     @property
     def access(self) -> Access:
@@ -124,8 +127,8 @@ class ClusterParts:
         self._settings = self._make_settings()
         stores = self._ground.layout.stores
         for name, ports in addresses.brokers.items():
-            self.proxies[name] = FaultProxy(HOST, ports.behind, port=ports.proxy, scheme=addresses.scheme)
-            self.stores[name] = FaultProxy(HOST, addresses.zookeeper, host=stores, port=ports.store)
+            self.proxies[name] = self._proxy(name, ports.behind, HOST, ports.proxy, addresses.scheme)
+            self.stores[name] = self._proxy(name, addresses.zookeeper, stores, ports.store)
         self.launch(ZOOKEEPER)
         # Its Java machine has work to do until ZooKeeper is there, for which it waits.
         self._launch_set_up()
@@ -150,6 +153,10 @@ class ClusterParts:
         with ClusterAdmin(self.access) as admin:
             for name in chosen:
                 while not self._is_ready(admin, name):
+                    if self.program(name).has_lost_a_port():
+                        # Without its admin port a broker goes on, and would be waited for in vain.
+                        self.program(name).kill()
+                        raise self._error(name, "another program took a port of its own while it was starting")
                     if not self.program(name).is_running():
                         raise self._error(name, "it ended while it was starting")
                     if time.monotonic() > deadline:
@@ -169,8 +176,8 @@ class ClusterParts:
         raise BrokerStartError("none of the cluster's brokers runs; restart one")
 
     def lost_a_port(self) -> bool:
-        """Return whether a part could not start because its port was taken meanwhile."""
-        return self._ground.lost_a_port()
+        """Return whether a part or a proxy could not start because its port was taken meanwhile."""
+        return self._proxy_lost_a_port or self._ground.lost_a_port()
 
     def discard(self) -> None:
         """Kill all of them, and remove their data and logs."""
@@ -178,6 +185,13 @@ class ClusterParts:
         for proxy in (*self.proxies.values(), *self.stores.values()):
             proxy.close()
         self._identity.close()
+
+    def _proxy(self, name: str, target: int, host: str, port: int, scheme: str = "pulsar") -> FaultProxy:
+        try:
+            return FaultProxy(HOST, target, port=port, host=host, scheme=scheme)
+        except OSError as error:
+            self._proxy_lost_a_port = True
+            raise self._error(name, f"a proxy of its own cannot listen on {host}:{port} ({error})") from error
 
     def _make_settings(self) -> dict[str, dict[str, str]]:
         addresses, ground = self.addresses, self._ground
@@ -229,7 +243,7 @@ class ClusterParts:
     def _is_ready(self, admin: ClusterAdmin, name: str) -> bool:
         addresses = self.addresses
         if name == ZOOKEEPER:
-            return _accepts(addresses.zookeeper)
+            return self.program(name).has_said(_ZOOKEEPER_READY) and _accepts(addresses.zookeeper)
         if name in addresses.bookies:
             # It takes connections before brokers can know of it.
             return self.program(name).has_said(_BOOKIE_READY)

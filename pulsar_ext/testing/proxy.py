@@ -197,8 +197,12 @@ class FaultProxy:
                 if route not in self._listeners and not self._closed.is_set():
                     listener = socket.socket()
                     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    listener.bind((self._host, route.port))
-                    listener.listen()
+                    try:
+                        listener.bind((self._host, route.port))
+                        listener.listen()
+                    except BaseException:
+                        listener.close()
+                        raise
                     self._listeners[route] = listener
 
     # -- what the network is like ------------------------------------------------------------------------------------

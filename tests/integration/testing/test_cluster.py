@@ -2,14 +2,17 @@
 
 import contextlib
 import re
+import socket
+from urllib.parse import urlsplit
 
 import psutil
 import pulsar
 import pytest
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import PulsarCluster
 from pulsar_ext.testing.backend import process_problem
+from pulsar_ext.testing.cluster_conf import Addresses
 
 pytestmark = [
     pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}"),
@@ -155,3 +158,47 @@ def test_a_cluster_with_tokens_leaves_nothing():
             cluster.drain("broker-1")
     assert not cluster.is_running()
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@contextlib.contextmanager
+def taken(port):
+    """Have another program listen on a port."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        yield
+
+
+def test_a_port_that_is_taken_is_told():
+    """A broker or ZooKeeper whose port another program has taken is no part that is ready, and heals when it is free.
+
+    A broker goes on without its admin port, and the other program takes connections in the place of ZooKeeper.
+    """
+    with PulsarCluster(brokers=1, bookies=1, start_timeout=60) as cluster:
+        ports = {
+            "broker-1": urlsplit(cluster.admin_url).port,
+            "zookeeper": int(re.search(r" to 127\.0\.0\.1:(\d+)", repr(cluster.stores["broker-1"]))[1]),
+        }
+        for name, port in ports.items():
+            cluster.kill(name)
+            with taken(port), pytest.raises(BrokerStartError, match=f"{name}: another program took a port"):
+                cluster.restart(name)
+            cluster.heal()
+
+
+def test_a_proxy_whose_port_is_taken_while_it_starts(monkeypatch):
+    """The cluster starts anew on other ports, as it does for a part."""
+    choose, chosen = Addresses.choose, []
+    with contextlib.ExitStack() as held:
+
+        def choose_one_that_is_taken(*counts, **options):
+            chosen.append(choose(*counts, **options))
+            if len(chosen) == 1:
+                held.enter_context(taken(chosen[0].brokers["broker-1"].proxy))
+            return chosen[-1]
+
+        cluster = PulsarCluster(brokers=1, bookies=1)
+        monkeypatch.setattr(Addresses, "choose", choose_one_that_is_taken)
+        with cluster:
+            assert cluster.proxies["broker-1"].port == chosen[1].brokers["broker-1"].proxy
