@@ -47,7 +47,8 @@ def run(
             engine answers, and can be set by PULSAR_EXT_BACKEND.
         port: Port for clients. The default is any free port.
         admin_port: Port for the admin REST API. The default is any free port.
-        data_dir: Directory for the broker's data, which stays there. Without it the data is deleted with the broker.
+        data_dir: Directory for the broker's data, which stays there; empty or missing the first time. Without it the
+            data is deleted with the broker.
         version: Version of Pulsar to run. The default is the version that this library is tested with.
         as_json: Print one line of JSON instead of text.
     """

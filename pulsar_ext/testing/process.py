@@ -33,6 +33,7 @@ _LAUNCHES: Final = 4
 _STATE_FILE: Final = "pulsar-ext.json"
 _NAME: Final = "broker"
 _UNPACKED: Final = "tmp"
+_LOCK: Final = "lock"
 
 
 class _Ports(NamedTuple):
@@ -48,7 +49,8 @@ class PulsarProcess(Broker):
         settings: more broker settings, by their names in `broker.conf`; they win over the profile's.
         broker_port: where clients connect; a free port by default.
         admin_port: where the admin REST API listens; a free port by default.
-        data_dir: keeps data, ports and log across runs; by default a temporary one, gone after `stop()`.
+        data_dir: keeps data, ports and log across runs; empty or missing the first time. By default a temporary one,
+            gone after `stop()`.
         heap: the Java heap, and the same again for direct memory, as in `512m`.
         java_options: more options for the Java machine, after and so above the harness's own.
         start_timeout: seconds from launch to ready before the start counts as failed.
@@ -212,8 +214,9 @@ class PulsarProcess(Broker):
             return self._home
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True)
+            _refuse_what_is_not_ours(self._data_dir)
             if self._lock is None:
-                lock = FileLock(self._data_dir / "lock")
+                lock = FileLock(self._data_dir / _LOCK)
                 lock.acquire(timeout=0)
                 self._lock = lock
         except Timeout:
@@ -258,3 +261,15 @@ class PulsarProcess(Broker):
         if self._ports is None:
             raise BrokerStartError("the broker has no address before it is started")
         return self._ports
+
+
+def _refuse_what_is_not_ours(directory: Path) -> None:
+    """Raise if a directory has files and no broker's state: what is called as a broker's files would be lost."""
+    if (directory / _STATE_FILE).exists():
+        return
+    found = sorted(path.name for path in directory.iterdir() if path.name != _LOCK and not path.name.startswith("."))
+    if found:
+        raise BrokerStartError(
+            f"the data directory {directory} has files that are no broker's, such as {found[0]!r}: use an empty one, "
+            "or one of a broker before"
+        )

@@ -152,6 +152,18 @@ def test_what_a_broker_unpacks_is_gone_with_it(tmp_path):
     assert not (tmp_path / "tmp").exists()
 
 
+@pytest.mark.parametrize("name", ["tmp/mine", "standalone.conf", "ca.pem"])
+def test_a_directory_with_other_files_is_refused(tmp_path, name):
+    """A data directory with files that are no broker's is refused before any of them is lost, and stays as it is."""
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("precious")
+    with pytest.raises(BrokerStartError, match="files that are no broker's"):
+        PulsarProcess("tls", data_dir=tmp_path).start()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
+    assert mine.read_text() == "precious"
+
+
 def test_damaged_state_is_told(tmp_path):
     """A data directory whose notes are damaged, or of another version, is refused before Java starts."""
     (tmp_path / "pulsar-ext.json").write_text("{")
