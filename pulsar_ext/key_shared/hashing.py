@@ -52,7 +52,7 @@ def key_slot(key: str | bytes) -> int:
         TypeError: it is neither text nor bytes.
         UnicodeEncodeError: the text cannot be written as UTF-8.
     """
-    slot: int = mmh3.hash(key) & LAST
+    slot: int = _hash(key) & LAST
     return slot or 1
 
 
@@ -68,8 +68,14 @@ def auto_split_slot(key: str | bytes) -> int:
     Raises:
         TypeError, UnicodeEncodeError: as `key_slot`.
     """
-    slot: int = (mmh3.hash(key) & _POSITIVE) % LAST + 1
+    slot: int = (_hash(key) & _POSITIVE) % LAST + 1
     return slot
+
+
+def _hash(key: str | bytes) -> int:
+    # mmh3 itself ends the process at a text that cannot be written as UTF-8.
+    found: int = mmh3.hash(key.encode() if isinstance(key, str) else key)
+    return found
 
 
 def sticky_key(
@@ -180,7 +186,7 @@ def _of_numpy(np: Any, keys: Any) -> Any:
 
 def _one_by_one(np: Any, keys: Iterable[str | bytes]) -> Any:
     try:
-        hashes = np.fromiter(map(mmh3.hash, keys), np.int64)
+        hashes = np.fromiter(map(_hash, keys), np.int64)
     except TypeError as error:
         raise InvalidUse(f"Keys are str or bytes: {error}.") from error
     return _slots(np, hashes)

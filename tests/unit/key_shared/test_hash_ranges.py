@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
-from pulsar_ext.key_shared.hashing import SLOTS, key_slot, key_slots, sticky_key
+from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot, key_slots, sticky_key
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
 # Computed by broker 4.2.4; the last but one and the two before hash to 0, or to the last slot.
@@ -60,6 +60,13 @@ def test_what_is_no_key_has_no_slot(key):
         key_slot(key)
     with pytest.raises(InvalidUse):
         key_slots([key])
+
+
+@pytest.mark.parametrize("slots_of", [key_slot, auto_split_slot, lambda key: key_slots([key])])
+def test_a_text_that_is_no_unicode_has_no_slot(slots_of):
+    """Half a surrogate pair, as in a name that the system gives in another encoding, is an error and no crash."""
+    with pytest.raises(UnicodeEncodeError):
+        slots_of("key \udcff")
 
 
 def test_the_key_that_counts():
