@@ -5,7 +5,9 @@ A module of this package with an `app` (a `cyclopts.App`) is a sub-command; ther
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
@@ -17,24 +19,54 @@ if TYPE_CHECKING:
 __all__ = ["command_line", "main"]
 
 
+_FAILURES = {"doctor": 3, "reproduce": 2}
+"""The exit status of a failure where 1 says something else."""
+_MISTYPED = 2
+_INTERRUPTED = 130
+
+
 def main() -> None:
-    """Run the command line and exit: 0 for success, 1 for an error, printed in one line, 130 after Ctrl-C."""
+    """Run the command line and exit: 0 for success, 1 for an error, printed in one line, 130 after Ctrl-C.
+
+    What was mistyped gives 2. A command that has more to say says by its help what each status means.
+    """
     try:
-        import cyclopts  # noqa: F401, PLC0415  # an extra, which the library does not need
+        import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
         import rich  # noqa: F401, PLC0415  # likewise
     except ImportError:
         sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
 
-    from pulsar_ext.errors import PulsarExtError  # noqa: PLC0415  # what follows needs the extra
+    from pulsar import PulsarException  # noqa: PLC0415  # what follows needs the extra
 
     # The error that ends a command says how often it was tried, in one line.
     logging.getLogger("pulsar_ext.admin").setLevel(logging.ERROR)
+    failure = _FAILURES.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks is seen, and is no error
     try:
-        sys.exit(command_line()())
-    except PulsarExtError as error:
-        sys.exit(f"pulsar-ext: {error}")
+        status = command_line()(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except cyclopts.CycloptsError:  # it was printed
+        status = failure or _MISTYPED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        status = failure or 1
+    except (PulsarException, OSError) as error:
+        print(f"pulsar-ext: {error}", file=sys.stderr)  # noqa: T201  # the one line
+        status = failure or 1
     except KeyboardInterrupt:
-        sys.exit(130)
+        status = _INTERRUPTED
+    _leave_output()
+    sys.exit(status)
+
+
+def _leave_output() -> None:
+    """See to it that what could not be written is not tried again while the interpreter ends."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def command_line() -> App:

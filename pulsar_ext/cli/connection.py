@@ -6,6 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pulsar_ext.errors import InvalidUse
+
 from .arguments import LOCAL_URL
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from .arguments import Access
 
-__all__ = ["connected", "open_admin"]
+__all__ = ["connected", "open_admin", "open_client"]
 
 
 def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
@@ -25,18 +27,32 @@ def open_admin(url: str, admin_url: str | None, access: Access) -> PulsarAdmin:
     return PulsarAdmin(_admin_url_of(url, admin_url, access), **access.admin_options())
 
 
+def open_client(url: str, admin: PulsarAdmin | str | None, access: Access) -> Client:
+    """Open a client that logs errors only.
+
+    Raises:
+        InvalidUse: the URL is none of a broker.
+    """
+    import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
+
+    from pulsar_ext import Client  # noqa: PLC0415  # likewise
+
+    options = access.client_options()
+    try:
+        return Client(url, admin=admin, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), **options)
+    except InvalidUse:
+        raise
+    except ValueError as error:  # the C++ client's own word
+        raise InvalidUse(f"The URL of the broker cannot be used ({error}); give --url pulsar://host:6650.") from error
+
+
 @contextlib.contextmanager
 def connected(admin_url: str | None, url: str | None, access: Access) -> Iterator[tuple[Client, PulsarAdmin]]:
     """Open a client and its admin API."""
-    import pulsar  # noqa: PLC0415  # loaded only by the command that needs it
-
-    from pulsar_ext import Client, PulsarAdmin  # noqa: PLC0415  # likewise
-
     admin_url = _admin_url_of(url or LOCAL_URL, admin_url, access)
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with (
-        PulsarAdmin(admin_url, **access.admin_options()) as admin,
-        Client(url or _service_of(admin_url), admin=admin, logger=quiet, **access.client_options()) as client,
+        open_admin(url or LOCAL_URL, admin_url, access) as admin,
+        open_client(url or _service_of(admin_url), admin, access) as client,
     ):
         yield client, admin
 
@@ -48,6 +64,9 @@ def _admin_url_of(url: str, admin_url: str | None, access: Access) -> str:
 
 
 def _service_of(admin_url: str) -> str:
-    parts = urlsplit(admin_url)
-    secure = parts.scheme == "https"
-    return f"pulsar{'+ssl' if secure else ''}://{parts.hostname}:{6651 if secure else 6650}"
+    """Give the usual port of each host of an admin URL, which was read before."""
+    scheme, _, rest = admin_url.partition("://")
+    name, port = ("pulsar+ssl", 6651) if scheme.lower() == "https" else ("pulsar", 6650)
+    texts = rest.partition("/")[0].rpartition("@")[2].split(",")
+    hosts = [urlsplit(f"//{text}").hostname or "" for text in texts]
+    return f"{name}://" + ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)

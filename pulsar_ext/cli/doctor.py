@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,11 +14,10 @@ from rich.text import Text
 
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.facts import DiagnosisLimits
-from pulsar_ext.errors import InvalidUse, PulsarExtError
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, check_pause
 from .connection import open_admin
-from .output import print_result
+from .output import print_json
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
@@ -29,7 +27,6 @@ app = App(name="doctor", help="Find out why a backlog does not go away. It only 
 
 _NOTHING = Access()
 _DEFAULTS = DiagnosisLimits()
-_NO_ANSWER = 3
 _COLOURS = {"warning": "yellow", "error": "red"}
 
 
@@ -62,18 +59,13 @@ def doctor(
         access: How to authenticate.
         as_json: Print one JSON object instead of text.
     """
-    try:
-        if every <= 0:
-            raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
-        with open_admin(url, admin_url, access) as admin:
-            while True:
-                diagnosis = _look(admin, target, subscription, limits, as_json=as_json)
-                if not watch:
-                    return diagnosis.exit_status
-                time.sleep(every)
-    except PulsarExtError as error:
-        print(f"pulsar-ext: {error}", file=sys.stderr)  # noqa: T201  # as every command's error
-        return _NO_ANSWER
+    check_pause(every)
+    with open_admin(url, admin_url, access) as admin:
+        while True:
+            diagnosis = _look(admin, target, subscription, limits, as_json=as_json)
+            if not watch:
+                return diagnosis.exit_status
+            time.sleep(every)
 
 
 def _look(
@@ -89,7 +81,7 @@ def _look(
 
         diagnosis = examine(admin, target, subscription, limits, tell)
     if as_json:
-        print_result(json.dumps(diagnosis.to_dict(), ensure_ascii=False))
+        print_json(diagnosis.to_dict())
     else:
         Console(highlight=False).print(_picture(target, diagnosis))
     return diagnosis

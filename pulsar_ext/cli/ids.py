@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from pulsar_ext.errors import InvalidMessageId
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 
 from .arguments import Access, AdminUrl, Json, UrlOrNone
-from .output import print_result
+from .output import print_json
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import EntryMetadata
@@ -69,7 +68,7 @@ def ids(
             entry = admin.entry(topic, message_id.ledger_id(), message_id.entry_id())
         facts |= {"message": whole.to_text()} | _facts_of(entry)
     if as_json:
-        print_result(json.dumps(facts, ensure_ascii=False))
+        print_json(facts)
         return
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, value in facts.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import Annotated
@@ -10,13 +9,12 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from pulsar_ext.errors import InvalidUse
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, survey
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, check_pause
 from .connection import open_admin
-from .output import now_text, print_result, write_page
+from .output import check_place, now_text, print_json, write_page
 from .topic_picture import SurveyPicture
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
@@ -56,8 +54,8 @@ def look(
         access: How to authenticate.
         as_json: Print one JSON object instead of a picture.
     """
-    if every <= 0:
-        raise InvalidUse(f"--every must be more than 0 seconds, not {every!r}")
+    check_pause(every)
+    check_place(html, "--html")
     console = Console(highlight=False)
     with open_admin(url, admin_url, access) as admin:
         while True:
@@ -66,7 +64,7 @@ def look(
             if html is not None:
                 write_page(html, survey_page(seen, topic, now_text(), refresh_seconds=every if watch else None))
             if as_json:
-                print_result(json.dumps(seen.to_dict(), ensure_ascii=False))
+                print_json(seen.to_dict())
             else:
                 if watch:
                     console.clear()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["Plan", "now_text", "print_plan", "print_result", "write_page"]
+__all__ = ["Plan", "check_place", "now_text", "print_json", "print_plan", "print_result", "write_page"]
 
 
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
@@ -38,9 +40,29 @@ def print_result(text: str) -> None:
     print(text)  # noqa: T201  # the result
 
 
+def print_json(value: object) -> None:
+    """Print the result of a command as a line of JSON, in escapes where the output's encoding lacks a character."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value)
+    print_result(text)
+
+
 def now_text() -> str:
     """Give the local time of now, as a page says when it was drawn."""
     return datetime.now().astimezone().isoformat(" ", "seconds")
+
+
+def check_place(path: Path | None, option: str) -> None:
+    """Check that a file can be written, before what it is to show is found out at length.
+
+    Raises:
+        InvalidUse: its directory is not there, or may not be written to; or it is itself a directory.
+    """
+    if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
+        raise InvalidUse(f"{path} cannot be written; give another {option}.")
 
 
 def write_page(path: Path, page: str) -> None:
@@ -89,7 +111,7 @@ def print_plan(plan: Plan, *, html: Path | None, as_json: bool) -> None:
         write_page(html, plan_page(plan.histogram, plan.ranges, plan.weights, plan.topic, plan.by, now_text()))
     parts = [(str(part), weight) for part, weight in zip(plan.ranges, plan.weights, strict=True)]
     if as_json:
-        print_result(json.dumps([{"ranges": part, plan.by: int(weight)} for part, weight in parts]))
+        print_json([{"ranges": part, plan.by: int(weight)} for part, weight in parts])
         return
     total, most = sum(plan.weights), max(plan.weights, default=0.0) or 1.0
     console = Console(highlight=False)

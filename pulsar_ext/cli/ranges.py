@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import pulsar
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from pulsar_ext.client.client import Client
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
@@ -22,8 +19,8 @@ from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 from pulsar_ext.look.cover import cover_page
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
-from .connection import open_admin
-from .output import Plan, now_text, print_plan, print_result, write_page
+from .connection import open_admin, open_client
+from .output import Plan, check_place, now_text, print_json, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
@@ -53,9 +50,12 @@ def slot(
     if not keys:
         raise InvalidUse("give at least one key")
     slot_of = auto_split_slot if auto_split else key_slot
-    found = [(key, slot_of(_decoded(key) if as_base64 else key)) for key in keys]
+    try:
+        found = [(key, slot_of(_decoded(key) if as_base64 else key)) for key in keys]
+    except UnicodeEncodeError as error:
+        raise InvalidUse(f"{error.object!r} is no text; give bytes by --base64.") from error
     if as_json:
-        print_result(json.dumps([{"key": key, "slot": number} for key, number in found], ensure_ascii=False))
+        print_json([{"key": key, "slot": number} for key, number in found])
     else:
         print_result("\n".join(f"{number:>5} {key}" for key, number in found))
 
@@ -69,7 +69,10 @@ def split(parts: int, *, as_json: Json = False) -> None:
         as_json: Print JSON instead of lines.
     """
     ranges = list(map(str, KeyHashRanges.full().split(parts)))
-    print_result(json.dumps(ranges) if as_json else "\n".join(ranges))
+    if as_json:
+        print_json(ranges)
+    else:
+        print_result("\n".join(ranges))
 
 
 @app.command
@@ -103,11 +106,12 @@ def plan(
     """
     from pulsar_ext.key_shared.histogram import draw_histogram, read_histogram, weights_of  # noqa: PLC0415  # slow
 
-    plan_key_hash_ranges({}, parts)  # refuses a number of parts that cannot be, before anything is read
+    # What cannot be is refused before anything is read.
+    plan_key_hash_ranges({}, parts)
+    check_place(png, "--png")
+    check_place(html, "--html")
     notes = Console(stderr=True, highlight=False)
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client = Client(url, admin=admin_url, logger=quiet, **access.client_options())
-    with client, notes.status("reading") as status:
+    with open_client(url, admin_url, access) as client, notes.status("reading") as status:
         histogram = read_histogram(
             client.context,
             topic,
@@ -151,12 +155,13 @@ def check(
     """
     from pulsar_ext.key_shared.coverage import key_cover  # noqa: PLC0415  # loaded only by the command that needs it
 
+    check_place(html, "--html")
     with open_admin(url, admin_url, access) as admin:
         covers = key_cover(admin, topic, subscription)
     if html is not None:
         write_page(html, cover_page(covers, f"{subscription} on {topic}", now_text()))
     if as_json:
-        print_result(json.dumps([_facts(cover, whose) for cover in covers], ensure_ascii=False))
+        print_json([_facts(cover, whose) for cover in covers])
     else:
         for cover in covers:
             _show(cover, whose)
@@ -178,9 +183,10 @@ def _facts(cover: KeyCover, keys: tuple[str, ...]) -> dict[str, object]:
 
 
 def _show(cover: KeyCover, keys: tuple[str, ...]) -> None:
-    table = Table("", Column("slots", justify="right"), "ranges", title=f"{cover.subscription} on {cover.topic}")
+    title = Text(f"{cover.subscription} on {cover.topic}")
+    table = Table("", Column("slots", justify="right"), "ranges", title=title)
     for name, ranges in cover.consumers:
-        table.add_row(f"consumer {name}", f"{ranges.slots:,}", str(ranges))
+        table.add_row(Text(f"consumer {name}"), f"{ranges.slots:,}", str(ranges))
     table.add_section()
     for what, ranges in (
         ("covered", cover.covered),

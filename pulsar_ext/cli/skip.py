@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from .arguments import Access, AdminUrl, Json, UrlOrNone
 from .connection import connected
+from .output import print_json
 
 if TYPE_CHECKING:
     from pulsar_ext.skip.backlog import Backlog
@@ -64,7 +64,7 @@ def skip(
         result = client.skip_messages(topic, subscription, count, unit=unit, dry_run=dry_run, progress=not as_json)
     if as_json:
         positions = {"position_before": str(result.position_before), "position_after": str(result.position_after)}
-        print(json.dumps(asdict(result) | positions))  # noqa: T201  # it is the result
+        print_json(asdict(result) | positions)
     else:
         Console(highlight=False).print(picture(result, Backlog.of(internal, subscription)))
     return 0

@@ -139,3 +139,13 @@ def test_check_of_what_shares_no_slots(client, broker, topic):
         status, _, error = ranges("check", topic, name, broker=broker)
         assert status == 1
         assert words in error
+
+
+def test_names_are_no_markup(client, pulsar_topic_factory, broker):
+    """The names of a subscription and of a consumer, and a key, are shown as they are, brackets too."""
+    topic = pulsar_topic_factory(broker=broker)
+    subscription, name, key = "[red]s[/]", "[/c]", "[bold]k[/bold]"
+    client.subscribe(topic, subscription, pulsar.ConsumerType.KeyShared, consumer_name=name)
+    status, printed, error = ranges("check", topic, subscription, "--whose", key, broker=broker)
+    assert (status, error) == (0, "")
+    assert all(text in printed for text in (subscription, name, key))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pulsar_ext.cli import command_line
 
 COMMANDS = ("broker", "doctor", "ids", "ranges", "reproduce", "skip", "spark")
+
+
+MAIN = [sys.executable, "-c", "from pulsar_ext.cli import main; main()"]
+
+
+def run(*arguments, **variables):
+    """Run the command as a shell does."""
+    environment = {**os.environ, **variables}
+    return subprocess.run([*MAIN, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
@@ -35,14 +47,72 @@ def test_a_port_where_nothing_listens_is_told_in_one_line(names, monkeypatch):
     url, admin_url = names
     monkeypatch.setenv(url, "pulsar://localhost:2")
     monkeypatch.setenv(admin_url, "http://localhost:1")
-    done = subprocess.run(
-        [sys.executable, "-c", "from pulsar_ext.cli import main; main()", "skip", "t", "s", "1"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run("skip", "t", "s", "1")
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
     assert "http://localhost:1/" in line
     assert "tried 4 times" in line
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "words"),
+    [
+        ("skip t s 1 --url foo://x --admin-url http://localhost:1", 1, "Invalid scheme: foo"),
+        ("ranges plan t 3 --png /nowhere/at.png --admin-url http://localhost:1", 1, "give another --png"),
+        ("ranges check t s --html /nowhere/at.html --admin-url http://localhost:1", 1, "give another --html"),
+        ("look t --html /nowhere/at.html --admin-url http://localhost:1", 1, "give another --html"),
+        ("look t --watch --every inf --admin-url http://localhost:1", 1, "--every"),
+        # 1 and 2 are what the doctor says of findings.
+        ("doctor --watch --every nan --admin-url http://localhost:1", 3, "--every"),
+        ("doctor --max-requests 0", 3, "max_requests"),
+        ("doctor --certificate only", 3, "give both --certificate and --key"),
+    ],
+)
+def test_what_cannot_be_is_told_in_one_line(line, status, words):
+    """Before anything is asked, with the status that the command has for it."""
+    done = run(*line.split())
+    assert (done.returncode, done.stdout) == (status, "")
+    [told] = done.stderr.splitlines()
+    assert words in told
+
+
+@pytest.mark.parametrize(("command", "status"), [("doctor", 3), ("look", 2)])
+def test_a_mistyped_option(command, status):
+    """It is no finding of the doctor's."""
+    done = run(command, "t", "--nonsense")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert "--nonsense" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough():
+    """What goes into a pipe that is closed ends without a stack trace."""
+    with subprocess.Popen([*MAIN, "ranges", "split", "65536"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as split:
+        assert split.stdout.readline() == b"0-0\n"
+        split.stdout.close()
+        assert split.stderr.read() == b""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no file that is full")
+def test_a_full_disk_is_told_in_one_line():
+    """Output that cannot be written is an error of one line."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*MAIN, "ids", "1", "2"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_characters_that_the_output_lacks():
+    """They are written as escapes, which JSON has too."""
+    assert run("ranges", "slot", "中文", PYTHONIOENCODING="ascii").stdout == "29079 \\u4e2d\\u6587\n"
+    done = run("ranges", "slot", "中文", "é", "--json", PYTHONIOENCODING="ascii")
+    assert [one["key"] for one in json.loads(done.stdout)] == ["中文", "é"]
+    assert "中文" in run("ranges", "slot", "中文", "--json", PYTHONIOENCODING="utf-8").stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="arguments are bytes elsewhere too, but not so")
+def test_a_key_that_is_no_text():
+    """It is refused in one line, which says how to give bytes."""
+    done = run("ranges", "slot", os.fsdecode(b"\xff"))
+    assert done.returncode == 1
+    [told] = done.stderr.splitlines()
+    assert "--base64" in told

@@ -1,11 +1,13 @@
 """Which admin API a command asks."""
 
+import contextlib
+
 import pytest
 
 pytest.importorskip("cyclopts")
 
 from pulsar_ext.cli.arguments import Access
-from pulsar_ext.cli.connection import connected
+from pulsar_ext.cli.connection import connected, open_client
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,24 @@ def test_the_admin_api_is_that_of_the_broker(admin_url, url, asked):
     """Without a URL of its own it is the one on the broker's host, and never that of another broker on localhost."""
     with connected(admin_url, url, Access()) as (_, admin):
         assert admin.url == asked
+
+
+@pytest.mark.parametrize(
+    ("admin_url", "url"),
+    [
+        ("http://one.invalid:8081,two.invalid", "pulsar://one.invalid:6650,two.invalid:6650"),
+        ("https://name:password@one.invalid:1/prefix", "pulsar+ssl://one.invalid:6651"),
+        ("http://[::1]:8080", "pulsar://[::1]:6650"),
+    ],
+)
+def test_the_broker_is_on_the_hosts_of_the_admin_api(admin_url, url, monkeypatch):
+    """Without a URL of its own it is at the usual port of each of them."""
+    asked = []
+
+    def open_one(url, *_):
+        asked.append(url)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(f"{open_client.__module__}.open_client", open_one)
+    with connected(admin_url, None, Access()):
+        assert asked == [url]
