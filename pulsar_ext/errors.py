@@ -259,7 +259,7 @@ class AdminError(PulsarExtError):
 
 
 class AdminUnavailable(AdminError):
-    """No usable answer: connection refused, unreachable, timed out, or a 502, 503 or 504."""
+    """No usable answer: refused, unreachable, timed out, redirected in circles, or a 502, 503 or 504."""
 
     retriable = True
 

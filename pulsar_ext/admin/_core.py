@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-__all__ = ["Answer", "AsyncShell", "Operation", "Request", "Session", "SyncShell", "nothing"]
+__all__ = ["Answer", "AsyncShell", "Operation", "Request", "Session", "SyncShell", "nothing", "refuse_page"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -41,6 +41,12 @@ class Answer:
     def text(self) -> str:
         """Decode the body as UTF-8, bad bytes replaced."""
         return self.body.decode(errors="replace")
+
+
+def refuse_page(answer: Answer) -> None:
+    """Raise `ValueError` at a web page, which no broker gives for a success."""
+    if answer.headers.get("content-type", "").lower().startswith("text/html"):
+        raise ValueError("a web page")
 
 
 def nothing(_answer: Answer) -> None:

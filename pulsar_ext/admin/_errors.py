@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["error_of_answer", "error_of_connection", "reason_of"]
 
 _BY_STATUS: dict[int, type[AdminError]] = {
+    307: AdminUnavailable,  # one redirect too many: a topic changes hands, and brokers name each other
+    308: AdminUnavailable,
     401: AdminUnauthorized,
     403: AdminUnauthorized,
     404: AdminNotFound,
@@ -42,8 +44,12 @@ _HINT = {
     # The broker answers 401 also to a role that it knows but that lacks a permission on a tenant or topic.
     401: "give PulsarAdmin a valid token, of a role that may do this",
     403: "give PulsarAdmin a token of a role that may do this",
+    307: "the cluster's brokers send each other in circles; try again",
+    308: "the cluster's brokers send each other in circles; try again",
     429: "the broker limits its admin requests (httpRequestsLimitEnabled); try again later",
 }
+_PASSED_ON = frozenset({502, 503, 504})
+"""What a proxy answers in the place of a broker that it may have passed the request on to."""
 _UNSEEN = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _SERVER_ERROR = re.compile(r"Message:\s*(.*?)\s*(?:Stacktrace:|$)", re.DOTALL)
@@ -65,23 +71,40 @@ def reason_of(answer: Answer) -> str:
     return text if len(text) <= _MAX_REASON else f"{text[:_MAX_REASON]}…"
 
 
-def error_of_answer(request: Request[Any], base_url: str, answer: Answer) -> AdminError:
-    """Map a failure's status to its error; `reason`, `status`, `method` and `path` are attributes."""
-    reason = reason_of(answer)
+def error_of_answer(request: Request[Any], base_url: str, answer: Answer, redirected_to: str = "") -> AdminError:
+    """Map a failure's status to its error; `reason`, `status`, `method` and `path` are attributes.
+
+    Args:
+        request: what was sent.
+        base_url: the admin URL, without credentials.
+        answer: the failure.
+        redirected_to: the broker that gave it, where that is another one.
+    """
+    reason, kind = reason_of(answer), _BY_STATUS.get(answer.status, AdminError)
     hint = _HINT.get(answer.status)
-    return _BY_STATUS.get(answer.status, AdminError)(
-        f"{request.method} {base_url}/admin/v2/{request.path}: HTTP {answer.status}"
+    details: dict[str, Any] = {"status": answer.status, "reason": reason}
+    details |= {"method": request.method, "path": request.path}
+    maybe_applied = answer.status in _PASSED_ON and not request.may_repeat
+    if kind is AdminUnavailable:
+        details["maybe_applied"] = maybe_applied
+    return kind(
+        f"{_asked(request, base_url, redirected_to)}: HTTP {answer.status}"
         + (f": {reason}" if reason else "")
+        + ("; the broker may have carried it out" if maybe_applied else "")
         + (f" ({hint})" if hint else ""),
-        status=answer.status,
-        reason=reason,
-        method=request.method,
-        path=request.path,
+        **details,
     )
 
 
 def error_of_connection(
-    request: Request[Any], base_url: str, cause: Exception, *, sent: bool, attempts: int, seconds: float
+    request: Request[Any],
+    base_url: str,
+    cause: Exception,
+    *,
+    sent: bool,
+    attempts: int,
+    seconds: float,
+    redirected_to: str = "",
 ) -> AdminUnavailable:
     """Describe that no answer came: what was tried, how often, and what to check.
 
@@ -92,6 +115,7 @@ def error_of_connection(
         sent: whether the broker may have seen the request; the error's attribute `maybe_applied` for a changing call.
         attempts: how often it was tried.
         seconds: how long that took.
+        redirected_to: the broker that did not answer, where that is another one.
     """
     found = str(cause) or type(cause).__name__
     if "CERTIFICATE_VERIFY_FAILED" in found:
@@ -106,7 +130,7 @@ def error_of_connection(
     maybe_applied = sent and not request.may_repeat
     times = "once" if attempts == 1 else f"{attempts} times"
     return AdminUnavailable(
-        f"{request.method} {base_url}/admin/v2/{request.path}: no answer: {found} (tried {times} in {seconds:.1f} s)"
+        f"{_asked(request, base_url, redirected_to)}: no answer: {found} (tried {times} in {seconds:.1f} s)"
         + ("; the broker may have carried it out" if maybe_applied else "")
         + f"; {hint}",
         status=None,
@@ -116,3 +140,9 @@ def error_of_connection(
         attempts=attempts,
         maybe_applied=maybe_applied,
     )
+
+
+def _asked(request: Request[Any], base_url: str, redirected_to: str) -> str:
+    """Say what was asked, and of whom."""
+    asked = f"{request.method} {base_url}/admin/v2/{request.path}"
+    return f"{asked} (redirected to {redirected_to})" if redirected_to else asked

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ._core import Answer
 
-__all__ = ["Places", "brokers_of", "questions_about_brokers", "redirect_target"]
+__all__ = ["Places", "brokers_of", "last_of", "questions_about_brokers", "redirect_target"]
 
 _OK = 200
 _TOPIC_PARTS = 4
@@ -88,9 +88,14 @@ def redirect_target(url: str, answer: Answer) -> str:
     """Read where a redirect leads.
 
     Raises:
-        AdminError: from https to something else, where others could read along.
+        AdminError: to what is no URL; or from https to something else, where others could read along.
     """
-    target = urljoin(url, answer.headers.get("location", ""))
+    try:
+        target = urljoin(url, answer.headers.get("location", ""))
+    except ValueError as error:
+        raise AdminError(
+            f"The broker redirects to what is no URL: {error}", status=answer.status, reason="redirect to no URL"
+        ) from error
     if is_less_safe(url, target):
         raise AdminError(
             "The broker redirects from https to something else; set webServiceUrlTls on it",
@@ -98,3 +103,11 @@ def redirect_target(url: str, answer: Answer) -> str:
             reason="redirect to an insecure URL",
         )
     return target
+
+
+def last_of(redirects: Sequence[str]) -> str:
+    """Give the scheme, host and port of the last URL; an empty text if there is none."""
+    if not redirects:
+        return ""
+    scheme, _, rest = redirects[-1].partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"

@@ -20,8 +20,9 @@ from tenacity import (
 
 from pulsar_ext.errors import AdminError, AdminUnavailable, InvalidUse
 
+from ._core import refuse_page
 from ._errors import error_of_answer, error_of_connection, reason_of
-from ._places import brokers_of, questions_about_brokers, redirect_target
+from ._places import brokers_of, last_of, questions_about_brokers, redirect_target
 from ._url import host_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pulsar_ext.admin")
 
+_LONGEST_SECONDS = 1e6  # more than an operating system can wait
 _MAX_REDIRECTS = 5
 _REDIRECTS = {307, 308}
 # After these errors it is certain that no byte of the request was sent.
@@ -68,8 +70,9 @@ class Limits:
     max_attempts: int = 4
 
     def __post_init__(self) -> None:
-        if self.timeout_seconds <= 0 or self.deadline_seconds <= 0 or self.max_attempts < 1:
-            raise InvalidUse(f"Limits must be positive: {self}")
+        times = (self.timeout_seconds, self.deadline_seconds)
+        if not all(0 < seconds <= _LONGEST_SECONDS for seconds in times) or self.max_attempts < 1:
+            raise InvalidUse(f"Limits must be positive, and times at most {_LONGEST_SECONDS:.0f} s: {self}")
 
 
 class HttpSession:
@@ -119,8 +122,9 @@ class HttpSession:
 
         answer = await (self._retrying()(once) if request.may_repeat else once())
         try:
+            refuse_page(answer)
             return request.parse(answer)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise AdminError(
                 f"{request.method} {self._places.first}/admin/v2/{request.path}: the answer is not a Pulsar "
                 f"broker's ({error!r}); check that the admin URL is that of a broker or a Pulsar proxy",
@@ -160,12 +164,21 @@ class HttpSession:
         for left, base in zip(range(len(bases), 0, -1), bases, strict=True):
             seconds = max((end - time.monotonic()) / left, 0.001)
             may_go_on = left > 1
+            redirects: list[str] = []
             try:
-                answer = await self._exchange(request, base, seconds)
+                answer = await self._exchange(request, base, seconds, redirects)
             except httpx2.RequestError as error:
                 sent = not isinstance(error, _NOT_SENT)
                 passed = time.monotonic() - start
-                failure = error_of_connection(request, base, error, sent=sent, attempts=attempts, seconds=passed)
+                failure = error_of_connection(
+                    request,
+                    base,
+                    error,
+                    sent=sent,
+                    attempts=attempts,
+                    seconds=passed,
+                    redirected_to=last_of(redirects),
+                )
                 if not may_go_on or (sent and not request.may_repeat):
                     raise failure from error
             except AdminUnavailable as error:
@@ -181,7 +194,8 @@ class HttpSession:
             logger.warning("The next admin URL is asked: %s", failure)
         raise AssertionError("there is no admin URL")  # pragma: no cover
 
-    async def _exchange(self, request: Request[T], base: str, seconds: float) -> Answer:
+    async def _exchange(self, request: Request[T], base: str, seconds: float, redirects: list[str]) -> Answer:
+        """Get a successful answer from an admin URL, or from where it redirects to, which is noted in `redirects`."""
         query = urlencode(request.query())
         url = f"{base}/admin/v2/{request.path}" + (f"?{query}" if query else "")
         content = request.content()
@@ -197,11 +211,12 @@ class HttpSession:
             url = redirect_target(url, answer)
             if self._authorization.is_secret and not self._places.knows(url):
                 await self._insist_on_broker(url, base, request.path, headers, end)
+            redirects.append(url)
             left = max(end - time.monotonic(), 0.001)
             answer = await self._transport.fetch(request.method, url, headers, content, left)
         if 200 <= answer.status < 300:  # noqa: PLR2004  # the successes
             return answer
-        raise error_of_answer(request, base, answer)
+        raise error_of_answer(request, base, answer, last_of(redirects))
 
     async def _insist_on_broker(self, url: str, base: str, path: str, headers: dict[str, str], end: float) -> None:
         """Have the cluster say that a redirect leads to one of its brokers, before any credentials go there.

@@ -199,9 +199,63 @@ def test_redirects_without_end():
     """Brokers that send each other in circles give an error, not a hang."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Redirecting,), {})) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin, pytest.raises(AdminError) as caught:
-            admin.skip_all("topic", "s")
-        assert caught.value.status == 307
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin:
+            with pytest.raises(AdminUnavailable, match="in circles") as caught:
+                admin.skip_all("topic", "s")
+            assert (caught.value.status, caught.value.maybe_applied) == (307, False)
+        server.shutdown()
+
+
+def test_a_redirect_to_nobody_says_who_did_not_answer():
+    """The error names the broker that was redirected to, and not only the one that answered."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        target = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    handler = type("Handler", (_Redirecting,), {"target": target})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}", max_attempts=1) as admin:
+            for call in (admin.clusters, lambda: admin.skip_all("topic", "s")):
+                with pytest.raises(AdminUnavailable, match=rf"redirected to {target}\): no answer") as caught:
+                    call()
+                assert not caught.value.maybe_applied
+        server.shutdown()
+
+
+def test_a_redirect_to_no_url():
+    """It is an error of the admin API, and not one of whatever read it."""
+    handler = type("Handler", (_Redirecting,), {"target": "http://[nonsense"})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin, pytest.raises(AdminError, match="no URL"):
+            admin.clusters()
+        server.shutdown()
+
+
+class _Page(http.server.BaseHTTPRequestHandler):
+    """A web service that is no broker, and shows one page whatever is asked."""
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", "13")
+        self.end_headers()
+        self.wfile.write(b"<html></html>")
+
+    do_POST = do_GET  # noqa: N815  # the base class looks for these names
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_web_page_is_no_success():
+    """A change that a web service other than a broker answers with a page was not made, and says so."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with PulsarAdmin(f"http://127.0.0.1:{server.server_port}") as admin:
+            for call in (lambda: admin.set_message_ttl("public/default", 5), admin.broker_version, admin.clusters):
+                with pytest.raises(AdminError, match="not a Pulsar broker's"):
+                    call()
         server.shutdown()
 
 

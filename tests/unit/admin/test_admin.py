@@ -115,6 +115,8 @@ def test_what_is_no_admin_url(url):
         {"timeout_seconds": 0},
         {"deadline_seconds": -1},
         {"max_attempts": 0},
+        {"timeout_seconds": float("nan")},
+        {"deadline_seconds": float("inf")},
     ],
 )
 def test_bad_options_are_found_at_once(options):
@@ -224,6 +226,7 @@ def _request() -> Request[None]:
         (412, AdminPrecondition),
         (429, AdminUnavailable),
         (503, AdminUnavailable),
+        (307, AdminUnavailable),
         (500, AdminError),
         (422, AdminError),
     ],
@@ -233,6 +236,7 @@ def test_status_becomes_typed_error(status, kind):
     error = error_of_answer(_request(), "http://h:8080", Answer(status, {}, b'{"reason":"because"}'))
     assert type(error) is kind
     assert (error.status, error.reason, error.method, error.path) == (status, "because", "POST", _request().path)
+    assert getattr(error, "maybe_applied", False) == (status == 503)
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.details) == (kind, str(error), error.details)
 
