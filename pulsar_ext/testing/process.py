@@ -7,6 +7,7 @@ process that started it is gone, however that ended.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -34,6 +35,8 @@ _STATE_FILE: Final = "pulsar-ext.json"
 _NAME: Final = "broker"
 _UNPACKED: Final = "tmp"
 _LOCK: Final = "lock"
+_NOT_IN_A_PATH: Final = re.compile(r"[\s\"#<>?\[\\\]^`{|}]")
+"""What Pulsar, which has the path of its data in a URI, does not start with."""
 
 
 class _Ports(NamedTuple):
@@ -211,7 +214,9 @@ class PulsarProcess(Broker):
     def _take_home(self) -> Path:
         if self._data_dir is None:
             self._home = self._home or Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+            _refuse_path(self._home, "set TMPDIR to another directory")
             return self._home
+        _refuse_path(self._data_dir, "use another directory")
         try:
             self._data_dir.mkdir(parents=True, exist_ok=True)
             _refuse_what_is_not_ours(self._data_dir)
@@ -261,6 +266,12 @@ class PulsarProcess(Broker):
         if self._ports is None:
             raise BrokerStartError("the broker has no address before it is started")
         return self._ports
+
+
+def _refuse_path(directory: Path, advice: str) -> None:
+    """Raise if Pulsar would not start in a directory because of its path."""
+    if found := _NOT_IN_A_PATH.search(str(directory)):
+        raise BrokerStartError(f"Pulsar cannot have its data in {directory}, for the character {found[0]!r}: {advice}")
 
 
 def _refuse_what_is_not_ours(directory: Path) -> None:

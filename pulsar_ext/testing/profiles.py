@@ -39,6 +39,7 @@ _CLUSTER_BROKERS: Final = 2
 _FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _DEFAULT_MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 _SMALL_CHUNK_BYTES: Final = 102_400
+_ASCII: Final = 128
 
 Authentication = Literal["token", "certificate", "basic", "oauth2"]
 """How the clients of a broker prove who they are."""
@@ -266,8 +267,13 @@ def broker_settings(
 
 
 def standalone_conf(settings: Mapping[str, str]) -> str:
-    """Return the text of a `standalone.conf` with these settings."""
-    return "".join(f"{name}={value.replace(chr(92), chr(92) * 2)}\n" for name, value in settings.items())
+    """Return the text of a `standalone.conf` with these settings, in ASCII: Java reads such a file as Latin-1."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _escaped(value: str) -> str:
+    units = memoryview(value.replace("\\", "\\\\").encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(chr(unit) if unit < _ASCII else f"\\u{unit:04x}" for unit in units)
 
 
 def _as_text(name: str, value: object) -> str:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -162,6 +163,25 @@ def test_a_directory_with_other_files_is_refused(tmp_path, name):
         PulsarProcess("tls", data_dir=tmp_path).start()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine]
     assert mine.read_text() == "precious"
+
+
+def test_a_path_that_pulsar_cannot_have_is_told(tmp_path, monkeypatch):
+    """A blank in the path of the data, given or temporary, is refused before Java starts, and nothing is left."""
+    with pytest.raises(BrokerStartError, match="for the character ' ': use another"):
+        PulsarProcess(data_dir=tmp_path / "a b").start()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "c d"))
+    (tmp_path / "c d").mkdir()
+    with pytest.raises(BrokerStartError, match="for the character ' ': set TMPDIR"):
+        PulsarProcess().start()
+    assert not list((tmp_path / "c d").iterdir())
+    assert not (tmp_path / "a b").exists()
+
+
+@pytest.mark.skipif(sys.getfilesystemencoding() != "utf-8", reason="Java finds no such file here")
+def test_a_path_in_unicode(tmp_path):
+    """The files that its settings name are found there."""
+    with PulsarProcess("tls", data_dir=tmp_path / "é中") as broker:
+        send(broker, "t", b"0")
 
 
 def test_damaged_state_is_told(tmp_path):

@@ -73,8 +73,9 @@ def test_bad_settings_are_refused(setting):
 
 
 def test_conf_is_a_properties_file():
-    """Each setting is a line, and a backslash survives the broker's reading."""
+    """Each setting is a line of ASCII, which the broker reads as it was meant."""
     assert standalone_conf({"a": "1", "b": "x\\y"}) == "a=1\nb=x\\\\y\n"
+    assert standalone_conf({"c": "é𝄞"}) == "c=\\u00e9\\ud834\\udd1e\n"
 
 
 def test_token_is_a_signed_web_token():
