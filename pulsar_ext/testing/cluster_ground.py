@@ -5,18 +5,16 @@ Here is what both back ends have in common, and processes; containers have a fil
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from .cluster_conf import SETUP, Layout
 from .java_program import Java, JavaProgram
+from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import PurePath
+    from pathlib import Path, PurePath
 
     from .cluster_conf import Addresses
 
@@ -100,7 +98,8 @@ class Ground(ABC):
     def __init__(self, version: str) -> None:
         self.version = version
         """Of all parts."""
-        self.home = Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+        self._scratch = ScratchDirectory()
+        self.home: Path = self._scratch.path
         """Where clients find them, on this machine."""
 
     @abstractmethod
@@ -130,7 +129,7 @@ class Ground(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all of them, and remove what they leave behind; a second call does nothing."""
-        shutil.rmtree(self.home, ignore_errors=True)
+        self._scratch.remove()
 
 
 class ProcessGround(Ground):
@@ -155,7 +154,7 @@ class ProcessGround(Ground):
         """Make a directory for each part."""
         for name in (SETUP, *addresses.parts):
             (self.home / name).mkdir()
-            self._programs[name] = JavaProgram(self.home / name, name, self.home)
+            self._programs[name] = JavaProgram(self.home / name, name)
 
     def data(self, name: str) -> PurePath:
         """Return where that part's data goes."""

@@ -1,8 +1,8 @@
-"""Run a program that must not outlive its owner, and clean up after both. Run by its path, never imported.
+"""Run a program that must not outlive its owner. Run by its path, never imported.
 
 A program's death signal (`PR_SET_PDEATHSIG`) is tied to the *thread* that started it, and a pipe's end can be held
 open by any forked child. A guard that watches its parent's process id has neither trouble, and works on every POSIX
-system. Usage: `guard.py PARENT_PID SCRATCH_DIRECTORY COMMAND…`, an empty scratch directory meaning none.
+system. Usage: `guard.py PARENT_PID COMMAND…`.
 
 SIGTERM asks the program to end, SIGUSR1 kills it; the guard stays until it is gone and passes on its exit status.
 """
@@ -10,7 +10,6 @@ SIGTERM asks the program to end, SIGUSR1 kills it; the guard stays until it is g
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +17,8 @@ import sys
 _POLL_SECONDS = 0.25
 
 
-def main(parent: int, scratch: str, command: list[str]) -> int:
-    """Run the command until it ends or the parent is gone; in the latter case kill it and remove the scratch."""
+def main(parent: int, command: list[str]) -> int:
+    """Run the command until it ends or the parent is gone; in the latter case kill it."""
     program: subprocess.Popen[bytes] | None = None
     wanted = 0
 
@@ -42,10 +41,8 @@ def main(parent: int, scratch: str, command: list[str]) -> int:
             continue
     program.kill()
     program.wait()
-    if scratch:
-        shutil.rmtree(scratch, ignore_errors=True)
     return 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]) & 0xFF)
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]) & 0xFF)

@@ -30,13 +30,11 @@ class GuardedProgram:
     Args:
         directory: where it runs; must exist.
         name: names its log there, `name.log`.
-        scratch: removed by the guard when the starting process is gone; None keeps everything.
     """
 
-    def __init__(self, directory: Path, name: str, scratch: Path | None) -> None:
+    def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
         self._log = directory / f"{name}.log"
-        self._scratch = scratch
         self._process: subprocess.Popen[bytes] | None = None
         self._begun_at = 0
 
@@ -72,7 +70,7 @@ class GuardedProgram:
             command: the program and its arguments.
             environment: its whole environment; by default this process's.
         """
-        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), str(self._scratch or ""), *command]
+        guarded = [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command]
         self._begun_at = self.log_offset()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

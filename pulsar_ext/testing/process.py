@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -23,6 +22,7 @@ from .identity import Identity
 from .java_program import LOOPBACK, Java, JavaProgram
 from .ports import free_port, is_free
 from .profiles import Profile, broker_settings, standalone_conf
+from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     import os
@@ -86,6 +86,7 @@ class PulsarProcess(Broker):
         self._java_options = tuple(java_options)
         self._report = report
         self._home: Path | None = None
+        self._scratch: ScratchDirectory | None = None
         self._lock: FileLock | None = None
         self._ports: _Ports | None = None
         self._identity: Identity | None = None
@@ -156,7 +157,7 @@ class PulsarProcess(Broker):
         conf = home / "standalone.conf"
         conf.write_text(standalone_conf(settings), encoding="utf-8")
         if self._program is None:
-            self._program = JavaProgram(home, _NAME, None if self._data_dir else home)
+            self._program = JavaProgram(home, _NAME)
         self._launches += 1
         self._program.launch(
             java,
@@ -203,9 +204,9 @@ class PulsarProcess(Broker):
             shutil.rmtree(self._data_dir / _UNPACKED, ignore_errors=True)
             self._lock.release()
             self._lock = None
-        if self._data_dir is None and self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
-            self._home = self._ports = self._program = None
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = self._home = self._ports = self._program = None
         if self._identity is not None:
             self._identity.close()
             self._identity = None
@@ -213,7 +214,8 @@ class PulsarProcess(Broker):
 
     def _take_home(self) -> Path:
         if self._data_dir is None:
-            self._home = self._home or Path(tempfile.mkdtemp(prefix="pulsar-ext-"))
+            self._scratch = self._scratch or ScratchDirectory()
+            self._home = self._scratch.path
             _refuse_path(self._home, "set TMPDIR to another directory")
             return self._home
         _refuse_path(self._data_dir, "use another directory")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import sys
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +21,7 @@ from pulsar_ext.errors import BrokerStartError
 
 from .guarded_program import GuardedProgram
 from .jars import find_java
+from .scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +145,7 @@ class SparkCluster:
         self._offer = ["--cores", str(cores), "--memory", memory]
         self._daemon_memory = daemon_memory
         self._start_timeout = start_timeout
-        self._home: Path | None = None
+        self._home: ScratchDirectory | None = None
         self._master: GuardedProgram | None = None
         self.workers: tuple[SparkWorker, ...] = ()
         self.master_url = ""
@@ -154,7 +153,7 @@ class SparkCluster:
     @property
     def directory(self) -> Path | None:
         """Where each part has a directory of its own; None when it does not run."""
-        return self._home
+        return self._home.path if self._home is not None else None
 
     def start(self) -> Self:
         """Start the master and the workers, and return when these are registered.
@@ -185,7 +184,7 @@ class SparkCluster:
         if self._master is not None:
             self._master.kill()
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            self._home.remove()
         self._home = self._master = None
         self.workers = ()
 
@@ -200,11 +199,12 @@ class SparkCluster:
         if spec is None or spec.origin is None:
             raise BrokerStartError("pyspark is missing: pip install 'pulsar-ext[spark]'")
         spark = Path(spec.origin).parent
-        self._home = home = Path(tempfile.mkdtemp(prefix="pulsar-ext-spark-"))
+        self._home = ScratchDirectory("pulsar-ext-spark-")
+        home = self._home.path
         environment = self._environment(spark, home)
         command = [str(spark / "bin" / "spark-class")]
         place = _new_directory(home / "master")
-        self._master = GuardedProgram(place, "master", home)
+        self._master = GuardedProgram(place, "master")
         any_port = ["--port", "0", "--webui-port", "0"]
         self._master.start([*command, _MASTER, "--host", _HOST, *any_port], environment)
         log_text = self._master.log_text
@@ -215,7 +215,7 @@ class SparkCluster:
             place = _new_directory(home / f"worker-{number}")
             host = _WORKER_HOST.format(number + 1)
             arguments = ["--host", host, *any_port, *self._offer, "--work-dir", str(place), self.master_url]
-            program = GuardedProgram(place, "worker", home)
+            program = GuardedProgram(place, "worker")
             workers.append(SparkWorker(program, [*command, _WORKER, *arguments], environment))
             self.workers = tuple(workers)
             workers[-1].launch()

@@ -30,6 +30,8 @@ import os, signal, sys
 from pulsar_ext.testing import PulsarProcess
 broker = PulsarProcess().start()
 print(broker.pid, broker.data_dir, flush=True)
+if sys.argv[1] == "down":
+    broker.kill()
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -247,12 +249,19 @@ def test_failed_start_shows_the_log_and_leaves_nothing():
     assert broker.data_dir is None
 
 
-def test_gone_with_a_killed_parent():
-    """When the parent is killed by SIGKILL, the broker, its guard and its data directory go too."""
-    run = subprocess.run([sys.executable, "-c", ORPHANED], capture_output=True, text=True, timeout=120, check=False)
+def guards_of(home):
+    """Return the processes that have the directory among their arguments."""
+    return [one for one in psutil.process_iter(["cmdline"]) if home in (one.info["cmdline"] or ())]
+
+
+@pytest.mark.parametrize("broker", ["up", "down"])
+def test_gone_with_a_killed_parent(broker):
+    """When the parent is killed by SIGKILL, the broker, its guard and its data directory go too, be it up or down."""
+    command = [sys.executable, "-c", ORPHANED, broker]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == -signal.SIGKILL, run.stderr
     pid, home = run.stdout.split()
-    wait_until(lambda: not group(int(pid)) and not Path(home).exists())
+    wait_until(lambda: not group(int(pid)) and not Path(home).exists() and not guards_of(home))
 
 
 def test_log_offsets():
