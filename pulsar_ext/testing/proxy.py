@@ -281,13 +281,16 @@ class FaultProxy:
             except OSError:
                 reset_socket(client)
                 continue
-            link = Link(client, broker, self._ways, self._drop)
             with self._lock:
-                self._links.add(link)
-                self._accepted += 1
-                link.start()
-            if self._closed.is_set():
-                link.reset()
+                # Who was on the way when refuse() came is refused too, for a cut() behind it would not have found it.
+                if self._listeners.get(route) is listener:
+                    link = Link(client, broker, self._ways, self._drop)
+                    self._links.add(link)
+                    self._accepted += 1
+                    link.start()
+                    continue
+            reset_socket(client)
+            reset_socket(broker)
 
     def _drop(self, link: Link) -> None:
         with self._lock:

@@ -201,3 +201,23 @@ def test_wrong_names_are_refused(proxy):
     ):
         with pytest.raises(InvalidUse, match="'up'"):
             wrong()
+
+
+def test_who_is_on_the_way_when_it_refuses_is_refused(server, monkeypatch):
+    """A connection that was accepted and is not through to the broker yet survives neither refuse() nor a cut()."""
+    connect, begun, go_on = socket.create_connection, threading.Event(), threading.Event()
+
+    def slowly(*arguments):
+        begun.set()
+        assert go_on.wait(_SECONDS)
+        return connect(*arguments)
+
+    monkeypatch.setattr(socket, "create_connection", slowly)
+    with FaultProxy(*server.server_address) as proxy, connect(("127.0.0.1", proxy.port), _SECONDS) as client:
+        assert begun.wait(_SECONDS)
+        proxy.refuse()
+        proxy.cut()
+        go_on.set()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        assert (proxy.connections, proxy.accepted) == (0, 0)
