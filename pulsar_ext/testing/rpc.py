@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from .shared import Address, Source
 
 __all__ = ["PoolClient", "PoolServer"]
+
+_BACKLOG = 64
 
 
 class PoolServer:
@@ -31,7 +34,8 @@ class PoolServer:
     def __init__(self, source: Callable[[], Source]) -> None:
         self._source = source
         self._key = secrets.token_bytes(32)
-        self._listener = Listener(("127.0.0.1", 0), authkey=self._key)
+        # Without the key, for which it would wait here: a stranger that keeps silent must not keep others waiting.
+        self._listener = Listener(("127.0.0.1", 0), backlog=_BACKLOG)
         threading.Thread(target=self._serve, name="pulsar-ext-pool", daemon=True).start()
 
     @property
@@ -49,12 +53,13 @@ class PoolServer:
                 connection = self._listener.accept()
             except OSError:  # close() ended it
                 return
-            except Exception:  # noqa: BLE001, S112  # a stranger without the key must not end the service
-                continue
             threading.Thread(target=self._answer, args=(connection,), name="pulsar-ext-pool", daemon=True).start()
 
     def _answer(self, connection: Connection[Any, Any]) -> None:
-        with connection, contextlib.suppress(EOFError, OSError):
+        with connection, contextlib.suppress(EOFError, OSError, AuthenticationError):
+            # As a listener with a key does.
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
             question, arguments = connection.recv()
             try:
                 answer = getattr(self._source(), question)(*arguments)

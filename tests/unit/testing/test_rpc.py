@@ -1,0 +1,60 @@
+"""How the processes of a test run ask one of them for its brokers."""
+
+import contextlib
+import socket
+import threading
+from multiprocessing import AuthenticationError
+
+import pytest
+
+from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.testing.profiles import get_profile
+from pulsar_ext.testing.rpc import PoolClient, PoolServer
+
+PLAIN = get_profile("plain")
+
+
+class Source:
+    """What a pool knows, without a broker."""
+
+    def is_running(self, profile):
+        return profile == PLAIN
+
+    def log_offset(self, profile):
+        raise BrokerStartError("no broker", reason="of this test", profile=profile.name)
+
+
+@pytest.fixture
+def server():
+    with contextlib.closing(PoolServer(Source)) as serving:
+        yield serving
+
+
+def test_questions_are_answered(server):
+    """An answer comes back, and an error with all that it says."""
+    client = PoolClient(server.ticket)
+    assert client.is_running(PLAIN) is True
+    with pytest.raises(BrokerStartError, match="no broker") as caught:
+        client.log_offset(PLAIN)
+    assert caught.value.details == {"reason": "of this test", "profile": "plain"}
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x04nope"])
+def test_a_stranger_keeps_nobody_waiting(server, said):
+    """Whoever connects without the key, says nothing or something else, and stays, stands in nobody's way."""
+    with socket.create_connection(("127.0.0.1", server.ticket["port"])) as stranger:
+        stranger.sendall(said)
+        answers = []
+        asking = threading.Thread(
+            target=lambda: answers.append(PoolClient(server.ticket).is_running(PLAIN)), daemon=True
+        )
+        asking.start()
+        asking.join(20)
+        assert answers == [True]
+
+
+def test_a_wrong_key_is_refused(server):
+    """It gets no answer, and the next one with the key does."""
+    with pytest.raises(AuthenticationError):
+        PoolClient({**server.ticket, "key": "00" * 32}).is_running(PLAIN)
+    assert PoolClient(server.ticket).is_running(PLAIN) is True
