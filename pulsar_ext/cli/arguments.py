@@ -10,11 +10,9 @@ from cyclopts import Parameter
 from pulsar_ext.client.authentication import AuthenticationTLS, AuthenticationToken
 from pulsar_ext.errors import InvalidUse
 
-__all__ = ["LOCAL_URL", "Access", "AdminUrl", "Json", "Token", "Url", "UrlOrNone", "check_pause"]
+__all__ = ["LOCAL_URL", "Access", "AdminUrl", "Json", "Token", "Url", "UrlOrNone"]
 
 LOCAL_URL = "pulsar://localhost:6650"
-
-_LONGEST_PAUSE = 30 * 86_400.0
 
 _URL = Parameter(name=("--url", "--service-url"), env_var=("PULSAR_URL", "PULSAR_EXT_URL"), negative="")
 
@@ -64,13 +62,3 @@ class Access:
         options: dict[str, Any] = {"token": self.token, "tls_trust_certs_file_path": self.trust_certs}
         options["tls_certificate_file_path"], options["tls_private_key_file_path"] = self.certificate, self.key
         return options
-
-
-def check_pause(every: float) -> None:
-    """Check the seconds between two looks.
-
-    Raises:
-        InvalidUse: nobody can wait so long.
-    """
-    if not 0 < every <= _LONGEST_PAUSE:
-        raise InvalidUse(f"--every must be more than 0 seconds and at most {_LONGEST_PAUSE:.0f}, not {every!r}")

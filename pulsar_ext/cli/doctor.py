@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -15,9 +14,10 @@ from rich.text import Text
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.facts import DiagnosisLimits
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, check_pause
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
 from .output import print_json
+from .watching import check_pause, look_again
 
 if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
@@ -52,7 +52,8 @@ def doctor(
         target: What to look at: a namespace such as public/default, or a topic, with or without partitions.
         subscription: Name of the one subscription to look at. The default is all of them.
         limits: What counts as a finding, and what finding it may cost.
-        watch: Look again and again until Ctrl-C. With --json it prints one line each time.
+        watch: Look again and again until Ctrl-C, also while the broker does not answer. With --json it prints one line
+            each time.
         every: Seconds between two looks with --watch.
         url: URL of the broker. Only its host is used, to find the admin API.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
@@ -61,11 +62,10 @@ def doctor(
     """
     check_pause(every)
     with open_admin(url, admin_url, access) as admin:
-        while True:
-            diagnosis = _look(admin, target, subscription, limits, as_json=as_json)
-            if not watch:
-                return diagnosis.exit_status
-            time.sleep(every)
+        diagnosis = look_again(
+            lambda: _look(admin, target, subscription, limits, as_json=as_json), watch=watch, every=every
+        )
+    return diagnosis.exit_status
 
 
 def _look(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import Annotated
 
@@ -12,10 +11,11 @@ from rich.console import Console
 from pulsar_ext.look.page import survey_page
 from pulsar_ext.look.survey import MapLimits, survey
 
-from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url, check_pause
+from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
 from .output import check_place, now_text, print_json, write_page
 from .topic_picture import SurveyPicture
+from .watching import check_pause, look_again
 
 app = App(name="look", help="Show a topic as a map: its ledgers, cursors, holes and messages. It only reads.")
 
@@ -47,7 +47,8 @@ def look(
         subscription: Name of the one subscription to show. The default is all of them.
         html: File for a page with the same map and the findings, which needs nothing beside it.
         limits: What counts as a finding, and what the look may cost.
-        watch: Look again and again until Ctrl-C. With --json it prints one line each time.
+        watch: Look again and again until Ctrl-C, also while the broker does not answer. With --json it prints one line
+            each time.
         every: Seconds between two looks with --watch.
         url: URL of the broker. Only its host is used, to find the admin API.
         admin_url: URL of the admin REST API. The default is port 8080 on the broker's host.
@@ -58,7 +59,8 @@ def look(
     check_place(html, "--html")
     console = Console(highlight=False)
     with open_admin(url, admin_url, access) as admin:
-        while True:
+
+        def look_once() -> None:
             with Console(stderr=True).status("asking"):
                 seen = survey(admin, topic, subscription, limits)
             if html is not None:
@@ -69,6 +71,5 @@ def look(
                 if watch:
                     console.clear()
                 console.print(SurveyPicture(seen))
-            if not watch:
-                return
-            time.sleep(every)
+
+        look_again(look_once, watch=watch, every=every)

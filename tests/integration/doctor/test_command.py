@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from acked import send_plain
 from chunked import drain, index_of
 from mending import environment_of, namespace_of, pulsar_ext
 
 import pulsar_ext as pulsar
+from pulsar_ext.admin import PulsarAdmin
 
+MAIN = [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()"]
 SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
 
 
@@ -47,7 +50,7 @@ def test_watch(client, broker, topic):
     send_plain(client, topic, 1)
     command = ["doctor", topic, "--json", "--watch", "--every", "0.2"]
     with subprocess.Popen(
-        [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *command],
+        [*MAIN, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -58,3 +61,31 @@ def test_watch(client, broker, topic):
         finally:
             watching.send_signal(signal.SIGINT)
         assert watching.wait(60) == 130
+
+
+@pytest.mark.standalone_only("is about a broker that is down, which a cluster never is as a whole")
+@pytest.mark.parametrize("command", ["doctor", "look"])
+def test_a_watch_outlives_a_broker(pulsar_own_broker, command):
+    """It tells that a broker which it has seen does not answer, and looks on when that is back."""
+    broker = pulsar_own_broker()
+    with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
+        admin.create_topic("watched")
+    with subprocess.Popen(
+        [*MAIN, command, "public/default/watched", "--json", "--watch", "--every", "0.2", "--pause-seconds", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment_of(broker),
+    ) as watching:
+        try:
+            assert json.loads(watching.stdout.readline())
+            broker.kill()
+            told = next(line for line in watching.stderr if line.startswith("pulsar-ext: "))
+            assert "no answer" in told
+            broker.restart()
+            # More lines than it can have printed before the broker ended, and the pipe has kept.
+            assert all(json.loads(watching.stdout.readline()) for _ in range(10))
+        finally:
+            watching.send_signal(signal.SIGINT)
+            watching.stdout.close()
+            watching.stderr.close()
