@@ -62,9 +62,10 @@ def main() -> None:
 
 def _leave_output() -> None:
     """See to it that what could not be written is not tried again while the interpreter ends."""
+    if sys.stdout is None:
+        return
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
