@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 from faststream.message import StreamMessage
 
 from pulsar_ext.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from pulsar_ext.asyncio import Consumer
 
 __all__ = ["PulsarMessage", "Rejection"]
@@ -73,13 +77,15 @@ class PulsarMessage(StreamMessage[Message]):
             properties: what the retry letter says besides; only with `delay_ms`.
 
         Raises:
-            InvalidUse: there are no retry letters; see `Consumer.reconsume_later()`.
+            InvalidUse, pulsar.PulsarException: as `Consumer.reconsume_later()`, such as where there are no retry
+                letters; it comes again without a letter.
         """
         if self.committed is None and self._consumer is not None:
             if delay_ms is None:
                 await self._consumer.negative_acknowledge(self.raw_message)
             else:
-                await self._consumer.reconsume_later(self.raw_message, delay_ms, properties)
+                async with self._again_otherwise(self._consumer):
+                    await self._consumer.reconsume_later(self.raw_message, delay_ms, properties)
         await super().nack()
 
     async def reject(self, properties: dict[str, str] | None = None) -> None:
@@ -90,12 +96,26 @@ class PulsarMessage(StreamMessage[Message]):
 
         Args:
             properties: what the dead letter says besides, such as the reason.
+
+        Raises:
+            InvalidUse, pulsar.PulsarException: as `Consumer.send_dead_letter()`; it comes again.
         """
         if self.committed is None and self._consumer is not None:
             if self._rejection is Rejection.DEAD_LETTER:
-                await self._consumer.send_dead_letter(self.raw_message, properties)
+                async with self._again_otherwise(self._consumer):
+                    await self._consumer.send_dead_letter(self.raw_message, properties)
             elif self._rejection is Rejection.REDELIVER:
                 await self._consumer.negative_acknowledge(self.raw_message)
             else:
                 await self._consumer.acknowledge(self.raw_message)
         await super().reject()
+
+    @contextlib.asynccontextmanager
+    async def _again_otherwise(self, consumer: Consumer[Any]) -> AsyncIterator[None]:
+        """Have it come again if the block fails: FastStream logs that, and settles the message no other way."""
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(pulsar.AlreadyClosed):
+                await consumer.negative_acknowledge(self.raw_message)
+            raise

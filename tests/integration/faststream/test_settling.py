@@ -8,7 +8,7 @@ import re
 import pytest
 from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
 from faststream import AckPolicy
-from faststream.exceptions import StopConsume
+from faststream.exceptions import NackMessage, StopConsume
 
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
@@ -166,6 +166,36 @@ def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client,
 
     assert run_to_end(steps).data() == b"bad"
     assert seen == ["bad"] * 3
+
+
+@pytest.mark.parametrize("options", [{"ack_policy": AckPolicy.REJECT_ON_ERROR}, {"enable_retry": False}])
+def test_a_message_whose_letter_cannot_be_sent_comes_again(broker, client, admin, topic, options):
+    """A rejected message whose dead letter topic takes none, or one that cannot be a retry letter, is not stranded."""
+    service, seen = faststream_broker(broker), []
+    client.create_producer(f"{topic}-dead").close()
+    admin.terminate(f"{topic}-dead")
+
+    @service.subscriber(
+        topic,
+        subscription="s",
+        subscription_type=SHARED,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(100, f"{topic}-dead"),
+        **options,
+    )
+    async def handle(body: str):
+        seen.append(body)
+        if len(seen) < 3:
+            raise NackMessage(delay_ms=100) if "enable_retry" in options else ValueError(body)
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: len(seen) == 3)
+
+    run_to_end(steps)
+    assert backlog(admin, topic) == 0
 
 
 def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
