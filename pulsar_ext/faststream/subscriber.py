@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pulsar
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["PulsarSubscriber"]
 
 _AGAIN_SECONDS: Final = 1.0
+_own_task: ContextVar[asyncio.Task[None] | None] = ContextVar("pulsar_ext_faststream_handling", default=None)
+"""What handles a message here; tasks that a handler begins, such as those of `broker.stop()`, are of it too."""
 
 
 class PulsarSubscriber(SubscriberUsecase[Message]):
@@ -100,21 +103,27 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
-        """Stop as the class says; a handler may call it, and is not waited for."""
+        """Stop as the class says; a handler may call it, or the broker's, and is not waited for.
+
+        Cancelling it has it wait for nobody, and it is stopped all the same.
+        """
         if self._receiving is not None:
             self._receiving.cancel()  # which loses no message
             self._receiving = None
+        self.lock = contextlib.nullcontext()  # FastStream would wait for whoever calls this as well
         await super().stop()
-        others = [task for task in self._handling if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            with contextlib.suppress(pulsar.AlreadyClosed):
-                if self.is_temporary:
-                    await consumer.unsubscribe()
-                await consumer.close()  # acknowledgements leave first
+        others = self._handling - {_own_task.get()}
+        try:
+            if others and self._outer_config.graceful_timeout:
+                await asyncio.wait(others, timeout=self._outer_config.graceful_timeout)
+        finally:
+            consumer, self._consumer = self._consumer, None
+            for task in others:
+                task.cancel()
+            try:
+                await asyncio.gather(*others, return_exceptions=True)
+            finally:
+                await self._leave(consumer)
 
     async def get_one(self, *, timeout: float = 5.0) -> PulsarMessage | None:  # noqa: ASYNC109  # FastStream's signature
         """Receive one message of a subscriber without handlers; acknowledge it with `await message.ack()`.
@@ -148,6 +157,13 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             "message_id": getattr(message, "message_id", ""),
         }
 
+    async def _leave(self, consumer: Consumer[Any] | None) -> None:
+        if consumer is not None:
+            with contextlib.suppress(pulsar.AlreadyClosed):
+                if self.is_temporary:
+                    await consumer.unsubscribe()
+                await consumer.close()  # acknowledgements leave first
+
     async def _receive(self, consumer: Consumer[Any]) -> None:
         slots = asyncio.Semaphore(self._max_workers)
         while True:
@@ -168,6 +184,7 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             task.add_done_callback(lambda _: slots.release())
 
     async def _handle(self, consumer: Consumer[Any], message: Message) -> None:
+        _own_task.set(asyncio.current_task())
         try:
             await self.consume(message)
         except asyncio.CancelledError:

@@ -70,6 +70,32 @@ def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
     assert sorted(ended) == list(range(20))
 
 
+def test_a_stop_that_is_cancelled_is_a_stop(broker, topic):
+    """A service whose stop was cancelled amid its wait can be started again, and gets everything."""
+    service = faststream_broker(broker, graceful_timeout=10_000.0)
+    begun, ended = [], []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED)
+    async def handle(number: int):
+        begun.append(number)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        ended.append(number)
+
+    async def steps():
+        await service.start()
+        await service.publish_batch(*range(20), topic=topic)
+        await until(lambda: begun)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(service.stop(), 0.2)
+        async with service:
+            await service.start()
+            await until(lambda: len(ended) == 20)
+
+    run_to_end(steps)
+    assert sorted(ended) == list(range(20))
+
+
 def test_cuts_in_the_middle_lose_nothing(broker, topic, pulsar_fault_proxy):
     """A service whose connections are cut twenty times handles every message that it published itself."""
     proxy = pulsar_fault_proxy(broker)

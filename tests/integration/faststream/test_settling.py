@@ -241,3 +241,28 @@ def test_a_handler_ends_its_subscriber(service, topic, client, admin):
     while len(left | set(seen)) < 200:
         left.add(int(consumer.receive(10_000).data()))
     assert len(seen) < 200
+
+
+@pytest.mark.parametrize("ends", ["subscriber", "broker"])
+def test_a_handler_ends_its_subscriber_or_the_broker(broker, admin, topic, ends):
+    """`stop()` in a handler does not wait for that handler, and other handlers end first."""
+    service, ended = faststream_broker(broker, graceful_timeout=10_000.0), []
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=2)
+    async def handle(body: str, message: PulsarMessage):
+        if body == "end":
+            await message.ack()
+            await (service if ends == "broker" else service.subscribers[0]).stop()
+        else:
+            await asyncio.sleep(0.5)
+        ended.append(body)
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish_batch("long", "end", topic=topic)
+            await until(lambda: len(ended) == 2)
+
+    run_to_end(steps)
+    assert ended == ["long", "end"]
+    assert backlog(admin, topic) == 0
