@@ -49,7 +49,10 @@ class Topics:
         if isinstance(self.declared, re.Pattern):
             namespace, slash, name = prefix.rpartition("/")  # the namespace is no pattern, and the name is text
             name = re.sub(r"[^\w-]", r"\\\g<0>", name)
-            return re.compile(f"{namespace}{slash}{name}{self.declared.pattern}", self.declared.flags)
+            pattern = self.declared.pattern
+            if prefix and "|" in pattern:
+                pattern = f"(?:{pattern})"  # the prefix is in front of each branch
+            return re.compile(f"{namespace}{slash}{name}{pattern}", self.declared.flags)
         return [prefix + one for one in self.declared]
 
     def shown(self, prefix: str) -> str:

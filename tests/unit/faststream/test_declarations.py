@@ -169,6 +169,8 @@ def test_a_bare_class_is_answered_with_its_annotation(service):
         (re.compile("public/default/t.*"), "", "tu", True),
         (re.compile("t.*"), "public/default/a.", "a.tu", True),
         (re.compile("t.*"), "public/default/a.", "abtu", False),
+        (re.compile("t|u"), "public/default/a.", "a.u", True),
+        (re.compile("t|u"), "public/default/a.", "a.tu", False),
     ],
 )
 def test_which_topics_are_meant(declared, prefix, topic, included):
