@@ -118,12 +118,27 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
         options = {**self._options, **(cmd.producer_options or {})}
         opening = partial(self._connected().create_producer, cmd.destination, **options)
-        return self._producers.lent((cmd.destination, id(cmd.producer_options)), opening)
+        return self._producers.lent((cmd.destination, _Own(cmd.producer_options)), opening)
 
     def _connected(self) -> Client:
         if self._client is None:
             raise IncorrectState("The broker is not connected: call `await broker.connect()` or `start()` first.")
         return self._client
+
+
+class _Own:
+    """The options of one publisher as a name: none but these, and they are kept, so that no others get their id."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, Any] | None) -> None:
+        self._options = options
+
+    def __hash__(self) -> int:
+        return id(self._options)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Own) and self._options is other._options
 
 
 async def encoded(

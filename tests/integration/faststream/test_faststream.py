@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
 from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
 from pulsar_ext.otel import instrument
@@ -184,7 +185,7 @@ def test_routers_several_topics_and_a_pattern(service, topic):
         found.append((message.topic.removeprefix(f"{topic}-"), body))
 
     @router.subscriber(
-        re.compile("[bc]"),
+        re.compile("b|c"),
         subscription="pattern",
         initial_position=EARLIEST,
         pattern_auto_discovery_period=1,
@@ -203,6 +204,22 @@ def test_routers_several_topics_and_a_pattern(service, topic):
 
     run_to_end(steps)
     assert sorted(found) == [("b", "x!"), ("c", "y"), ("pattern", "x!"), ("pattern", "y")]
+
+
+def test_publishers_have_producers_of_their_own_options(service, topic, client):
+    """A publisher's messages leave by its own options, though another one that is gone had the same place in memory."""
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+
+    async def steps():
+        async with service:
+            for number in range(10):
+                options = {"producer_name": f"{topic}-{number}"}
+                publisher = service.publisher(topic, producer_options=options, persistent=False)
+                await publisher.publish("x", topic)
+                del publisher, options
+
+    run_to_end(steps)
+    assert [reader.read_next(10_000).producer_name() for _ in range(10)] == [f"{topic}-{n}" for n in range(10)]
 
 
 def test_messages_one_by_one(service, topic):
