@@ -211,7 +211,8 @@ class Redelivery(Part):
 
     def after(self, transition: Transition, /) -> None:
         """Have nothing redelivered of what came before the cursor moved; see that another C++ consumer gets there."""
-        self.forget()
+        if transition is not Transition.REDELIVERY:  # what came again meanwhile may have been refused anew
+            self.forget()
         if transition is Transition.UNSUBSCRIPTION:
             self.close()
         if transition.replaces:
