@@ -113,6 +113,8 @@ def open_consumer(
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
     if chain is not None:
         subscription.redelivery.tell = chain.redelivers
+        if subscription.redelivery.dead_letters is not None:
+            subscription.redelivery.dead_letters.tell = chain.became_letter
         chain.show(consumer)
         look_after(context, chain, named["topic"])
     if settings.events is not None:

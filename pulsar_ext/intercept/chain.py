@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
-from pulsar_ext.message import Message
+from pulsar_ext.message import Message, received
 
 from .interfaces import ConsumerInterceptor, Interceptor, ProducerInterceptor, ReaderInterceptor
 from .outgoing import OutgoingMessage
@@ -181,6 +181,12 @@ class ConsumerChain(ReceiverChain[ConsumerInterceptor]):
         message_id = _id_of(message)
         for one in self.interceptors:
             _quietly(one.on_acknowledge_cumulative, consumer, message_id, error)
+
+    def became_letter(self, inner: Any) -> None:
+        """Tell that a refused C++ message is acknowledged: it is a dead letter by now."""
+        consumer = self.shown
+        if consumer is not None:
+            self.acknowledged(consumer, received(inner), None)
 
     def redelivers(self, refused: list[Any], late: list[Any]) -> None:
         """Tell which entries the broker is asked for.

@@ -81,7 +81,7 @@ class ConsumerInterceptor(Interceptor):
         return message
 
     def on_acknowledge(self, consumer: Any, message_id: Any, error: BaseException | None) -> None:
-        """Hear of an acknowledgement that the consumer has taken, or refused.
+        """Hear of an acknowledgement that the consumer has taken or refused, or of one that is a dead letter now.
 
         Args:
             consumer: the consumer.

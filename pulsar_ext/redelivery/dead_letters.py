@@ -52,6 +52,8 @@ class DeadLetters:
         self.max_redeliver_count: int = policy.max_redeliver_count
         self._producers, self._policy, self._subscription = producers, policy, subscription
         self._acknowledge, self._redeliver = acknowledge, redeliver
+        self.tell: Callable[[Any], None] | None = None
+        """Hears which C++ messages were acknowledged, because they are letters by now."""
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
         self._on_their_way: set[bytes] = set()
         self._lock = Lock()
@@ -102,6 +104,8 @@ class DeadLetters:
                 then = self._acknowledge
             try:
                 then(inner)
+                if then is self._acknowledge and self.tell is not None:
+                    self.tell(inner)
             except Exception:  # noqa: BLE001  # the other letters still go
                 _log.exception("%r is neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
             with self._lock:

@@ -67,6 +67,8 @@ def test_redeliveries_and_dead_letters(client, topic, measured):
     assert measured("pulsar.client.consumer.message.redelivered", "s") == 4
     assert eventually(lambda: measured("pulsar.client.consumer.message.dlq", "s") == 2)
     assert measured("pulsar.client.consumer.message.dlq", "kept") == 0
+    # Each that was handed out has ended, a dead letter's last time as well.
+    assert eventually(lambda: sum(one.count for one in measured.points("messaging.process.duration")) == 7)
 
 
 def test_a_message_that_is_sent_to_the_dead_letters_at_once(client, topic, measured):
