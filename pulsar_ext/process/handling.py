@@ -89,7 +89,13 @@ class Handling:
     def refused(self, consumer: Any, message: Message) -> Steps:
         """Give the steps of a message that no handler is begun for, or ends for: it comes again."""
         with suppress(pulsar.AlreadyClosed):
-            yield partial(_AGAIN.settle, consumer, message)
+            try:
+                yield partial(_AGAIN.settle, consumer, message)
+            except pulsar.AlreadyClosed:
+                raise
+            except Exception:  # noqa: BLE001  # the subscription's backoff, for one that came so often
+                _log.exception("%r is delivered again as one that came once", message.message_id())
+                yield partial(consumer.negative_acknowledge, message.message_id())
 
     def _checked(self, action: Any) -> Action:
         if not isinstance(action, ACTIONS):

@@ -137,6 +137,23 @@ def test_what_fails_comes_again(client, topic, is_done):
     assert all(processing.begun[number] == 1 for number in range(20) if number not in (3, 7))
 
 
+def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(client, topic, is_done):
+    """A message that is refused more often than the subscription's backoff knows comes again, and ends nothing."""
+    consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_backoff=[100, 200].__getitem__)
+    send_plain(client, topic, 5)
+    seen = Counter()
+
+    def handle(message):
+        seen[index_of(message)] += 1
+        if index_of(message) == 2 and seen[2] < 5:
+            raise ValueError(message)
+
+    with Processing(consumer, handle) as processing:
+        assert eventually(lambda: processing.begun[2] == 5)
+        assert eventually(is_done)
+    assert all(seen[number] == 1 for number in range(5) if number != 2)
+
+
 def test_dead_letters_by_a_policy(client, topic, is_done):
     """With a dead letter policy what always fails is redelivered so often, and is then a dead letter."""
     dead = client.subscribe(topic + "-dead", "d")
