@@ -54,11 +54,10 @@ class LeftoverWatch(ConsumerWatch):
     """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
 
     _PATIENCE_SECONDS = 3.0
-    __slots__ = ("_known", "_partitions")
+    __slots__ = ("_known",)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._partitions: list[str] | None = None
         self._known: dict[str, _Known] = {}
         """Of the topics whose cursor was not at the end."""
 
@@ -84,10 +83,7 @@ class LeftoverWatch(ConsumerWatch):
         self._looks += 1
         if self._looks < _SOON_LOOKS and not is_done:
             return _SOON_SECONDS
-        if self._acks.collector.has_chunks:
-            return _LATER_SECONDS
-        self._partitions = None
-        return None
+        return _LATER_SECONDS if self._acks.collector.has_chunks else None
 
     def finish(self, topic: str) -> bool:
         """Acknowledge the chunks on a topic that nobody can receive for sure; tell whether there were any.
@@ -152,15 +148,11 @@ class LeftoverWatch(ConsumerWatch):
         """Give the topics, and of topics with partitions each of these; a pattern's are known by their partitions."""
         if not isinstance(self._topics, str | list):
             return self._names()
-        if self._partitions is None:
-            partitions_of = self._context.opener.get_topic_partitions
-            recent = self._context.recent
-            self._partitions = [
-                part
-                for name in self._names()
-                for part in recent.ask(("partitions", name), partial(partitions_of, name))
-            ]
-        return self._partitions
+        partitions_of, recent = self._context.opener.get_topic_partitions, self._context.recent
+        # Asked each time: a topic may have more by now.
+        return [
+            part for name in self._names() for part in recent.ask(("partitions", name), partial(partitions_of, name))
+        ]
 
 
 def _at_the_end(admin: Callable[[], PulsarAdmin], topic: str) -> frozenset[str]:

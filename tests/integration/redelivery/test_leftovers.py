@@ -12,6 +12,7 @@ from reach import official_client
 
 import pulsar_ext as pulsar
 from pulsar_ext.chunks import leftovers
+from pulsar_ext.redelivery import leftover_watch
 
 ROUNDS, SIZE = 10, 2_000_000
 STEP_SECONDS = 0.0015
@@ -81,3 +82,23 @@ def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, 
         consumer.acknowledge(message)
     consumer.acknowledge(message)
     assert eventually(lambda: _is_empty(admin, topic), 60)
+
+
+def test_partitions_that_came_later_are_looked_at(client, admin, topic, monkeypatch):
+    """Where chunked messages come, the cursors of partitions that the topic did not have before are looked at too."""
+    monkeypatch.setattr(leftover_watch, "_SOON_SECONDS", 0.2)
+    monkeypatch.setattr(leftover_watch, "_LATER_SECONDS", 0.2)
+    look, looked = leftover_watch.LeftoverWatch._look, set()
+
+    def note(self, name):
+        looked.add(name.rpartition("-")[2])
+        return look(self, name)
+
+    monkeypatch.setattr(leftover_watch.LeftoverWatch, "_look", note)
+    admin.create_partitioned_topic(topic, 1)
+    consumer = client.subscribe(topic, "s")
+    client.create_producer(topic, chunking_enabled=True).send(payload(0))
+    consumer.acknowledge(consumer.receive(10_000))
+    assert eventually(lambda: looked == {"0"})
+    admin.update_partitions(topic, 3)
+    assert eventually(lambda: looked == {"0", "1", "2"})
