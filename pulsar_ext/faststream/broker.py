@@ -266,10 +266,8 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
 
         The arguments are those of `publish()`, for each message. Each is sent whatever becomes of the others.
         """
-        first, *others = messages or (None,)
         cmd = PulsarPublishCommand(
-            first,
-            *others,
+            None,
             topic=topic,
             headers=headers,
             correlation_id=correlation_id or self.config.id_generator(),
@@ -277,6 +275,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             key=key,
             _publish_type=PublishType.PUBLISH,
         )
+        cmd.batch_bodies = messages
         sent: list[MessageId] = await self._basic_publish_batch(cmd, producer=self.config.producer)
         return sent
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from faststream.response import BatchPublishCommand, PublishCommand, PublishType, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
 
 __all__ = ["PulsarPublishCommand", "PulsarResponse"]
@@ -106,6 +106,18 @@ class PulsarPublishCommand(BatchPublishCommand):
         self.key, self.ordering_key = key, ordering_key
         self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
         self.timeout, self.producer_options = timeout, producer_options
+        self._is_empty = False
+
+    @property
+    def batch_bodies(self) -> tuple[Any, ...]:
+        """The bodies of a batch, each a message; FastStream would leave out a first one that is None."""
+        return () if self._is_empty else (self.body, *self.extra_bodies)
+
+    @batch_bodies.setter
+    def batch_bodies(self, bodies: Sequence[Any]) -> None:
+        self._is_empty = not bodies
+        self.body, *more = bodies or (None,)
+        self.extra_bodies = tuple(more)
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> Self:

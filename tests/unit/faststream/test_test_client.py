@@ -67,6 +67,30 @@ def test_a_chain_of_handlers_and_their_mocks(service):
     assert [number for number, *_ in seen] == [2, 6, 8, 9]
 
 
+@pytest.mark.parametrize("bodies", [(), (None,), (None, "a"), ("a", None)])
+def test_each_body_of_a_batch_is_a_message(service, bodies):
+    """None is an empty message as with `publish()`, wherever it stands; and a middleware may change the batch."""
+
+    @service.subscriber("t", subscription="s")
+    async def handle(message: PulsarMessage):
+        seen.append(message.body)
+
+    class Twice(BaseMiddleware):
+        async def publish_scope(self, call_next, cmd):
+            cmd.batch_bodies = cmd.batch_bodies * 2
+            return await call_next(cmd)
+
+    async def steps(tested):
+        return await tested.publish_batch(*bodies, topic="t")
+
+    for middlewares, factor in (((), 1), ((Twice,), 2)):
+        seen = []
+        for middleware in middlewares:
+            service.add_middleware(middleware)
+        assert len(run(steps, service)) == len(bodies) * factor
+        assert seen == [b"" if body is None else body.encode() for body in bodies] * factor
+
+
 def test_a_publisher_without_a_subscriber_has_a_mock(service):
     """What goes to a topic that nobody subscribes to is seen by the publisher's mock, and by nobody afterwards."""
     publisher = service.publisher("out")
