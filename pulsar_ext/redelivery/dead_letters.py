@@ -66,11 +66,12 @@ class DeadLetters:
         with self._lock:
             if self._closed or key in self._on_their_way:
                 return
+            if self._thread is None:  # first: where no thread can begin, it is sent the next time
+                thread = threading.Thread(target=self._run, name="pulsar-ext-dead-letters", daemon=True)
+                thread.start()
+                self._thread = thread
             self._on_their_way.add(key)
             self._letters.put((key, inner))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="pulsar-ext-dead-letters", daemon=True)
-                self._thread.start()
 
     def close(self) -> None:
         """Send no more: what is left stays unacknowledged, and comes again to another consumer."""

@@ -10,9 +10,10 @@ from pulsar_ext.message import received
 
 from .backoff import check_backoff
 from .dead_letters import DeadLetters
+from .delays import OFFICIAL_DELAY_MILLIS, Delays
 from .letter_producers import LetterProducers
 from .retry_letters import RetryLetters, RetryTopics
-from .tracker import OFFICIAL_DELAY_MILLIS, Redelivery
+from .tracker import Redelivery
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
@@ -105,17 +106,14 @@ def take_over_redelivery(
         )
     )
     late = options.ack_timeout_redelivery_backoff
-    redelivery = Redelivery(
-        context.inquiries,
-        acks,
-        order,
+    delays = Delays(
         delay_ms=delay if isinstance(delay, int) else 0,  # the official client refuses what is not an int
         timeout_ms=timeout if isinstance(timeout, int) and (splits or timeout >= _OFFICIAL_TIMEOUT_MILLIS) else 0,
         nack_backoff=options.negative_ack_redelivery_backoff,
         late_backoff=late,
-        resolver=context.resolver,
         splits=splits,
     )
+    redelivery = Redelivery(context.inquiries, acks, order, delays=delays, resolver=context.resolver)
     acks.collector.chunked = redelivery.acknowledged
     if redelivery.screens and (not splits or (late is not None and timeout >= _OFFICIAL_TIMEOUT_MILLIS)):
         named["unacked_messages_timeout_ms"] = 0

@@ -30,7 +30,6 @@ from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
 from pulsar_ext.receive.order import Part, Transition
 
-from .backoff import delay_of
 from .delay_queue import Delayed
 
 if TYPE_CHECKING:
@@ -42,16 +41,13 @@ if TYPE_CHECKING:
     from pulsar_ext.receive.filter import ScreenedSource
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .backoff import Backoff
     from .dead_letters import DeadLetters
+    from .delays import Delays
     from .letter_producers import LetterProducers
     from .retry_letters import RetryLetters
 
-__all__ = ["OFFICIAL_DELAY_MILLIS", "Redelivery"]
+__all__ = ["Redelivery"]
 
-OFFICIAL_DELAY_MILLIS = 100
-"""The shortest delay that the C++ client has, for what was handed over."""
-_OFFICIAL_SECONDS = OFFICIAL_DELAY_MILLIS / 1000
 _GAP_SECONDS = 0.15
 """So much later the C++ client has surely asked for what it got before: its timer starts anew with what it gets."""
 _SLACK_SECONDS = 0.05
@@ -72,14 +68,9 @@ class Redelivery(Part):
         scheduler: calls `tick()` while something waits, which may take long.
         acks: the consumer's acknowledgements.
         order: of its messages.
-        delay_ms: how long after a negative acknowledgement.
-        timeout_ms: after how long without an acknowledgement a message comes again, of which the C++ client would not
-            bring every one: all on an Exclusive or Failover subscription or with a backoff, else the chunked ones; 0
-            for never.
-        nack_backoff: gives the delay instead, by how often the message was redelivered.
-        late_backoff: gives what is added to the timeout.
+        delays: of its messages. The timeout is of those that the C++ client would not bring again, every one: all on an
+            Exclusive or Failover subscription or with a backoff, else the chunked ones.
         resolver: finds all entries of a message.
-        splits: whether the broker redelivers single entries.
     """
 
     def __init__(
@@ -88,23 +79,17 @@ class Redelivery(Part):
         acks: Acknowledger,
         order: ReceiveOrder,
         *,
-        delay_ms: int,
-        timeout_ms: int,
-        nack_backoff: Backoff | None,
-        late_backoff: Backoff | None,
+        delays: Delays,
         resolver: Resolver,
-        splits: bool,
     ) -> None:
         self._scheduler, self._acks, self._order = scheduler, acks, order
-        self._resolver, self._splits = resolver, splits
-        self._held, self._timeout = self._held_of(delay_ms / 1000), timeout_ms / 1000
-        self._nack_backoff, self._late_backoff = nack_backoff, late_backoff
+        self._resolver, self._delays, self._splits = resolver, delays, delays.splits
         self._nacked: Delayed[list[Any]] = Delayed(_GAP_SECONDS)
         self._late: Delayed[MessageId] = Delayed()
         """Chunked messages, by when they are late."""
         self._unacked: Unacked[Any] | None = None
         """What is waited for where everything comes again, or where each message has a time of its own."""
-        if timeout_ms and (late_backoff is not None or not splits):
+        if delays.timeout_ms and (delays.late_backoff is not None or not delays.splits):
             self._unacked = acks.collector.by_topic.unacked = Unacked()
         self._lock = OwnedLock()  # the handler of a signal may close what it interrupts
         self._scheduled = False
@@ -125,12 +110,12 @@ class Redelivery(Part):
     @property
     def screens(self) -> bool:
         """Whether each message has to be looked at as it comes."""
-        return bool(self._timeout) or self.dead_letters is not None
+        return bool(self._delays.timeout_ms) or self.dead_letters is not None
 
     @property
     def harmless(self) -> int:
         """How often a message may have been redelivered that need not be looked at; -1 if each has to be."""
-        if self._timeout or self._unacked is not None or self.dead_letters is None:
+        if self._delays.timeout_ms or self._unacked is not None or self.dead_letters is None:
             return -1
         return self.dead_letters.max_redeliver_count
 
@@ -150,19 +135,19 @@ class Redelivery(Part):
 
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
-        due = self._due(None)
+        due = self._delays.refused_until(None)
         self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
-        self._refused.put((self._due(inner), inner))
+        self._refused.put((self._delays.refused_until(inner), inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
         message_id = self._id_of(inner)
-        self._add(message_id, self._entries_or_later(message_id), self._due(inner))
+        self._add(message_id, self._entries_or_later(message_id), self._delays.refused_until(inner))
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
@@ -175,15 +160,15 @@ class Redelivery(Part):
         if self._unacked is not None:
             inner_id = inner.message_id()
             entry = inner_id.ledger_id(), inner_id.entry_id()
-            due = time.monotonic() + self._timeout + self._late_delay(inner)
-            self._unacked.receive(inner.topic_name(), entry, inner_id.batch_index(), due, inner_id)
+            late_at = self._delays.late_at(inner)
+            self._unacked.receive(inner.topic_name(), entry, inner_id.batch_index(), late_at, inner_id)
             self._watch()
-        elif self._timeout:
+        elif self._delays.timeout_ms:
             inner_id = inner.message_id()
             if has_first_chunk(inner_id.serialize()):
                 message_id = from_inner(inner_id, inner.topic_name)
                 with self._lock:
-                    self._late.add(bytes(message_id.serialize()), message_id, time.monotonic() + self._timeout)
+                    self._late.add(bytes(message_id.serialize()), message_id, self._delays.late_at(inner))
                 self._scheduler.watch(self)
         return True
 
@@ -240,13 +225,12 @@ class Redelivery(Part):
             _log.warning("The broker cannot be reached, and is tried again in %.0f s: %s", _OPENED_SECONDS, error)
             return _OPENED_SECONDS
         self._scheduled = False  # before it is emptied: what comes later schedules anew
-        letters = self.dead_letters
         for due_at, refused in self._drained():
-            if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
-                letters.send(refused)
-            else:
-                message_id = self._id_of(refused)
-                self._add(message_id, self._entries_or_later(message_id), due_at)
+            try:
+                self._redeliver(refused, due_at)
+            except BaseException:
+                self._refused.put((due_at, refused))
+                raise
         asks = self._splits or self._acks.is_connected
         with self._lock:
             inner = self._inner if asks else None
@@ -264,11 +248,19 @@ class Redelivery(Part):
                 self._ask(inner, refused + timed_out)
         with self._lock:
             waits = [self._nacked.wait(now), self._late.wait(now), self._until_late(now)]
-        if self._screened is not None and letters is not None:
+        if self._screened is not None and self.dead_letters is not None:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
         soonest = min((one for one in waits if one is not None), default=None)
         return None if soonest is None else min(max(soonest, 0.01 if asks else _TICK_SECONDS), _TICK_SECONDS)
+
+    def _redeliver(self, refused: Any, due: float) -> None:
+        letters = self.dead_letters
+        if letters is not None and refused.redelivery_count() >= letters.max_redeliver_count:
+            letters.send(refused)
+        else:
+            message_id = self._id_of(refused)
+            self._add(message_id, self._entries_or_later(message_id), due)
 
     def _drained(self) -> Iterator[tuple[float, Any]]:
         """Take out what was refused, though another thread may do so meanwhile."""
@@ -287,16 +279,6 @@ class Redelivery(Part):
             late.append(self._entries_or_later(message_id))
         return late
 
-    def _late_delay(self, inner: Any) -> float:
-        """Give how much later than the timeout a C++ message is late, in seconds."""
-        if self._late_backoff is None:
-            return 0.0
-        try:
-            return delay_of(self._late_backoff, inner.redelivery_count())
-        except Exception:  # noqa: BLE001  # the application's; the message is handed out all the same
-            _log.exception("ack_timeout_redelivery_backoff raised; a message is late after the timeout alone")
-            return 0.0
-
     def _until_late(self, now: float) -> float | None:
         """Give how long until a message is late that has everything come again; None if none is waited for."""
         soonest = None if self._unacked is None else self._unacked.soonest()
@@ -314,21 +296,6 @@ class Redelivery(Part):
             return
         for entry in entries:
             inner.negative_acknowledge(entry)
-
-    def _due(self, inner: Any) -> float:
-        """Give when what is refused now is handed over; raises what the application's backoff does.
-
-        Args:
-            inner: the C++ message; None for an id, which does not tell how often it was redelivered.
-        """
-        if self._nack_backoff is None:
-            return time.monotonic() + self._held
-        count = 0 if inner is None else inner.redelivery_count()
-        return time.monotonic() + self._held_of(delay_of(self._nack_backoff, count))
-
-    def _held_of(self, delay: float) -> float:
-        """Give how long a refused message is held here of its delay, in seconds: the C++ client has one of its own."""
-        return max(delay, _OFFICIAL_SECONDS) - (_OFFICIAL_SECONDS if self._splits else 0)
 
     def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
         self._acks.take_back(message_id)

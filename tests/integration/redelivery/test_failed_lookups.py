@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from acked import once_refused
 from chunked import drain, payload
@@ -65,6 +67,27 @@ def test_dead_letters_go_on_after_a_failed_lookup(client, topic, monkeypatch, on
     assert letters.receive(20_000).data() == payload(1)
     assert refused
     assert one_failure
+
+
+def test_dead_letters_go_on_where_their_thread_could_not_begin(client, topic, monkeypatch):
+    """Refused messages become dead letters as soon as the process may begin a thread again."""
+    start, failed = threading.Thread.start, []
+
+    def fail_once(self):
+        if self.name == "pulsar-ext-dead-letters" and not failed:
+            failed.append(self)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    letters = client.subscribe(topic + "-dead", "d")
+    consumer = once_refused(client, topic)
+    client.create_producer(topic).send_many([b"one", b"two"])
+    for _ in range(2):
+        for message in drain(consumer.receive, 2):
+            consumer.negative_acknowledge(message)
+    assert {letter.data() for letter in drain(letters.receive, 2)} == {b"one", b"two"}
+    assert failed
 
 
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
