@@ -6,6 +6,7 @@ letters go back and forth between clients of both kinds.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import InvalidUse
@@ -28,7 +29,8 @@ MAX_RECONSUME_TIMES: Final = 16
 """How many times a message is consumed later where no policy says it."""
 
 _TIMES: Final = "RECONSUMETIMES"
-_MOST_MILLIS: Final = 2**63 - 1
+_MOST_MILLIS: Final = timedelta.max // timedelta(milliseconds=1)
+"""What a delay can say: 2.7 million years."""
 
 
 def retry_topic(topic: str, subscription: str) -> str:
@@ -95,7 +97,9 @@ def check_retry(delay_ms: Any, properties: Any) -> None:
         InvalidUse: the delay is not a number of milliseconds, or the properties are not texts by texts.
     """
     if type(delay_ms) is not int or not 0 <= delay_ms <= _MOST_MILLIS:
-        raise InvalidUse(f"delay_ms is expected to be a whole number of milliseconds, 0 or more, not {delay_ms!r}.")
+        raise InvalidUse(
+            f"delay_ms is expected to be a whole number of milliseconds from 0 to {_MOST_MILLIS}, not {delay_ms!r}."
+        )
     if properties is None:
         return
     if not isinstance(properties, dict) or not all(isinstance(one, str) for pair in properties.items() for one in pair):

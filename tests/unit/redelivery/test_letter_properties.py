@@ -40,7 +40,7 @@ def test_a_count_that_is_none_is_refused(count):
         retried({"RECONSUMETIMES": count}, 0)
 
 
-@pytest.mark.parametrize("delay", [-1, 1.0, True, None, "1", 2**63])
+@pytest.mark.parametrize("delay", [-1, 1.0, True, None, "1", 2**63, 86_400_000_000_000_000])
 def test_a_delay_is_whole_milliseconds(delay):
     """Anything else is refused."""
     with pytest.raises(InvalidUse, match="delay_ms"):
