@@ -63,8 +63,9 @@ class LetterProducers:
                 deliver_after=timedelta(milliseconds=delay_ms) if delay_ms else None,
             )
         except BaseException:
-            if producer.sender.closed:  # the next letter opens another one
-                self._producers.pop(topic, None)
+            with self._lock:
+                if producer.sender.closed and self._producers.get(topic) is producer:
+                    del self._producers[topic]  # the next letter opens another one
             raise
 
     def send_dead(

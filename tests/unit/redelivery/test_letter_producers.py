@@ -1,0 +1,56 @@
+"""The producers of a consumer's letters: each that was opened is closed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pulsar
+import pytest
+from pulsar.schema import BytesSchema
+
+from pulsar_ext.redelivery.letter_producers import LetterProducers
+
+
+class _Producer:
+    """Sends, until it was closed by itself."""
+
+    def __init__(self):
+        self.sender = SimpleNamespace(closed=False)
+        self.meanwhile = lambda: None
+
+    def send(self, *_, **__):
+        if self.sender.closed:
+            self.meanwhile()
+            raise pulsar.AlreadyClosed("closed")
+
+    def close(self):
+        self.sender.closed = True
+
+
+def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
+    """Where two letters meet a producer that has closed, the second failure leaves the new producer alone."""
+    opened = []
+
+    def create_producer(*_, **__):
+        opened.append(_Producer())
+        return opened[-1]
+
+    inner = SimpleNamespace(
+        has_null_value=lambda: True, partition_key=str, ordering_key=str, event_timestamp=int, topic_name=str
+    )
+    letters = LetterProducers(SimpleNamespace(opener=SimpleNamespace(create_producer=create_producer)), BytesSchema())
+    letters.send("t", inner, {})
+
+    def another_thread():
+        opened[0].meanwhile = lambda: None
+        with pytest.raises(pulsar.AlreadyClosed):
+            letters.send("t", inner, {})
+        letters.send("t", inner, {})
+
+    opened[0].close()
+    opened[0].meanwhile = another_thread
+    with pytest.raises(pulsar.AlreadyClosed):
+        letters.send("t", inner, {})
+    letters.send("t", inner, {})
+    letters.close()
+    assert [one.sender.closed for one in opened] == [True, True]
