@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pulsar_ext.errors import AdminNotFound, AdminUnauthorized
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.receive.order import Part, Transition
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.receive.order import ReceiveOrder
 
-__all__ = ["ConsumerWatch"]
+__all__ = ["NOT_TO_BE_SEEN", "ConsumerWatch"]
 
+NOT_TO_BE_SEEN: Final = (AdminNotFound, AdminUnauthorized)
+"""What the admin API says of one of several topics that is gone, or not ours to see: the others are looked at."""
 _APART_SECONDS: Final = 0.1
 
 

@@ -22,7 +22,7 @@ from pulsar_ext.errors import PulsarExtError
 from pulsar_ext.ids.position import Ledgers
 from pulsar_ext.ids.topic_name import TopicName
 
-from .consumer_watch import ConsumerWatch
+from .consumer_watch import NOT_TO_BE_SEEN, ConsumerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,8 +77,9 @@ class LeftoverWatch(ConsumerWatch):
         is_done = False
         with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is moving
             for topic in self._entry_topics():
-                if self._look(topic):
-                    self._looks = 0  # there may be more behind the first hundred entries
+                with contextlib.suppress(*NOT_TO_BE_SEEN):
+                    if self._look(topic):
+                        self._looks = 0  # there may be more behind the first hundred entries
             is_done = not self._known
         self._looks += 1
         if self._looks < _SOON_LOOKS and not is_done:

@@ -25,7 +25,7 @@ import pulsar
 
 from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
 
-from .consumer_watch import ConsumerWatch
+from .consumer_watch import NOT_TO_BE_SEEN, ConsumerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,10 +169,11 @@ class StrandedWatch(ConsumerWatch):
                 return _idle(asked)
 
             # Many consumers of a client are idle, and one answer is enough for all of a topic.
-            if self._subscription not in self._context.recent.ask(("idle", name), ask):
-                for topic, stats in (asked or _statistics_of(self._admin(), name)).items():
-                    if (known := stats.subscriptions.get(self._subscription)) is not None:
-                        found[topic] = known
+            with contextlib.suppress(*NOT_TO_BE_SEEN):
+                if self._subscription not in self._context.recent.ask(("idle", name), ask):
+                    for topic, stats in (asked or _statistics_of(self._admin(), name)).items():
+                        if (known := stats.subscriptions.get(self._subscription)) is not None:
+                            found[topic] = known
         return found
 
 

@@ -9,6 +9,9 @@ import pytest
 
 from pulsar_ext._runtime.recent import RecentAnswers
 from pulsar_ext.admin import SubscriptionStats
+from pulsar_ext.errors import AdminNotFound
+from pulsar_ext.ids.position import Position
+from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
 from pulsar_ext.redelivery.stranded import StrandedWatch, is_idle, strands
 
 
@@ -84,6 +87,44 @@ def test_a_backlog_that_consumers_have_is_idle():
     """A subscription is idle if all that is not acknowledged is with its consumers."""
     assert is_idle(_stats(2, (1, 0), (1, 0)))
     assert not is_idle(_stats(3, (1, 0), (1, 0)))
+
+
+def test_a_topic_that_cannot_be_looked_at_hides_no_other():
+    """Of two topics one is gone: what is stranded on the other one is brought back, and its cursor is looked at."""
+    stats = {"type": "Shared", "msgBacklog": 1, "consumers": [{"availablePermits": 5, "connectedSince": "10:00"}]}
+    cursor = SimpleNamespace(mark_delete_position=Position(1, 0))
+    cursors = SimpleNamespace(ledger_sizes=lambda: [(1, 5)], cursors={"s": cursor})
+    asked, replaced = [], []
+
+    def answer(value):
+        def ask(name, **_):
+            asked.append(name)
+            if name.endswith("gone"):
+                raise AdminNotFound("404")
+            return value
+
+        return ask
+
+    admin = SimpleNamespace(
+        stats=answer(SimpleNamespace(subscriptions={"s": SubscriptionStats.from_json(stats)})),
+        internal_stats=answer(cursors),
+    )
+    acks = SimpleNamespace(collector=SimpleNamespace(has_chunks=True, may_have_chunks=True), era_of=lambda *_: 0)
+    context = SimpleNamespace(
+        admin_api=lambda: SimpleNamespace(within=lambda _: admin),
+        recent=RecentAnswers(),
+        opener=SimpleNamespace(get_topic_partitions=lambda name: [name]),
+    )
+    topics = ["persistent://public/default/gone", "persistent://public/default/there"]
+    order = SimpleNamespace(replace=lambda: replaced.append(True))
+    looked = SimpleNamespace(finish=lambda _: False)
+    watch = StrandedWatch(context, order, topics, "s", acks, looked)
+    for _ in range(2):
+        watch.tick(0.0)
+    assert replaced == [True]
+    asked.clear()
+    LeftoverWatch(context, order, topics, "s", acks).tick(0.0)
+    assert topics[1] in asked
 
 
 class _Answer(dict):
