@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
     from pulsar_ext.asyncio import Consumer
 
-__all__ = ["PulsarMessage", "Rejection"]
+__all__ = ["PulsarMessage", "Rejection", "have_again"]
+
+_log = logging.getLogger("pulsar_ext")
 
 
 class Rejection(Enum):
@@ -82,7 +85,7 @@ class PulsarMessage(StreamMessage[Message]):
         """
         if self.committed is None and self._consumer is not None:
             if delay_ms is None:
-                await self._consumer.negative_acknowledge(self.raw_message)
+                await have_again(self._consumer, self.raw_message)
             else:
                 async with self._again_otherwise(self._consumer):
                     await self._consumer.reconsume_later(self.raw_message, delay_ms, properties)
@@ -105,7 +108,7 @@ class PulsarMessage(StreamMessage[Message]):
                 async with self._again_otherwise(self._consumer):
                     await self._consumer.send_dead_letter(self.raw_message, properties)
             elif self._rejection is Rejection.REDELIVER:
-                await self._consumer.negative_acknowledge(self.raw_message)
+                await have_again(self._consumer, self.raw_message)
             else:
                 await self._consumer.acknowledge(self.raw_message)
         await super().reject()
@@ -116,6 +119,17 @@ class PulsarMessage(StreamMessage[Message]):
         try:
             yield
         except Exception:
-            with contextlib.suppress(pulsar.AlreadyClosed):
-                await consumer.negative_acknowledge(self.raw_message)
+            await have_again(consumer, self.raw_message)
             raise
+
+
+async def have_again(consumer: Consumer[Any], message: Message) -> None:
+    """Have a message come again; one for which the subscription's backoff has no delay as one that came once."""
+    with contextlib.suppress(pulsar.AlreadyClosed):
+        try:
+            await consumer.negative_acknowledge(message)
+        except pulsar.AlreadyClosed:
+            raise
+        except Exception:  # noqa: BLE001  # the application's backoff; nobody else would have it come again
+            _log.exception("%r is delivered again as one that came once", message.message_id())
+            await consumer.negative_acknowledge(message.message_id())

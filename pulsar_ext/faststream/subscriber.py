@@ -16,7 +16,7 @@ from faststream.middlewares import AckPolicy
 
 from pulsar_ext.message import Message
 
-from .message import PulsarMessage, Rejection
+from .message import PulsarMessage, Rejection, have_again
 from .parser import PulsarParser
 from .publisher import PulsarReplyPublisher
 
@@ -190,8 +190,7 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         except asyncio.CancelledError:
             # FastStream settles nothing then. Amid a stop the close has it come again; otherwise nothing would.
             if self.running and self.ack_policy not in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):
-                with contextlib.suppress(pulsar.AlreadyClosed):
-                    await consumer.negative_acknowledge(message)
+                await have_again(consumer, message)
             raise
 
     def _make_response_publisher(self, message: StreamMessage[Message]) -> Sequence[PublisherProto]:

@@ -198,6 +198,28 @@ def test_a_message_whose_letter_cannot_be_sent_comes_again(broker, client, admin
     assert backlog(admin, topic) == 0
 
 
+def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(service, admin, topic):
+    """A message that is refused more often than the subscription's backoff knows comes again, and is not stranded."""
+    seen = []
+
+    @service.subscriber(
+        topic, subscription="s", subscription_type=SHARED, negative_ack_redelivery_backoff=[100, 200].__getitem__
+    )
+    async def handle(body: str):
+        seen.append(body)
+        if len(seen) < 5:
+            raise ValueError(body)
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: len(seen) == 5)
+
+    run_to_end(steps)
+    assert backlog(admin, topic) == 0
+
+
 def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, topic):
     """A handler that ends by a CancelledError of its own strands nothing."""
     seen = []
