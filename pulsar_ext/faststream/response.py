@@ -114,9 +114,9 @@ class PulsarPublishCommand(BatchPublishCommand):
         return () if self._is_empty else (self.body, *self.extra_bodies)
 
     @batch_bodies.setter
-    def batch_bodies(self, bodies: Sequence[Any]) -> None:
-        self._is_empty = not bodies
-        self.body, *more = bodies or (None,)
+    def batch_bodies(self, value: Sequence[Any]) -> None:
+        self._is_empty = not value
+        self.body, *more = value or (None,)
         self.extra_bodies = tuple(more)
 
     @classmethod
