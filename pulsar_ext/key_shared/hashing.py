@@ -74,7 +74,7 @@ def auto_split_slot(key: str | bytes) -> int:
 
 def _hash(key: str | bytes) -> int:
     # mmh3 itself ends the process at a text that cannot be written as UTF-8.
-    found: int = mmh3.hash(key.encode() if isinstance(key, str) else key)
+    found: int = mmh3.hash(key.encode() if isinstance(key, str) and not key.isascii() else key)
     return found
 
 
@@ -185,11 +185,20 @@ def _of_numpy(np: Any, keys: Any) -> Any:
 
 
 def _one_by_one(np: Any, keys: Iterable[str | bytes]) -> Any:
+    keys = list(keys)
     try:
-        hashes = np.fromiter(map(_hash, keys), np.int64)
+        hashes = np.fromiter(map(mmh3.hash if _are_ascii(keys) else _hash, keys), np.int64)
     except TypeError as error:
         raise InvalidUse(f"Keys are str or bytes: {error}.") from error
     return _slots(np, hashes)
+
+
+def _are_ascii(keys: list[Any]) -> bool:
+    """Whether all are text of ASCII alone, which needs no look at each."""
+    try:
+        return all(map(str.isascii, keys))
+    except TypeError:
+        return False
 
 
 def _slots(np: Any, hashes: Any) -> Any:
