@@ -224,7 +224,6 @@ class SegmentReader:
 
     def _look_up_rest(self, quiet_seconds: float) -> bool:
         """Look up the entries that nothing came from yet; True if no more messages will come."""
-        account = self._account
         overdue = quiet_seconds > _OVERDUE_SECONDS
         for position in sorted(self._unfinished):
             content, _ = self._lookup.find(position)
@@ -232,20 +231,24 @@ class SegmentReader:
                 self._unfinished.discard(position)
             elif content is EntryContent.WHOLE_MESSAGE and overdue:
                 self._reread_from = min(position, self._reread_from or position)
-        removed = None if account.reached else self._removed_up_to(self._segment.until.last_entry)
-        # What compaction has left of the rest only the broker knows.
-        to_come = removed is not None and account.last < removed and self._has_more()
-        for position in account.rest(removed):
-            content, _ = self._lookup.find(position)
-            if content is EntryContent.WHOLE_MESSAGE:
-                to_come = True
-                break  # readers deliver in order, so what follows comes later
-            if content is EntryContent.UNFINISHED_MESSAGE:
-                self._unfinished.add(position)
-            account.settle(position)
+        to_come = self._is_rest_to_come()
         if self._reread_from is not None:
             self._reopen(self._reread_from)
         return not to_come and not self._unfinished
+
+    def _is_rest_to_come(self) -> bool:
+        """Look up the entries behind the last message that came; whether messages have still to come from there."""
+        account = self._account
+        removed = None if account.reached else self._removed_up_to(self._segment.until.last_entry)
+        for position in account.rest(removed):
+            content, _ = self._lookup.find(position)
+            if content is EntryContent.WHOLE_MESSAGE:
+                return True  # readers deliver in order, so what follows comes later
+            if content is EntryContent.UNFINISHED_MESSAGE:
+                self._unfinished.add(position)
+            account.settle(position)
+        # What compaction has left of the rest only the broker knows.
+        return removed is not None and account.last < removed and self._has_more()
 
     def _reopen(self, passed_over: Position) -> None:
         """Read again from before a message that was passed over; messages that came already are recognized."""
@@ -266,18 +269,28 @@ class SegmentReader:
         self._reader = self._open(begin)
 
     def _give_up(self, seconds: float) -> None:
-        """Raise that no message came for too long; or warn, if unfinished chunked messages may be left out."""
-        topic = self._segment.topic
-        if not self._unfinished:
+        """Raise that no message came for too long; or warn, if only unfinished messages are left, and may be left out.
+
+        Raises:
+            NotDelivered: a message that is on the topic as a whole did not come.
+            IncompleteChunkedMessage: only chunked messages that are not finished are left, and may not be left out.
+        """
+        topic, to_come = self._segment.topic, self._is_rest_to_come()
+        contents = {position: self._lookup.find(position)[0] for position in sorted(self._unfinished)}
+        whole = next((one for one, content in contents.items() if content is EntryContent.WHOLE_MESSAGE), None)
+        if to_come or whole is not None:
+            what = f"entries after {self._account.last} up to {self._segment.until}"
+            hint = self._lookup.why_not(whole or self._segment.ledgers.next(self._account.last))
             raise NotDelivered(
-                f"No message came from {topic} for {seconds:.0f} s, although it has entries after "
-                f"{self._account.last} up to {self._segment.until}. "
-                f"{self._lookup.why_not(self._segment.ledgers.next(self._account.last))}Is the broker reachable? "
+                f"No message came from {topic} for {seconds:.0f} s, although it has "
+                f"{what if to_come else f'the one at {whole}'}. {hint}Is the broker reachable? "
                 "Option pollTimeoutMs sets how long to wait.",
                 topic=topic,
                 position=self._account.last,
             )
-        unfinished = sorted(self._unfinished)
+        unfinished = [one for one, content in contents.items() if content is EntryContent.UNFINISHED_MESSAGE]
+        if not unfinished:
+            return
         message = (
             f"{len(unfinished)} chunked message(s) on {topic}, beginning at {', '.join(map(str, unfinished[:5]))}, "
             f"have not been finished for {seconds:.0f} s"

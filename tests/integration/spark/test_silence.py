@@ -6,9 +6,9 @@ import threading
 
 import httpx2
 import pytest
-from chunked import eventually, index_of, payload
+from chunked import eventually, index_of, payload, send_half
 from reach import Reach, official_client
-from spark_topics import keep_everything
+from spark_topics import fill, keep_everything
 
 pytest.importorskip("pyspark")
 
@@ -25,6 +25,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("igno
 
 KEYS = 2000
 SILENT_SECONDS = 6
+FEW = {"pulsar.reader.receiverQueueSize": "5", "maxBatchRows": "5"}
 
 
 @pytest.fixture
@@ -111,6 +112,21 @@ def test_chunks_that_stay_interrupted(broker, topic, interrupted, name, other):
     with pytest.raises(IncompleteChunkedMessage, match="incompleteChunks=skip"):
         list(reading(broker, topic, index_of, pollTimeoutMs="3000"))
     assert list(reading(broker, topic, index_of, pollTimeoutMs="3000", incompleteChunks="skip")) == [1]
+
+
+def test_silence_behind_half_a_message(broker, admin, client, topic):
+    """Leaving out half a message leaves out no whole one behind it, from which the broker holds back meanwhile."""
+    keep_everything(admin, topic)
+    fill(client, topic, 1, kinds=("plain",), start=-1)
+    send_half(broker, admin, topic)
+    chunks = admin.internal_stats(topic).number_of_entries - 1
+    fill(client, topic, 60, kinds=("plain",))
+    limit(broker, "/".join(topic.removeprefix("persistent://").split("/")[:2]), messages=chunks + 20, seconds=60)
+    found = []
+    with pytest.raises(NotDelivered, match="No message came"):
+        found.extend(reading(broker, topic, **FEW, pollTimeoutMs="3000", incompleteChunks="skip"))
+    assert found == list(range(-1, len(found) - 1))
+    assert 1 < len(found) < 60  # a part was held back
 
 
 SMALL_STEPS = {"pulsar.reader.receiverQueueSize": "20", "maxBatchRows": "20", "readCompacted": "true"}
