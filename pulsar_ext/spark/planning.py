@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +24,22 @@ from .offsets import BEGINNING, Offset, lost_before
 from .splits import Segment, TopicState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pulsar_ext.admin import CursorInfo, InternalStats, PulsarAdmin
 
     from .options import Settings
 
-__all__ = ["batch_segments", "begin_of", "check_loss", "find_loss", "state_of", "topics_of"]
+__all__ = [
+    "batch_segments",
+    "begin_of",
+    "find_loss",
+    "planned_segment",
+    "refuse_unknown_topics",
+    "state_of",
+    "stats_of",
+    "topics_of",
+]
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
@@ -54,15 +66,13 @@ def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
 
 
 def _partitions(admin: PulsarAdmin, parent: TopicName, settings: Settings) -> list[str]:
-    if parent.is_partition:
-        return [str(parent)]
     try:
-        count = admin.partitions(parent)
+        count = 0 if parent.is_partition else admin.partitions(parent)
         if not count:
             admin.stats(parent)
     except AdminNotFound as error:
-        if settings["waitingForNonExistedTopic"]:
-            return []
+        if settings["waitingForNonExistedTopic"] or settings["topicsPattern"] is not None:
+            return []  # one of a pattern was deleted behind the look at all of them
         raise NoSuchTopic(
             f"There is no topic {parent}: {error.reason}. Create it first"
             + (", or set option waitingForNonExistedTopic=true." if settings.where == "streaming read" else "."),
@@ -78,6 +88,18 @@ def _matching(admin: PulsarAdmin, pattern: str) -> list[TopicName]:
     wanted = re.compile(expression)
     parents = {TopicName.parse(name).parent for name in admin.topics(namespace)}
     return sorted(name for name in parents if wanted.fullmatch(name.name))
+
+
+def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalStats]:
+    """Ask for the ledgers and cursors of topic partitions; those that are not there, and so have nothing, are left out.
+
+    Partitions are created one by one behind the topic, when it grows too, and the broker deletes idle ones.
+    """
+    found = {}
+    for topic in topics:
+        with contextlib.suppress(AdminNotFound):
+            found[topic] = admin.internal_stats(topic)
+    return found
 
 
 def state_of(settings: Settings, topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
@@ -126,11 +148,10 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
         MessageIdNotFound: an offset is beyond the end of its topic.
     """
     topics = topics_of(admin, settings)
-    for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
-        _refuse_unknown(option, settings[option], topics)
+    refuse_unknown_topics(settings, topics)
     states, segments = [], []
-    for topic in topics:
-        state = state_of(settings, topic, admin.internal_stats(topic), admin)
+    for topic, stats in stats_of(admin, topics).items():
+        state = state_of(settings, topic, stats, admin)
         states.append(state)
         segments.append(
             Segment.of(state, begin_of(admin, settings, state, "earliest"), _end_of(admin, settings, state))
@@ -138,14 +159,21 @@ def batch_segments(admin: PulsarAdmin, settings: Settings) -> tuple[list[Segment
     return segments, states
 
 
-def _refuse_unknown(option: str, value: Any, topics: list[str]) -> None:
-    """Refuse an offset for a topic that is not read: if its name is misspelt, reading would start somewhere else."""
-    if not hasattr(value, "keys"):
-        return
+def refuse_unknown_topics(settings: Settings, topics: list[str]) -> None:
+    """Refuse an offset for a topic that is not read: if its name is misspelt, reading would start somewhere else.
+
+    Raises:
+        InvalidUse: an option has an offset or a time for such a topic.
+    """
+    awaited = settings["topics"] or (settings["topic"],)
     known = {str(name) for topic in topics for name in (topic, TopicName.parse(topic).parent)}
-    for name in value:
-        if str(TopicName.parse(name)) not in known:
-            raise InvalidUse(f"Option {option} names {name}, which is not read. These topics are: {', '.join(topics)}.")
+    known.update(str(TopicName.parse(name)) for name in awaited if name is not None)
+    for option in ("startingOffsets", "startingTime", "endingOffsets", "endingTime"):
+        for name in settings[option] if hasattr(settings[option], "keys") else ():
+            if str(TopicName.parse(name)) not in known:
+                raise InvalidUse(
+                    f"Option {option} names {name}, which is not read. These topics are: {', '.join(topics)}."
+                )
 
 
 def _for_topic(value: Any, topic: str) -> Any:
@@ -179,7 +207,7 @@ def begin_of(admin: PulsarAdmin, settings: Settings, state: TopicState, default:
     if value == "latest":
         return state.end
     begin = _at_message(admin, state, value).just_before()
-    check_loss(settings, state, begin, None)
+    _check_loss(settings, find_loss(state, begin, None))
     return begin
 
 
@@ -194,34 +222,67 @@ def _end_of(admin: PulsarAdmin, settings: Settings, state: TopicState) -> Offset
     return BEGINNING if value == "earliest" else _at_message(admin, state, value)
 
 
-def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None) -> Loss | None:
+def planned_segment(
+    admin: PulsarAdmin, settings: Settings, topic: str, bounds: tuple[Offset, Offset], subscription: str
+) -> Segment | None:
+    """Give what a batch that was planned before has to read of a topic partition; None if nothing, or all is gone.
+
+    Args:
+        admin: the admin API.
+        settings: the options.
+        topic: the topic partition.
+        bounds: the offset after which the batch begins, and where it ends.
+        subscription: of the query.
+
+    Raises:
+        DataLoss: what was to be read is gone, unless that was accepted.
+    """
+    begin, until = bounds
+    if begin == until:
+        return None
+    stats = stats_of(admin, [topic]).get(topic)
+    if stats is None:
+        what = f"{topic} was to be read up to {until} and is gone: it was deleted"
+        report_data_loss(settings, [Loss(topic, until.last_entry, None, what)])
+        return None
+    state = state_of(settings, topic, stats, admin)
+    _check_loss(settings, find_loss(state, begin, stats.cursors.get(subscription), until))
+    return Segment.of(state, begin, until)
+
+
+def find_loss(state: TopicState, start: Offset, cursor: CursorInfo | None, until: Offset | None = None) -> Loss | None:
     """Find out whether messages after an offset may have been trimmed unread; None if not.
 
     Args:
         state: the topic partition.
         start: the offset after which reading begins.
         cursor: of the query's subscription; None without one.
+        until: where reading ends, if that was decided before, and so had an entry then.
     """
     if state.compacted_entries is not None:
         return None  # compaction reads all before it may be trimmed, and keeps the last of each key
-    if not lost_before(start, state.first_ledger, None if cursor is None else cursor.mark_delete_position):
+    first = state.first_ledger
+    if until is not None and until.entry >= 0 and (first is None or until.ledger < first):
+        what = f"was to be read up to {until}"
+    elif lost_before(start, first, None if cursor is None else cursor.mark_delete_position):
+        what = f"was to be read after {start}"
+    else:
         return None
     return Loss(
         state.topic,
         start.last_entry,
-        state.first_ledger,
-        f"{state.topic} was to be read after {start}, but its first ledger is now {state.first_ledger}: what was in "
-        "between was trimmed, by expiry (TTL), by retention or by hand",
+        first,
+        f"{state.topic} {what}, but its first ledger is now {first}: what was in between was trimmed, by expiry (TTL), "
+        "by retention or by hand",
     )
 
 
-def check_loss(settings: Settings, state: TopicState, start: Offset, cursor: CursorInfo | None) -> None:
-    """Report what `find_loss` finds.
+def _check_loss(settings: Settings, loss: Loss | None) -> None:
+    """Report a loss, if there is one.
 
     Raises:
         DataLoss: unless a person has accepted it, or `failOnDataLoss` is false.
     """
-    loss = find_loss(state, start, cursor)
     report_data_loss(settings, () if loss is None else (loss,))
 
 

@@ -27,7 +27,7 @@ from .connection import admin_of
 from .data_loss import report_data_loss
 from .offsets import BEGINNING, Offset, StreamOffset
 from .partition import PulsarPartition, read_split, wanted_ranges
-from .planning import begin_of, check_loss, find_loss, state_of, topics_of
+from .planning import begin_of, find_loss, planned_segment, refuse_unknown_topics, state_of, stats_of, topics_of
 from .query_subscription import QuerySubscription
 from .shipping import Shipped
 from .splits import Segment, TopicState, limit_entries, plan_splits
@@ -65,17 +65,19 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         admin, settings = admin_of(self._settings), self._settings
         name = settings["predefinedSubscription"]
         offsets: dict[str, Offset] = {}
-        for topic in topics_of(admin, settings):
-            stats = admin.internal_stats(topic)
-            cursor = stats.cursors.get(name) if name is not None else None
+        topics = topics_of(admin, settings)
+        refuse_unknown_topics(settings, topics)
+        stats = stats_of(admin, topics)
+        for topic, known in stats.items():
+            cursor = known.cursors.get(name) if name is not None else None
             if cursor is not None:
                 at = cursor.mark_delete_position
                 offsets[topic] = Offset(at.ledger_id, at.entry_id)
             else:
-                offsets[topic] = begin_of(admin, settings, state_of(self._settings, topic, stats, admin), "latest")
+                offsets[topic] = begin_of(admin, settings, state_of(settings, topic, known, admin), "latest")
         found = StreamOffset(name or f"{settings['subscriptionPrefix']}-{uuid.uuid4().hex[:12]}", offsets, offsets)
         if name is not None:
-            self._follow(found, {topic: admin.internal_stats(topic) for topic in offsets})
+            self._follow(found, stats)
         return found.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -99,10 +101,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         admin, settings = admin_of(self._settings), self._settings
         started = StreamOffset.from_json(start)
         self._check_subscription(started)
-        topics = topics_of(admin, settings)
-        stats = {topic: admin.internal_stats(topic) for topic in topics}
-        begin = {topic: started.topics.get(topic, BEGINNING) for topic in topics}
-        states = [state_of(settings, topic, stats[topic], admin) for topic in topics]
+        stats = stats_of(admin, topics_of(admin, settings))
+        begin = {topic: started.topics.get(topic, BEGINNING) for topic in stats}
+        states = [state_of(settings, topic, found, admin) for topic, found in stats.items()]
         cursors = {topic: found.cursors.get(started.subscription) for topic, found in stats.items()}
         losses = [find_loss(state, begin[state.topic], cursors[state.topic]) for state in states]
         # Before the subscription is made anew or moved: from then on its cursor would hide the loss.
@@ -110,7 +111,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         subscription = self._follow(started, stats)
         subscription.acknowledge(started.topics)
         ends = self._limited(states, begin, self._ends(states, begin), unlimited=isinstance(limit, ReadAllAvailable))
-        if all(ends[topic] == begin[topic] for topic in topics):
+        if ends == begin:
             subscription.flush()  # after the last batch Spark calls nothing else that would acknowledge it
             return start
         gone = {topic: offset for topic, offset in started.topics.items() if topic not in ends}
@@ -123,8 +124,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         ends: dict[str, Offset] = {}
         behind = 0
         name = None if self._subscription is None else self._subscription.name
-        for topic in topics_of(admin, self._settings):
-            stats = admin.internal_stats(topic)
+        for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items():
             state = state_of(self._settings, topic, stats, admin)
             ends[topic] = state.end
             cursor = stats.cursors.get(name or "")
@@ -136,26 +136,26 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, me
         """Remember where the topics end now: a query that ends by itself reads no further."""
         admin = admin_of(self._settings)
         self._target = {
-            topic: state_of(self._settings, topic, admin.internal_stats(topic), admin).end
-            for topic in topics_of(admin, self._settings)
+            topic: state_of(self._settings, topic, stats, admin).end
+            for topic, stats in stats_of(admin, topics_of(admin, self._settings)).items()
         }
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan the tasks of a batch; they are the same for the same offsets as long as nothing is trimmed."""
+        """Plan the tasks of a batch; they are the same for the same offsets as long as nothing is trimmed.
+
+        Raises:
+            DataLoss: what was to be read is gone, and nobody has accepted that.
+        """
         admin, settings = admin_of(self._settings), self._settings
         until = StreamOffset.from_json(end)
         begins = until.begins(StreamOffset.from_json(start))
         segments = []
         for topic, offset in until.topics.items():
             begin = begins.get(topic, BEGINNING)
-            if begin == offset:
-                continue
-            stats = admin.internal_stats(topic)
-            state = state_of(self._settings, topic, stats, admin)
-            check_loss(settings, state, begin, stats.cursors.get(until.subscription))
-            segments.append(Segment.of(state, begin, offset))
+            segment = planned_segment(admin, settings, topic, (begin, offset), until.subscription)
+            segments += [] if segment is None else [segment]
         splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], wanted_ranges(settings))
         return [PulsarPartition(split) for split in splits]
 

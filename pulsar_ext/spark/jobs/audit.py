@@ -16,7 +16,7 @@ from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.spark.connection import admin_of
 from pulsar_ext.spark.option_table import READ
 from pulsar_ext.spark.options import parse_options
-from pulsar_ext.spark.planning import topics_of
+from pulsar_ext.spark.planning import stats_of, topics_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,8 +96,9 @@ def audit(spark: SparkSession, options: Mapping[str, str]) -> list[TopicAudit]:
         gaps = _found(_sequence_gaps(frame))
         admin = admin_of(settings)
         found = []
-        for topic in topics_of(admin, settings):
-            incomplete, gone = _unread(admin, topic, frame.where(functions.col("__topic") == topic))
+        for topic, stats in stats_of(admin, topics_of(admin, settings)).items():
+            ledgers = Ledgers(stats.ledger_sizes())
+            incomplete, gone = _unread(admin, topic, ledgers, frame.where(functions.col("__topic") == topic))
             found.append(
                 TopicAudit(
                     topic,
@@ -150,9 +151,8 @@ def _sequence_gaps(frame: DataFrame) -> DataFrame:
     ).where("many > 0")
 
 
-def _unread(admin: PulsarAdmin, topic: str, rows: DataFrame) -> tuple[Finding, Finding]:
+def _unread(admin: PulsarAdmin, topic: str, ledgers: Ledgers, rows: DataFrame) -> tuple[Finding, Finding]:
     """Look up the entries that no message came from; find incomplete chunked messages, and entries that are gone."""
-    ledgers = Ledgers(admin.internal_stats(topic).ledger_sizes())
     incomplete: dict[str, str] = {}
     gone: list[str] = []
     looked = 0
