@@ -9,6 +9,7 @@ in its lane. The broker stores nothing twice under the same name and number.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +40,11 @@ _log = logging.getLogger("pulsar_ext.spark")
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: how many messages, and how many of them the topic had already."""
+    """What one task wrote: how many messages, how many of them the topic had already, and lanes with their topics."""
 
     messages: int
     duplicates: int
+    lanes: tuple[tuple[str, str], ...] = ()
 
 
 class _Writer(metaclass=Shipped):
@@ -89,7 +91,28 @@ class _Writer(metaclass=Shipped):
             for batch in batches:
                 for lane, rows in splitter.by_lane(batch, task):
                     producers.send(lane, rows)
-            return Written(*producers.finish())
+            sent, duplicates = producers.finish()
+            return Written(sent, duplicates, producers.lanes if exactly else ())
+
+    def _committed(self, messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
+        """Log how much all tasks wrote.
+
+        Raises:
+            InvalidUse: two of them wrote in one lane, so that rows are missing.
+        """
+        found = [one for one in messages if isinstance(one, Written)]
+        times = Counter(lane for one in found for lane in one.lanes)
+        shared = sorted({lane for (lane, _), count in times.items() if count > 1})
+        if shared:
+            raise InvalidUse(
+                f"{len(shared)} lanes were in several tasks each, for instance {', '.join(map(repr, shared[:5]))}. A "
+                "task numbers the rows of a lane from the first, so that the broker has taken rows of one for "
+                "repetitions of another's, and they are missing. Have each lane in one task, as after "
+                f".repartition(n, {self._settings['laneBy']!r}), sorted by columns that determine the order, and write "
+                "all of it again with another producerName, or with a new checkpoint."
+            )
+        count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
+        _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
 
 
 _KINDS = {
@@ -114,8 +137,12 @@ class PulsarWriter(_Writer, DataSourceArrowWriter):
         return self._publish(iterator, None, 0)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log how much was written."""
-        _log_written(messages, "")
+        """Log how much was written.
+
+        Raises:
+            InvalidUse: two tasks wrote in one lane, so that rows are missing.
+        """
+        self._committed(messages, "")
 
 
 class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -137,11 +164,9 @@ class PulsarStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._publish(iterator, query, int(batch))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Log how much was written."""
-        _log_written(messages, f"batch {batchId}: ")
+        """Log how much was written.
 
-
-def _log_written(messages: Sequence[WriterCommitMessage | None], prefix: str) -> None:
-    found = [one for one in messages if isinstance(one, Written)]
-    count, known = sum(one.messages for one in found), sum(one.duplicates for one in found)
-    _log.info("%s%d messages written; %d more were on the topic already", prefix, count - known, known)
+        Raises:
+            InvalidUse: two tasks wrote in one lane, so that rows are missing.
+        """
+        self._committed(messages, f"batch {batchId}: ")

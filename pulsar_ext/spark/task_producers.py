@@ -77,6 +77,11 @@ class TaskProducers:
         self._sent: dict[str, int] = {}
         self._duplicates = 0
 
+    @property
+    def lanes(self) -> tuple[tuple[str, str], ...]:
+        """The lanes that were written, each with its topic."""
+        return tuple(self._producers)
+
     def send(self, lane: str, rows: Rows) -> None:
         """Send rows of a lane, after those that were sent before.
 

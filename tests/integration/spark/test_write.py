@@ -89,6 +89,15 @@ def test_a_write_repeated_is_there_once(spark, dedup, pulsar_client_factory, pul
     assert numbers(read(spark, dedup, topic)) == list(range(500))
 
 
+def test_a_lane_in_two_tasks_is_refused(spark, dedup, pulsar_topic_factory):
+    """Rows of one lane in two tasks have the same numbers, so that the broker drops some: the write says so."""
+    topic = pulsar_topic_factory(broker=dedup)
+    rows = spark.range(0, 20, 1, 2).selectExpr("cast(id as string) value", "'one' lane")
+    more = {"guarantee": "exactly-once", "producerName": "job", "laneBy": "lane"}
+    with pytest.raises(Exception, match="1 lanes were in several tasks each, for instance 'one'"):
+        write(rows, dedup, topic, **more)
+
+
 def test_a_batch_repeated_is_there_once(spark, dedup, pulsar_client_factory, pulsar_topic_factory, tmp_path):
     """A streaming batch that runs again after a lost commit stores nothing twice."""
     topic = pulsar_topic_factory(broker=dedup)
