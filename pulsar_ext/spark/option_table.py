@@ -153,7 +153,13 @@ OPTIONS: Final = (
         "bytes",
         "`json` and `avro` turn the value's fields into columns, by `valueSchema` or the topic's own schema.",
     ),
-    Option("valueSchema", READS, an_avro_schema, None, "An Avro schema in JSON to use instead of the topic's own."),
+    Option(
+        "valueSchema",
+        READS,
+        an_avro_schema,
+        None,
+        "An Avro schema in JSON that gives the columns, instead of the topic's own.",
+    ),
     Option(
         "allowDifferentTopicSchemas",
         READS,

@@ -66,6 +66,12 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
+    def having(self, name: str, value: Any) -> Settings:
+        """Give the same options with a value that was found out for one that was not set."""
+        found = Settings(self.where, {}, self.passed)
+        found.given, found._values = self.given, {**self._values, name: value}
+        return found
+
     def __repr__(self) -> str:
         shown = {name: "<hidden>" if name in _HIDDEN else self._values[name] for name in sorted(self.given)}
         return f"Settings({self.where}, {shown})"

@@ -34,6 +34,7 @@ from .planning import batch_segments
 from .schema import check_schema, full_schema
 from .shipping import Shipped
 from .splits import plan_splits
+from .values import with_value_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableMapping
@@ -61,11 +62,11 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
 
     def schema(self) -> StructType:
         """Give the columns of a read for which the user gave no schema."""
-        return full_schema(parse_options(self.options, self._reading()))
+        return full_schema(self._read_settings(self._reading()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make a batch read."""
-        settings = parse_options(self.options, READ)
+        settings = self._read_settings(READ)
         check_schema(schema, settings)
         kind = FilteringBatchReader if settings["filterPushdown"] else PulsarBatchReader
         return kind(settings, schema)
@@ -74,7 +75,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         """Make a streaming read."""
         from .stream import PulsarStreamReader  # noqa: PLC0415  # only for streams
 
-        settings = parse_options(self.options, STREAM)
+        settings = self._read_settings(STREAM)
         check_schema(schema, settings)
         return PulsarStreamReader(settings, schema)
 
@@ -89,6 +90,9 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         from .sink import PulsarStreamWriter  # noqa: PLC0415  # only for writes
 
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
+
+    def _read_settings(self, where: str) -> Settings:
+        return with_value_schema(parse_options(self.options, where))
 
     def _reading(self) -> str:
         """Find out which kind of read the options are for: Spark asks for the schema of both in the same way."""

@@ -11,35 +11,44 @@ import pyarrow as pa
 from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from .avro_types import field_types, json_converter
+from .avro_types import field_types, json_converter, plain
 from .connection import admin_of
 from .planning import topics_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql.types import StructField
 
     from .message_block import MessageBlock
     from .options import Settings
 
-__all__ = ["ValueDecoder", "value_decoder"]
+__all__ = ["ValueDecoder", "value_decoder", "with_value_schema"]
+
+
+def with_value_schema(settings: Settings) -> Settings:
+    """Give the options with the schema that the topics have now, so that all tasks of a query read by the same one.
+
+    Raises:
+        InvalidUse: there is no schema, or topics have different ones.
+    """
+    kind = settings["valueFormat"]
+    if kind in ("bytes", "string") or settings["valueSchema"]:
+        return settings
+    return settings.having("valueSchema", _registered(settings, kind))
 
 
 def value_decoder(settings: Settings) -> ValueDecoder | None:
     """Give the decoder of a read's values; None if option `valueFormat` is "bytes" or "string".
 
     Raises:
-        InvalidUse: there is no schema, it has no fields, or topics have different ones.
+        InvalidUse: the schema has no fields, or one with a type that Spark does not have.
     """
     kind = settings["valueFormat"]
-    if kind in ("bytes", "string"):
-        return None
-    text = settings["valueSchema"]
-    return ValueDecoder(kind, json.loads(text) if text else _registered(settings, kind), settings)
+    return None if kind in ("bytes", "string") else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
 
 
-def _registered(settings: Settings, kind: str) -> Any:
+def _registered(settings: Settings, kind: str) -> str:
     """Ask the broker for the schema of the topics."""
     admin = admin_of(settings)
     found: dict[str, str] = {}
@@ -59,7 +68,7 @@ def _registered(settings: Settings, kind: str) -> Any:
             f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Set option valueSchema, or "
             "allowDifferentTopicSchemas=true to use the first topic's."
         )
-    return json.loads(schemas[0])
+    return schemas[0]
 
 
 class ValueDecoder:
@@ -80,7 +89,7 @@ class ValueDecoder:
         self._settings = settings
         self.fields: list[StructField] = field_types(schema)
         self._convert = json_converter(schema) if kind == "json" else None
-        self._writers: dict[tuple[str, int], Any] = {}
+        self._resolutions: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Give the wanted fields as Arrow arrays of these types; a null value has null in each of them.
@@ -111,19 +120,41 @@ class ValueDecoder:
     def _avro(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         import fastavro  # noqa: PLC0415  # only for Avro
 
-        if not self._writers:
-            self._writers["", -1] = fastavro.parse_schema(self._schema)
-        reader = self._writers["", -1]
-        version = block.inners[index].int_schema_version()
-        writer = self._writer(block.topic, version, fastavro) if not self._settings["valueSchema"] else reader
-        found: Any = fastavro.schemaless_reader(io.BytesIO(value), writer, reader)
+        key = str(TopicName.parse(block.topic).parent), block.inners[index].int_schema_version()
+        if key not in self._resolutions:
+            self._resolutions[key] = self._resolution(*key, fastavro.parse_schema)
+        try:
+            found: Any = fastavro.schemaless_reader(io.BytesIO(value), *self._resolutions[key])
+        except fastavro.read.SchemaResolutionError:
+            raise ValueError(f"it was written with version {key[1]}, which cannot be read as this one") from None
         return found  # type: ignore[no-any-return]
 
-    def _writer(self, topic: str, version: int, fastavro: Any) -> Any:
-        """Give the schema that a message was written with: producers may change it, and messages have its version."""
-        parent = str(TopicName.parse(topic).parent)
-        known = self._writers.get((parent, version))
-        if known is None:
-            stored = admin_of(self._settings).schema(parent, None if version < 0 else version)
-            known = self._writers[parent, version] = fastavro.parse_schema(json.loads(stored.data))
-        return known
+    def _resolution(self, topic: str, version: int, parse: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Give the schema that a message was written with, and the one it is read as.
+
+        Producers may change the schema, and messages have the version of theirs.
+        """
+        schema, stored = plain(self._schema), self._stored(topic, version)
+        if stored is None:
+            return parse(schema), parse(schema)
+        # What is read as something of another name has to name that.
+        aliases = [*schema.get("aliases", ()), stored["name"]]
+        return parse(plain(stored)), parse({**schema, "aliases": aliases})
+
+    def _stored(self, topic: str, version: int) -> Any:
+        """Give a version of a topic's schema; None for a message of no version, or if only a person knows it.
+
+        Raises:
+            InvalidUse: it is gone, or is not an Avro schema, and option `valueSchema` was not given.
+        """
+        if version < 0:
+            return None
+        try:
+            found = admin_of(self._settings).schema(topic, version)
+        except AdminNotFound:
+            found = None
+        if found is not None and found.type.lower() == "avro":
+            return json.loads(found.data)
+        if "valueSchema" in self._settings.given:
+            return None
+        raise InvalidUse(f"its topic has no Avro schema of version {version}, with which it was written")

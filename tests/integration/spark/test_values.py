@@ -1,0 +1,93 @@
+"""Values with a schema become columns, whichever version they were written with; this needs no Spark session."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import uuid
+from datetime import datetime, time
+
+import pulsar
+import pytest
+from spark_topics import keep_everything, options_of
+
+pytest.importorskip("pyspark")
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.spark import PulsarDataSource
+
+pytestmark = [pytest.mark.xdist_group("spark")]
+
+
+def record(**fields):
+    """A schema of a record whose fields have these types."""
+    return {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+def send(client, topic, schema, *values):
+    """Send values as Avro, with a version of the topic's schema."""
+    with client.create_producer(topic, schema=pulsar.schema.AvroSchema(None, schema_definition=schema)) as producer:
+        for value in values:
+            producer.send(value)
+
+
+def read(broker, topic, **options):
+    """Read a topic's values as tasks do."""
+    source = PulsarDataSource(options_of(broker, topic, valueFormat="avro", columns="value", **options))
+    reader = source.reader(source.schema())
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_schema_of_the_users(broker, client, admin, topic):
+    """With `valueSchema`, of any name, messages are still read by the versions that they were written with."""
+    keep_everything(admin, topic)
+    first, second = record(a="string", b="string"), record(b="string", c=["null", "int"], a="string")
+    second["fields"][1]["default"] = None
+    send(client, topic, first, {"a": "A", "b": "B"})
+    send(client, topic, second, {"a": "A2", "b": "B2", "c": 2})
+    some = {**record(b="string", c=["null", "int"]), "name": "Another"}
+    some["fields"][1]["default"] = None
+    found = read(broker, topic, valueSchema=json.dumps(some))
+    assert found == [{"b": "B", "c": None}, {"b": "B2", "c": 2}]
+    with pytest.raises(InvalidUse, match="version 0, which cannot be read as this one"):
+        read(broker, topic, valueSchema=json.dumps(record(a="int")))
+
+
+def test_a_field_that_is_removed_meanwhile(broker, client, admin, topic):
+    """A stream goes on with its columns when a new version of the schema lacks one; that is null for new messages."""
+    keep_everything(admin, topic)
+    first = record(a="string", b=["null", "string"])
+    first["fields"][1]["default"] = None
+    send(client, topic, first, {"a": "1", "b": "B"})
+    options = options_of(broker, topic, valueFormat="avro", columns="value", startingOffsets="earliest")
+    source = PulsarDataSource(options)
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    send(client, topic, record(a="string"), {"a": "2"})
+    parts = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    task = pickle.loads(pickle.dumps(reader))
+    rows = [row for part in parts for batch in task.read(part) for row in batch.to_pylist()]
+    reader.stop()
+    assert rows == [{"a": "1", "b": "B"}, {"a": "2", "b": None}]
+
+
+def test_logical_types_without_a_column(broker, client, admin, topic):
+    """Logical types that Spark has no type for are read as what is written."""
+    keep_everything(admin, topic)
+    kinds = {"u": ("string", "uuid"), "t": ("int", "time-millis"), "l": ("long", "local-timestamp-millis")}
+    schema = record(**{name: {"type": kind, "logicalType": logical} for name, (kind, logical) in kinds.items()})
+    one = uuid.uuid4()
+    send(client, topic, schema, {"u": one, "t": time(0, 0, 1), "l": datetime(1970, 1, 1, 0, 0, 1)})  # noqa: DTZ001
+    assert read(broker, topic) == [{"u": str(one), "t": 1000, "l": 1000}]
+
+
+def test_a_type_that_is_named_again(broker, client, admin, topic):
+    """A record that two fields have is written once in the schema, and is a column for both."""
+    keep_everything(admin, topic)
+    schema = record(a={"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}, b="Inner")
+    send(client, topic, schema, {"a": {"x": 1}, "b": {"x": 2}})
+    assert read(broker, topic) == [{"a": {"x": 1}, "b": {"x": 2}}]

@@ -1,0 +1,75 @@
+"""Avro schemas become Spark's types, and JSON values of them what Arrow takes."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.spark.avro_types import field_types, json_converter, plain
+
+INNER = {
+    "type": "record",
+    "name": "Inner",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "b", "type": "bytes"},
+    ],
+}
+SPACED = {**INNER, "namespace": "com.x.Outer"}
+
+
+def record(*kinds, **more):
+    """A record with a field of each type, named a, b, c and so on."""
+    fields = [{"name": name, "type": kind} for name, kind in zip("abcdef", kinds, strict=False)]
+    return {"type": "record", "name": "Outer", "namespace": "com.x", "fields": fields, **more}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record(INNER, "Inner"),
+        record(INNER, "com.x.Inner"),
+        record(SPACED, ["null", "com.x.Outer.Inner"]),
+        record({"type": INNER}, {"type": "Inner"}),
+        record(INNER, {"type": "Inner"}, namespace=""),
+    ],
+)
+def test_a_type_that_is_named_again(schema):
+    """A type is written once, and then named, in full or not: its second use has the same fields and values."""
+    first, second = field_types(schema)
+    assert first.dataType == second.dataType
+    value = {"at": 5, "b": "\xe9"}
+    wanted = {"at": 5000, "b": b"\xe9"}
+    assert json_converter(schema)({"a": value, "b": value}) == {"a": wanted, "b": wanted}
+
+
+def test_named_types_in_arrays_and_maps():
+    """A named type is found in what arrays and maps have, too."""
+    schema = record({"type": "map", "values": INNER}, {"type": "array", "items": ["null", "Inner"]})
+    assert field_types(schema)[1].dataType.elementType == field_types(schema)[0].dataType.valueType
+    found = json_converter(schema)({"a": {}, "b": [None, {"at": 5, "b": ""}]})
+    assert found == {"a": {}, "b": [None, {"at": 5000, "b": b""}]}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record(["null", "Outer"]),
+        record(record(["null", "Inner"], name="Inner")),
+        record("Unknown"),
+    ],
+)
+def test_what_cannot_be_columns(schema):
+    """A type that contains itself, or that nothing defines, is refused with its name."""
+    with pytest.raises(InvalidUse, match="is not known, or contains itself"):
+        field_types(schema)
+
+
+def test_logical_types_that_no_column_has():
+    """Only logical types for which there are columns stay, at any depth."""
+    kept = {"type": "long", "logicalType": "timestamp-micros"}
+    uuid = {"type": "string", "logicalType": "uuid"}
+    schema = record(kept, {"type": "array", "items": ["null", uuid]})
+    assert plain(schema) == record(kept, {"type": "array", "items": ["null", {"type": "string"}]})
