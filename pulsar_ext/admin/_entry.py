@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EntryMetadata"]
 
 _PREFIX = "x-pulsar-"
+_EPOCH, _CYCLE_YEARS, _CYCLE_MILLIS = 1970, 400, 146_097 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +145,14 @@ class _Headers:
         """Read a time, in milliseconds since the epoch."""
         if name not in self._texts:
             return None
-        # DateFormatter writes ISO 8601 with a zone. Rounded, for a float may lie just below its millisecond.
-        return round(datetime.fromisoformat(self._texts[name]).timestamp() * 1000)
+        # DateFormatter writes ISO 8601 with a zone, and with any year: what a producer took for milliseconds may have
+        # been smaller units. Years are alike every 400, and datetime knows those up to 9999.
+        text = self._texts[name]
+        year, _, rest = text[1:].partition("-")
+        cycles, of_cycle = divmod(int(text[:1] + year) - _EPOCH, _CYCLE_YEARS)
+        near = datetime.fromisoformat(f"{_EPOCH + of_cycle}-{rest}")
+        # Rounded, for a float may lie just below its millisecond.
+        return round(near.timestamp() * 1000) + cycles * _CYCLE_MILLIS
 
     def flag(self, name: str) -> bool:
         return self._texts.get(name) == "true"

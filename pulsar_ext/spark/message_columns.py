@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["column_of"]
 
 _MILLIS = 1000
+_MOST_MILLIS = (2**63 - 1) // _MILLIS
 _WORTH = 4
 """How many messages batches must have on average for fetching their sizes to be cheaper than fetching each id."""
 
@@ -29,7 +30,8 @@ def column_of(block: MessageBlock, name: str, kind: Any) -> Any:
     """Give one column of a block as an Arrow array of that type.
 
     Raises:
-        InvalidUse: the column is read as text, and a message has bytes in it that are not UTF-8.
+        InvalidUse: the column is read as text, and a message has bytes in it that are not UTF-8; or it is the event
+            time, and that of a message is too large.
     """
     return _COLUMNS[name](block, kind)
 
@@ -104,10 +106,17 @@ def _publish_time(block: MessageBlock, kind: Any) -> Any:
 
 
 def _event_time(block: MessageBlock, kind: Any) -> Any:
-    millis = np.fromiter(map(InnerMessage.event_timestamp, block.inners), np.int64, len(block))
+    millis = np.fromiter(map(InnerMessage.event_timestamp, block.inners), np.uint64, len(block))
+    far = np.flatnonzero(millis > _MOST_MILLIS)
+    if len(far):
+        raise InvalidUse(
+            f"The message {block.inners[far[0]].message_id()} on {block.topic} has the event time {millis[far[0]]}, "
+            "which is too many milliseconds for a timestamp: leave out the column __eventTime."
+        )
     if not millis.any():
         return pa.nulls(len(block), kind)
-    return pa.array(millis * _MILLIS, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
+    micros = millis.astype(np.int64) * _MILLIS
+    return pa.array(micros, pa.timestamp("us", tz="UTC"), mask=millis == 0).cast(kind)
 
 
 def _properties(block: MessageBlock, kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Values with a schema become columns, whichever version they were written with; this needs no Spark session."""
+"""Values become columns, whichever schema they were written with, and so do times; this needs no Spark session."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def send(client, topic, schema, *values):
 
 
 def read(broker, topic, **options):
-    """Read a topic's values as tasks do."""
-    source = PulsarDataSource(options_of(broker, topic, valueFormat="avro", columns="value", **options))
+    """Read a topic as tasks do; its values as Avro, unless the options say otherwise."""
+    source = PulsarDataSource(options_of(broker, topic, **{"valueFormat": "avro", "columns": "value", **options}))
     reader = source.reader(source.schema())
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -91,3 +91,15 @@ def test_a_type_that_is_named_again(broker, client, admin, topic):
     schema = record(a={"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}, b="Inner")
     send(client, topic, schema, {"a": {"x": 1}, "b": {"x": 2}})
     assert read(broker, topic) == [{"a": {"x": 1}, "b": {"x": 2}}]
+
+
+def test_event_times_that_are_no_milliseconds(broker, client, admin, topic):
+    """Where a producer gave nanoseconds, reads go on without that column, and with it say whose it is."""
+    keep_everything(admin, topic)
+    with client.create_producer(topic) as producer:
+        producer.send(b"0", event_timestamp=2**53)
+        first = producer.send(b"1", event_timestamp=1_700_000_000_000_000_000)
+        producer.send(b"2", event_timestamp=2**64 - 1)
+    assert [row["value"] for row in read(broker, topic, valueFormat="bytes")] == [b"0", b"1", b"2"]
+    with pytest.raises(InvalidUse, match=f"{first.entry_id()}.* has the event time 17000000.*leave out"):
+        read(broker, topic, valueFormat="bytes", columns="value,__eventTime")

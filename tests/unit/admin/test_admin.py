@@ -313,6 +313,23 @@ def test_entry_headers_of_a_chunk():
     assert metadata.message_count == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("+53872825-06-17T22:13:20Z", 1_700_000_000_000_000_000),  # nanoseconds, as a broker 4.2.4 wrote them
+        ("+292278994-08-17T07:12:55.807Z", 2**63 - 1),
+        ("1969-12-31T23:59:59.999Z", -1),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+        ("+10000-01-01T01:00+01:00", 253_402_300_800_000),
+        ("-0001-01-01T00:00:00Z", -62_198_755_200_000),
+    ],
+)
+def test_times_of_any_year(text, millis):
+    """A time is read whatever year it is in, for producers may set any number."""
+    headers = {"x-pulsar-message-id": "6:1", "x-pulsar-event-time": text}
+    assert EntryMetadata.from_headers(headers).event_time == millis
+
+
 def test_entry_without_headers_is_no_entry():
     """The answer of something other than a broker is not taken for an entry."""
     with pytest.raises(ValueError):
