@@ -142,7 +142,7 @@ def a_pattern(value: str) -> str:
 
 
 def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
-    """Make the parser of one value for all topics, or a JSON object of values by topic."""
+    """Make the parser of one value for all topics, or a JSON object of values by topic; an offset may be one, too."""
 
     def parse(value: str) -> Any:
         text = value.strip()
@@ -154,6 +154,8 @@ def by_topic(one: Callable[[Any], Any], what: str) -> Callable[[str], Any]:
             raise ValueError(f"allowed: {what}, or a JSON object of them by topic ({error})") from None
         if not found:
             raise ValueError("the JSON object is empty")
+        if one is an_offset and isinstance(found.get("ledger"), int):
+            return one(found)
         return MappingProxyType({topic: one(item) for topic, item in found.items()})
 
     parse.__doc__ = f"{what}, or JSON `{{topic: …}}`"

@@ -51,6 +51,7 @@ def test_unknown_option_names_the_nearest_and_all():
         ({**TOPIC, "failOnDataLoss": "maybe"}, READ, ["true, false"]),
         ({**TOPIC, "startingOffsets": "first"}, READ, ["earliest", "ledger:entry"]),
         ({**TOPIC, "startingOffsets": "{"}, READ, ["JSON"]),
+        ({**TOPIC, "startingOffsets": '{"ledger": 7}'}, READ, ["is not an offset"]),
         ({**TOPIC, "startingTime": "yesterday"}, READ, ["2026-01-31"]),
         ({**TOPIC, "keyHashRanges": "5-3"}, READ, ["range"]),
         ({**TOPIC, "valueSchema": "{}"}, READ, ["valueFormat"]),
@@ -125,6 +126,10 @@ def test_values_are_read():
         READ,
     )
     assert settings["startingOffsets"] == {"a": Offset(5, 7, 2), "b": "earliest", "c": Offset(1, 2)}
+    one = parse_options({**TOPIC, "startingOffsets": '{"ledger": 7, "entry": 49, "batch": -1}'}, READ)
+    assert one["startingOffsets"] == Offset(7, 49)
+    named = parse_options({**TOPIC, "startingOffsets": '{"ledger": "latest", "entry": "5:7"}'}, READ)
+    assert named["startingOffsets"] == {"ledger": "latest", "entry": Offset(5, 7)}
     assert settings["keys"].contains(key_slot("x"))
     assert settings["keys"].slots == 2
     assert settings.passed["pulsar.client."] == {"operation_timeout_seconds": 7, "tls_allow_insecure_connection": True}
