@@ -118,8 +118,12 @@ class PulsarBatchReader(DataSourceReader, metaclass=Shipped):
         segments, _ = batch_segments(admin_of(settings), settings)
         if self._ranges is not None and self._ranges.is_empty:
             return []
-        splits = plan_splits(segments, settings["splitBy"], settings["minPartitions"], self._ranges)
+        splits = plan_splits(segments, settings["splitBy"], self._least_tasks(), self._ranges)
         return [PulsarPartition(split) for split in splits]
+
+    def _least_tasks(self) -> int | None:
+        least: int | None = self._settings["minPartitions"]
+        return least
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read one task's part."""
@@ -139,6 +143,13 @@ class FilteringBatchReader(PulsarBatchReader):
                 yield one
             else:
                 self._ranges = slots if self._ranges is None else self._ranges & slots
+
+    def _least_tasks(self) -> int | None:
+        """Ask for no more tasks than a filter leaves slots for; options that contradict each other still raise."""
+        least, given = super()._least_tasks(), wanted_ranges(self._settings)
+        if least is None or self._settings["splitBy"] != "keyHash" or self._ranges in (None, given):
+            return least
+        return min(least, self._ranges.slots)
 
 
 def _slots_of(one: Filter) -> KeyHashRanges | None:

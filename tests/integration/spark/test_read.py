@@ -153,6 +153,10 @@ def test_key_ranges_and_filters_read_a_part(spark, broker, topic, mixed):
     assert numbers(pushed.collect()) == numbers(row for row in everything if row["__keySlot"] <= 20000)
     # Spark does not apply a filter that was pushed down.
     assert "20000" not in str(pushed._jdf.queryExecution().executedPlan().toString())
+    tasks = {"splitBy": "keyHash", "minPartitions": "4"}  # more than the one slot that is left
+    only = key_slot("key-3")
+    slot = read(spark, broker, topic, filterPushdown="true", **tasks).load().filter(f"`__keySlot` = {only}")
+    assert numbers(slot.collect()) == numbers(row for row in everything if row["__keySlot"] == only)
     keys = read(spark, broker, topic, keys="key-3,key-4").load().collect()
     slots = {key_slot("key-3"), key_slot("key-4")}
     assert numbers(keys) == numbers(row for row in everything if row["__keySlot"] in slots)
