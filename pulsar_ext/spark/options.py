@@ -43,6 +43,15 @@ _NEEDS = (
     ("cryptoPublicKeyFile", "encryptionKey"),
     ("encryptionKey", "cryptoPublicKeyFile"),
 )
+_LEAST = {
+    "operation_timeout_seconds": 1,
+    "connection_timeout_ms": 1,
+    "concurrent_lookup_requests": 1,
+    "receiver_queue_size": 1,
+    "batching_max_messages": 2,
+}
+"""What the client library refuses to go below, or can do nothing with."""
+_MOST = 2**31 - 1
 _PASSED_FOR = {"pulsar.client.": ALL, "pulsar.reader.": READS, "pulsar.producer.": WRITES}
 
 
@@ -185,7 +194,7 @@ def _passed_argument(prefix: str, name: str, text: str) -> tuple[str, Any]:
     try:
         if argument.startswith(("tls_", "chunking_", "batching_enabled")):
             return argument, a_flag(text)
-        return argument, a_number(0)(text)
+        return argument, a_number(_LEAST.get(argument, 0), _MOST)(text)
     except ValueError as error:
         raise InvalidUse(f"{shown}: {error}") from None
 
