@@ -31,7 +31,8 @@ class DeliveryAccount:
     Args:
         segment: what is to be read.
 
-    `last` is the position of the last message that came, `reached` whether the segment's end is reached or passed.
+    `last` is the position of the last message that came, of whichever segment; `reached` says whether the segment's end
+    is reached or passed.
     """
 
     def __init__(self, segment: Segment) -> None:
@@ -41,6 +42,7 @@ class DeliveryAccount:
         begin = segment.after.position
         self.last = begin
         self._last_key: _Key = (begin.ledger_id, begin.entry_id, 1 << 31)
+        self._kept_key = self._last_key
         self._gaps: list[tuple[Position, Position]] = []
         self._settled: set[Position] = set()
         self.reached = False
@@ -77,8 +79,12 @@ class DeliveryAccount:
         self.last = Position(key[0], key[1])
         self._note_end(key, count - 1, batch_size)
         if not first_chunks and self._is_kept(_key(columns, 0), None) and self._is_kept(key, None):
+            self._kept_key = key
             return None
-        return [index for index in range(count) if self._is_kept(_key(columns, index), first_chunks.get(index))]
+        kept = [index for index in range(count) if self._is_kept(_key(columns, index), first_chunks.get(index))]
+        if kept:
+            self._kept_key = _key(columns, kept[-1])
+        return kept
 
     @property
     def last_missing(self) -> Position | None:
@@ -110,16 +116,16 @@ class DeliveryAccount:
 
     def snapshot(self) -> tuple[Any, ...]:
         """Give what `restore` needs to forget the messages that come from now on; call it with nothing missing."""
-        return self.last, self._last_key, self.reached
+        return self.last, self._last_key, self._kept_key, self.reached
 
     def restore(self, snapshot: tuple[Any, ...]) -> None:
         """Forget the messages that came since `snapshot`."""
-        self.last, self._last_key, self.reached = snapshot
+        self.last, self._last_key, self._kept_key, self.reached = snapshot
         self._gaps.clear()
 
     def owns(self, position: Position) -> bool:
         """Whether a message that begins at this entry belongs to the segment."""
-        return self._after.last_entry < position <= self._end
+        return self._after < Offset.at(position) <= self._until
 
     def _unsettled(self, first: Position, last: Position, after: Position | None) -> Iterator[Position]:
         at: Position | None = first if after is None or after < first else self._ledgers.next(after)
@@ -141,21 +147,24 @@ class DeliveryAccount:
     def _feed_one_by_one(
         self, columns: tuple[Any, Any, Any], first_chunks: Mapping[int, Position], batch_size: Callable[[int], int]
     ) -> list[int]:
-        """Take messages one by one: after a reconnect some come again."""
+        """Take messages one by one: after a reconnect some come again, and a chunked one may come for the first time.
+
+        Behind the segment's end, it may do so after others that came from there, which are not kept.
+        """
         kept = []
         for index in range(len(columns[0])):
-            key = _key(columns, index)
-            if key <= self._last_key:
-                continue
-            here = Position(key[0], key[1])
-            if here != self.last:
-                self._note_gap(self.last, here)
-            if index in first_chunks:
-                self._settled.add(first_chunks[index])
-            self.last, self._last_key = here, key
-            self._note_end(key, index, batch_size)
-            if self._is_kept(key, first_chunks.get(index)):
+            key, first_chunk = _key(columns, index), first_chunks.get(index)
+            if key > self._last_key:
+                here = Position(key[0], key[1])
+                if here != self.last:
+                    self._note_gap(self.last, here)
+                self.last, self._last_key = here, key
+                self._note_end(key, index, batch_size)
+            if first_chunk is not None:
+                self._settled.add(first_chunk)
+            if key > self._kept_key and self._is_kept(key, first_chunk):
                 kept.append(index)
+                self._kept_key = key
         return kept
 
     def _note_gap(self, before: Position, here: Position) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.dedup.stored import is_shown_exactly
@@ -48,6 +48,8 @@ class EntryContent(Enum):
     """The beginning of a message, all of which is on the topic."""
     UNFINISHED_MESSAGE = auto()
     """The first chunk of a message of which more chunks may still be published."""
+    LAST_CHUNK = auto()
+    """The last chunk of a message of the segment whose first chunk was looked up before."""
 
 
 class EntryLookup:
@@ -65,12 +67,14 @@ class EntryLookup:
         self._account = account
         self._deleted_ledgers: set[int] = set()
         self._abandoned: set[Position] = set()
+        self._begun: dict[tuple[Any, ...], Position] = {}
 
     def find(self, position: Position) -> tuple[EntryContent, Position]:
         """Look up an entry.
 
         Returns:
-            What it holds; and the last entry of the message that begins there, if one does, else the entry itself.
+            What it holds; and the last entry of the message that begins there, if one does, or the first one of the
+            message whose last chunk it is, else the entry itself.
 
         Raises:
             DataLoss: the entry is gone, unless a person has accepted it, or `failOnDataLoss` is false.
@@ -116,8 +120,14 @@ class EntryLookup:
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
         # Later chunks belong to the message of the first one, and that may be another segment's.
-        if entry.chunk_id or entry.txn_aborted or not self._account.owns(position):
+        if entry.chunk_id:
+            is_last = entry.chunk_id + 1 == entry.num_chunks
+            first = self._begun.get(_message_of(entry)) if is_last else None
+            return (EntryContent.NO_MESSAGE, position) if first is None else (EntryContent.LAST_CHUNK, first)
+        if entry.txn_aborted or not self._account.owns(position):
             return EntryContent.NO_MESSAGE, position
+        if is_shown_exactly(entry.producer_name):  # or its chunks may be another's
+            self._begun[_message_of(entry)] = position
         try:
             chunks = resolve_chunks(admin_of(self._settings), self._segment.topic, position)
         except (IncompleteChunkedMessage, MessageIdUnresolved):
@@ -165,3 +175,8 @@ class EntryLookup:
                 following,
                 first_chunk.num_chunks,
             )
+
+
+def _message_of(chunk: EntryMetadata) -> tuple[Any, ...]:
+    """Give what all chunks of a message have in common."""
+    return chunk.uuid, chunk.producer_name, chunk.sequence_id

@@ -207,16 +207,35 @@ class SegmentReader:
         if self._view is not None:
             self._view.count(block)
         kept = account.feed(block.positions, first_chunks=block.first_chunks, batch_size=block.batch_size)
-        self._unfinished.difference_update(block.first_chunks.values())
+        self._note_arrived(block, kept)
         for position in account.missing(self._removed_up_to(account.last_missing)):
-            content, end = self._lookup.find(position)
-            if content is EntryContent.WHOLE_MESSAGE and end <= account.last:
+            content, other = self._lookup.find(position)
+            if content is EntryContent.LAST_CHUNK:
+                if other in self._unfinished:
+                    self._reread_from = min(other, self._reread_from or other)
+            elif content is EntryContent.WHOLE_MESSAGE and other <= account.last:
                 self._reread_from = min(position, self._reread_from or position)
             elif content is not EntryContent.NO_MESSAGE:
                 self._unfinished.add(position)
         account.settle_missing()
         found = block if kept is None else block.take(kept) if kept else None
         return found if found is None or self._view is None else self._view.without_removed(found)
+
+    def _note_arrived(self, block: MessageBlock, kept: list[int] | None) -> None:
+        """Note which unfinished messages came.
+
+        Raises:
+            NotDelivered: one came for the first time, and behind messages that come after it.
+        """
+        firsts = block.first_chunks
+        self._unfinished.difference_update(firsts.values() if kept is None else map(firsts.get, kept))
+        if misplaced := self._unfinished.intersection(firsts.values()):
+            raise NotDelivered(
+                f"The message at {min(misplaced)} on {self._segment.topic} came behind others that come after it: the "
+                "connection was lost amid its chunks. Run the job again.",
+                topic=self._segment.topic,
+                position=min(misplaced),
+            )
 
     def _removed_up_to(self, position: Position | None) -> Position | None:
         """Give up to where entries may have been compacted away, if that matters for entries up to `position`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import httpx2
 import pytest
@@ -112,6 +113,36 @@ def test_chunks_that_stay_interrupted(broker, topic, interrupted, name, other):
     with pytest.raises(IncompleteChunkedMessage, match="incompleteChunks=skip"):
         list(reading(broker, topic, index_of, pollTimeoutMs="3000"))
     assert list(reading(broker, topic, index_of, pollTimeoutMs="3000", incompleteChunks="skip")) == [1]
+
+
+@pytest.mark.parametrize("end", ["behind it", "amid it"])
+def test_a_connection_lost_amid_interrupted_chunks(broker, admin, client, topic, pulsar_fault_proxy, end):
+    """A chunked message that another one interrupts comes in its place also if the connection breaks between them."""
+    keep_everything(admin, topic)
+    writing, reading_through = pulsar_fault_proxy(broker), pulsar_fault_proxy(broker)
+    writing.limit(400_000, "to_broker")
+    slow = official_client(broker, writing.service_url)
+    with client.create_producer(topic) as other:
+        producer = slow.create_producer(topic, chunking_enabled=True)
+        producer.send_async(payload(0, 1_500_000), lambda *_: None)
+        assert eventually(lambda: admin.internal_stats(topic).number_of_entries > 0)
+        interrupting = other.send(payload(1, 10))
+        writing.heal()
+        producer.flush()
+        other.send(payload(2, 10))
+        other.send(payload(3, 10))
+    slow.close()
+    reading_through.limit(200_000, "to_client")
+    options = {"service.url": reading_through.service_url, **FEW}
+    if end == "amid it":
+        options["endingOffsets"] = interrupting.to_text()
+    indexes = reading(broker, topic, index_of, **options)
+    found = [next(indexes)]
+    time.sleep(2)  # a part of the chunks behind it come
+    reading_through.cut()
+    reading_through.heal()
+    found += indexes
+    assert found == ([1, 0, 2, 3] if end == "behind it" else [1, 0])
 
 
 def test_silence_behind_half_a_message(broker, admin, client, topic):

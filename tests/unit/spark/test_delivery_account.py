@@ -79,6 +79,18 @@ def feed(account, *ids, sizes=None):
     return account.feed(columns_of(ids), first_chunks={}, batch_size=(sizes or [1] * len(ids)).__getitem__)
 
 
+def test_a_chunked_message_that_comes_late():
+    """It is kept once behind messages of which the segment has none, and not behind one that was kept."""
+    for until, wanted in ((1, [0]), (8, [])):
+        account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, until)))
+        feed(account, (1, 1, -1))
+        feed(account, (1, 8, -1))
+        late = columns_of([(1, 6, -1), (1, 8, -1)])
+        chunked = {0: Position(1, 0)}
+        assert account.feed(late, first_chunks=chunked, batch_size=[1, 1].__getitem__) == wanted
+        assert account.feed(late, first_chunks=chunked, batch_size=[1, 1].__getitem__) == []
+
+
 def test_end_is_reached_by_a_later_message():
     """The end of a segment is reached by a message after it, too: no message may come from the last entry."""
     account = DeliveryAccount(Segment.of(TopicState("t", ((1, 9),), 1), Offset(1, -1), Offset(1, 4)))
