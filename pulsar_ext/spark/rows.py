@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import compute
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ class BatchSplitter:
             task: the lane of all rows, unless option `laneBy` names a column.
 
         Raises:
-            InvalidUse: a value, a topic or a lane is null, or a key is not text.
+            InvalidUse: a value, a topic or a lane is null, a topic's name is invalid, or a key is not text.
         """
         if not batch.num_rows:
             return
@@ -95,9 +96,11 @@ class BatchSplitter:
         topics = batch.column("__topic")
         if topics.null_count:
             raise InvalidUse(f"Column __topic is null in {topics.null_count} rows, and option topic is not given.")
-        unique = topics.unique().to_pylist()
-        found: list[str] | str = unique[0] if len(unique) == 1 else topics.to_pylist()
-        return found
+        # In full, so that a topic that rows name in several ways is one.
+        names = {name: str(TopicName.parse(name)) for name in topics.unique().to_pylist()}
+        if len(unique := set(names.values())) == 1:
+            return unique.pop()
+        return [names[name] for name in topics.to_pylist()]
 
 
 def _column(batch: Any, name: str) -> Any:

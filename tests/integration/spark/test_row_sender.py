@@ -35,7 +35,8 @@ def rows_of(numbers, *, size=100, keys=None, ordering_keys=None, properties=None
 
 def send(broker, topic, *parts, name=None, **options):
     """Send rows as one task would; give how many were sent and how many the topic had already."""
-    settings = parse_options({**Reach.of(broker).spark_options(), "topic": topic, **options}, WRITE)
+    given = {} if topic is None else {"topic": topic}
+    settings = parse_options({**Reach.of(broker).spark_options(), **given, **options}, WRITE)
     with TaskProducers(settings, name, 0) as producers:
         for part in parts:
             for lane, rows in BatchSplitter(settings).by_lane(part, "0"):
@@ -167,3 +168,15 @@ def test_rows_of_every_size_go_to_partitions(pulsar_broker_factory, pulsar_topic
     assert sorted(found) == list(range(13))
     assert [found[number].event_timestamp() for number in range(5, 10)] == [time or 0 for time in times]
     assert [found[number].partition_key() for number in range(5)] == ["a", "", "b", "c", ""]
+
+
+def test_a_topic_that_is_named_in_several_ways(pulsar_broker_factory, pulsar_topic_factory):
+    """Rows that name one topic in full and in short are sent by one producer, in order; a wrong name is refused."""
+    broker = pulsar_broker_factory("dedup")
+    topic = pulsar_topic_factory(broker=broker)
+    names = [topic, topic.removeprefix("persistent://")] * 3
+    rows = rows_of(range(6)).append_column("__topic", pa.array(names))
+    assert send(broker, None, rows, name="names") == (6, 0)
+    assert [int(message.data()) for message in read(broker, topic)] == list(range(6))
+    with pytest.raises(pulsar_ext.InvalidUse, match="a/b"):
+        send(broker, None, rows_of([1]).append_column("__topic", pa.array(["a/b"])))
