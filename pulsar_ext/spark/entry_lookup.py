@@ -115,8 +115,11 @@ class EntryLookup:
             entry = admin_of(self._settings).entry(self._segment.topic, position.ledger_id, position.entry_id)
         except PulsarExtError:
             return ""
-        file = self._settings["cryptoPrivateKeyFile"]
-        return f"It is encrypted: is the key in {file} the one that decrypts it? " if entry.encrypted else ""
+        if entry.encrypted:
+            return f"It is encrypted: is the key in {self._settings['cryptoPrivateKeyFile']} the one that decrypts it? "
+        if entry.is_chunk:
+            return "It is chunked: a reader drops it if ten others begin among its chunks. "
+        return ""
 
     def _find_chunked(self, position: Position, entry: EntryMetadata) -> tuple[EntryContent, Position]:
         # Later chunks belong to the message of the first one, and that may be another segment's.

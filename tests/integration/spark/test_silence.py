@@ -115,6 +115,23 @@ def test_chunks_that_stay_interrupted(broker, topic, interrupted, name, other):
     assert list(reading(broker, topic, index_of, pollTimeoutMs="3000", incompleteChunks="skip")) == [1]
 
 
+def test_more_chunked_messages_than_a_reader_keeps(broker, admin, topic, pulsar_fault_proxy):
+    """A read fails and says why where so many messages have chunks among each other that a reader drops one."""
+    keep_everything(admin, topic)
+    proxy = pulsar_fault_proxy(broker)
+    proxy.limit(150_000, "to_broker")  # of each, so that they take turns
+    clients = [official_client(broker, proxy.service_url) for _ in range(13)]
+    producers = [client.create_producer(topic, chunking_enabled=True) for client in clients]
+    for index, producer in enumerate(producers):
+        producer.send_async(payload(index), lambda *_: None)
+    for producer in producers:
+        producer.flush()
+    for client in clients:
+        client.shutdown()
+    with pytest.raises(NotDelivered, match="drops it if ten others begin"):
+        list(reading(broker, topic, index_of))
+
+
 @pytest.mark.parametrize("end", ["behind it", "amid it"])
 def test_a_connection_lost_amid_interrupted_chunks(broker, admin, client, topic, pulsar_fault_proxy, end):
     """A chunked message that another one interrupts comes in its place also if the connection breaks between them."""
