@@ -1,4 +1,4 @@
-"""Spark's types for Avro's, and JSON values of Avro schemas (pure, except that it needs Spark's type classes)."""
+"""Spark's types for Avro's (pure, except that it needs Spark's type classes)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsar_ext.errors import InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["field_types", "json_converter", "plain"]
+__all__ = ["expanded", "field_types", "not_null", "plain"]
 
 _SIMPLE = {
     "boolean": types.BooleanType,
@@ -30,7 +30,6 @@ _LOGICAL: dict[str, Callable[[], types.DataType]] = {
     "date": types.DateType,
 }
 _DECIMAL = "decimal"
-_MICROS = 1000
 
 
 def field_types(schema: Any) -> list[types.StructField]:
@@ -43,7 +42,7 @@ def field_types(schema: Any) -> list[types.StructField]:
         raise InvalidUse(
             "The schema of the values is not an Avro record, so it has no fields: use valueFormat bytes or string."
         )
-    return [_field(one) for one in _expanded(schema)["fields"]]
+    return [_field(one) for one in expanded(schema)["fields"]]
 
 
 def plain(schema: Any) -> Any:
@@ -57,8 +56,12 @@ def plain(schema: Any) -> Any:
     }
 
 
-def _expanded(schema: Any) -> Any:
-    """Give a schema with what they name in the place of names; a type is written once, and then named."""
+def expanded(schema: Any) -> Any:
+    """Give a schema with what they name in the place of names; a type is written once, and then named.
+
+    Raises:
+        InvalidUse: a name names nothing, or the type that it is in.
+    """
     return _Expansion().of(schema, "")
 
 
@@ -111,7 +114,7 @@ def _field(field: Any) -> types.StructField:
 
 
 def _spark(kind: Any) -> types.DataType:
-    kind = _not_null(kind)
+    kind = not_null(kind)
     if isinstance(kind, list):
         raise InvalidUse(f"A union of several types cannot be a column: {kind}.")
     if isinstance(kind, str):
@@ -139,58 +142,9 @@ def _composed(kind: dict[str, Any]) -> types.DataType:
     return _spark(name)
 
 
-def _not_null(kind: Any) -> Any:
+def not_null(kind: Any) -> Any:
     """Give the type of a value that is not null: Avro writes one that may be null as a union with null."""
     if not isinstance(kind, list):
         return kind
     rest = [one for one in kind if one != "null"]
     return rest[0] if len(rest) == 1 else rest
-
-
-def json_converter(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Make the function that turns a JSON object of a schema into values that Arrow takes.
-
-    Avro's JSON has times in milliseconds, and bytes as text.
-    """
-    return _record_converter(_expanded(schema))
-
-
-def _record_converter(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    converters = {field["name"]: _converter(field["type"]) for field in schema["fields"]}
-    needed = {name: converter for name, converter in converters.items() if converter is not None}
-    if not needed:
-        return lambda row: row
-
-    def convert(row: dict[str, Any]) -> dict[str, Any]:
-        return {
-            name: needed[name](value) if name in needed and value is not None else value for name, value in row.items()
-        }
-
-    return convert
-
-
-def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    kind = _not_null(kind)
-    if isinstance(kind, str):
-        return _bytes_of if kind in ("bytes", "fixed") else None
-    name = kind.get("type")
-    if kind.get("logicalType") == "timestamp-millis":
-        return lambda millis: millis * _MICROS
-    if name == "record":
-        return _record_converter(kind)
-    if name in ("array", "map"):
-        return _each(name, _converter(kind["items" if name == "array" else "values"]))
-    return None if "logicalType" in kind else _converter(name)
-
-
-def _bytes_of(text: str) -> bytes:
-    """Read bytes as Avro's JSON has them: one character for each."""
-    return text.encode("latin-1")
-
-
-def _each(name: str, one: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    if one is None:
-        return None
-    if name == "array":
-        return lambda items: [None if item is None else one(item) for item in items]
-    return lambda items: {key: None if item is None else one(item) for key, item in items.items()}

@@ -11,8 +11,9 @@ import pyarrow as pa
 from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
-from .avro_types import field_types, json_converter, plain
+from .avro_types import field_types, plain
 from .connection import admin_of
+from .json_values import json_reader
 from .planning import topics_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from .options import Settings
 
 __all__ = ["ValueDecoder", "value_decoder", "with_value_schema"]
+
+_UNREADABLE = (ValueError, TypeError, AttributeError, EOFError, LookupError, StopIteration, RecursionError)
+"""What is raised by bytes that are not of a schema."""
 
 
 def with_value_schema(settings: Settings) -> Settings:
@@ -88,7 +92,7 @@ class ValueDecoder:
         self._schema = schema
         self._settings = settings
         self.fields: list[StructField] = field_types(schema)
-        self._convert = json_converter(schema) if kind == "json" else None
+        self._read_json = json_reader(schema) if kind == "json" else None
         self._resolutions: dict[tuple[str, int], tuple[Any, Any]] = {}
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,13 +109,8 @@ class ValueDecoder:
 
     def _row(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         try:
-            if self._convert is not None:
-                row = json.loads(value)
-                if not isinstance(row, dict):
-                    raise TypeError("it is not a JSON object")  # noqa: TRY301  # reported like errors of the parser
-                return self._convert(row)
-            return self._avro(block, index, value)
-        except (ValueError, TypeError, EOFError, IndexError, KeyError, StopIteration) as error:
+            return self._avro(block, index, value) if self._read_json is None else self._read_json(value)
+        except _UNREADABLE as error:
             raise InvalidUse(
                 f"The value of {block.inners[index].message_id()} on {block.topic} is not {self._kind} of this schema: "
                 f"{error}. Read it with valueFormat=bytes."

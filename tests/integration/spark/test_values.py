@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import uuid
-from datetime import datetime, time
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time
 
 import pulsar
 import pytest
@@ -14,6 +15,7 @@ from spark_topics import keep_everything, options_of
 pytest.importorskip("pyspark")
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.schema import JsonSchema
 from pulsar_ext.spark import PulsarDataSource
 
 pytestmark = [pytest.mark.xdist_group("spark")]
@@ -73,6 +75,24 @@ def test_a_field_that_is_removed_meanwhile(broker, client, admin, topic):
     rows = [row for part in parts for batch in task.read(part) for row in batch.to_pylist()]
     reader.stop()
     assert rows == [{"a": "1", "b": "B"}, {"a": "2", "b": None}]
+
+
+@dataclass
+class Kept:
+    """What this library's JSON schema writes as text."""
+
+    at: datetime
+    day: date
+    data: bytes
+
+
+def test_json_of_a_model(broker, client, admin, topic):
+    """Times and bytes of a model's JSON are what the application sent."""
+    keep_everything(admin, topic)
+    value = Kept(datetime(2020, 1, 1, 12, 0, 0, 123456, tzinfo=UTC), date(2020, 1, 2), b"\xff\x00")
+    with client.create_producer(topic, schema=JsonSchema(Kept)) as producer:
+        producer.send(value)
+    assert read(broker, topic, valueFormat="json") == [asdict(value)]
 
 
 def test_logical_types_without_a_column(broker, client, admin, topic):
