@@ -118,13 +118,14 @@ class ValueDecoder:
 
     def _avro(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
         import fastavro  # noqa: PLC0415  # only for Avro
+        from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # likewise
 
         key = str(TopicName.parse(block.topic).parent), block.inners[index].int_schema_version()
         if key not in self._resolutions:
             self._resolutions[key] = self._resolution(*key, fastavro.parse_schema)
         try:
             found: Any = fastavro.schemaless_reader(io.BytesIO(value), *self._resolutions[key])
-        except fastavro.read.SchemaResolutionError:
+        except SchemaResolutionError:
             raise ValueError(f"it was written with version {key[1]}, which cannot be read as this one") from None
         return found  # type: ignore[no-any-return]
 
