@@ -152,7 +152,8 @@ class AckInbox:
 
 
 def _read_ids(taken: list[MessageId]) -> Taken:
-    return Taken(len(taken), gather([one.serialize() for one in taken]), lambda at: taken[at].inner, _no_topic)
+    found = gather([one.serialize() for one in taken])
+    return Taken(len(taken), found, lambda at: taken[at].inner, lambda at: taken[at].topic_name())
 
 
 def _no_topic(_: int) -> None:

@@ -233,14 +233,19 @@ class AcksByTopic:
 
         Args:
             topic: the full name of the topic or the partition; None where there is only one and its partitions.
-            partition: its index, -1 if none.
+            partition: its index, -1 if none. An id that was made of numbers has none, nor has one of a producer of this
+                partition alone, whatever its topic is.
         """
+        if partition < 0 and not self._several and topic is not None:
+            partition = TopicName.parse(topic).partition_index
         known = self._known.get(topic if self._several and topic is not None else partition)
         return self._new(topic, partition) if known is None else known
 
     def _new(self, topic: str | None, partition: int) -> TopicAcks:
+        name = TopicName.parse(self._topics if topic is None else topic)
+        if partition < 0 and name.is_partition:
+            return self.of(topic, name.partition_index)
         if topic is None:
-            name = TopicName.parse(self._topics)
             topic = str(name if partition < 0 or name.is_partition else name.partition(partition))
         runs = self._runs and TopicName.parse(topic).is_persistent  # else there is no cursor to begin one at
         tracker = AckTracker(runs=runs, keeps_indexes=self._keeps_indexes)
