@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import pulsar
 
 from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_fork
-from pulsar_ext._native.results import POLL_MILLIS, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Condition
 from pulsar_ext.chunks.resolver import seek_target
 from pulsar_ext.ids.topic_name import TopicName
@@ -151,6 +151,11 @@ class TopicsReader(Reader):
                 return part.read_next(0)  # pyright: ignore[reportReturnType]  # it is one of ours
             except Timeout:
                 self._leave(part, deadline)
+            except AlreadyClosed:
+                if self._reads(part):
+                    raise
+                with contextlib.suppress(ValueError):  # another thread has found the same
+                    self._promising.remove(part)
 
     receive_next = read_next  # pyright: ignore[reportAssignmentType]
 
@@ -194,11 +199,23 @@ class TopicsReader(Reader):
         self._refuse_closed()
         parts = list(dict.fromkeys([*self._promising, *self._parts.values()]))
         parts.sort(key=lambda part: not part.arrivals.holds)  # the cheapest to ask first
-        if any(part.has_message_available() for part in parts):
+        if any(map(self._has_message, parts)):
             return True
         if any(part.waits for part in parts):
             time.sleep(_ARRIVING_SECONDS)
-        return any(part.arrivals.holds and part.has_message_available() for part in parts)
+        return any(part.arrivals.holds and self._has_message(part) for part in parts)
+
+    def _has_message(self, part: PartReader) -> bool:
+        try:
+            return part.has_message_available()
+        except AlreadyClosed:
+            if self._reads(part):
+                raise
+            return False
+
+    def _reads(self, part: PartReader) -> bool:
+        """Whether a part is read still: one whose topic is gone may be dropped, and closed, amid a call."""
+        return any(one is part for one in list(self._parts.values()))
 
     def seek(self, messageid: Any) -> None:
         """Move on every topic, or on some of them; what is unread of the others stays where it is.
@@ -227,9 +244,14 @@ class TopicsReader(Reader):
 
     def _move(self, targets: dict[str, Any]) -> None:
         for topic, target in targets.items():
-            part = self._parts[topic]
+            part = self._parts.get(topic)
+            if part is None:  # dropped meanwhile
+                continue
             try:
                 part.seek(target)
+            except AlreadyClosed:
+                if self._reads(part):
+                    raise
             finally:
                 self._promise(part)
 

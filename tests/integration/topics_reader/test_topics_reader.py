@@ -225,6 +225,49 @@ def test_a_pattern_that_matches_nothing_yet(client, topic):
     assert [index_of(message) for message in drain(reader.read_next, 3)] == [0, 1, 2]
 
 
+@pytest.mark.blocking_only("calls what stands behind either client")
+@pytest.mark.parametrize("call", ["read_next", "has_message_available", "seek"])
+def test_a_topic_that_goes_amid_a_call_is_left_out(client, topic, call):
+    """A read, a look and a seek that meet a topic as it is dropped go on with the other one, and raise nothing."""
+    gone, left = f"{topic}-a", f"{topic}-b"
+    for each in (gone, left):
+        send_plain(client, each, 3)
+    reader = client.create_reader([gone, left], EARLIEST)
+    part = reader._parts[gone]
+
+    def drop_first(*args):
+        reader.drop(gone)
+        return getattr(type(part), call)(part, *args)
+
+    setattr(part, call, drop_first)
+    if call == "seek":
+        reader.seek(EARLIEST)
+    elif call == "has_message_available":
+        assert reader.has_message_available()
+    assert [index_of(reader.read_next(5_000)) for _ in range(3)] == [0, 1, 2]
+    reader.seek({left: EARLIEST})
+    assert read_all(reader) == {left: [0, 1, 2]}
+
+
+@pytest.mark.blocking_only("calls what stands behind either client")
+def test_a_seek_passes_over_a_topic_that_is_dropped_before_its_turn(client, topics):
+    """The first topic's move drops the last one, and the seek moves the others without an error."""
+    reader = client.create_reader(topics, EARLIEST)
+    read_all(reader)
+    first, *_, last = reader.topics()
+    part = reader._parts[first]
+
+    def drop_first(*args):
+        reader.drop(last)
+        return type(part).seek(part, *args)
+
+    part.seek = drop_first
+    reader.seek(EARLIEST)
+    expected = expected_of(topics)
+    del expected[last]
+    assert read_all(reader) == expected
+
+
 def test_partitions_that_are_added_are_read(client, topics, admin, monkeypatch):
     """A topic of two partitions gets two more, which are read from their beginning."""
     monkeypatch.setattr(opening, "_PARTITIONS_SECONDS", 1)
