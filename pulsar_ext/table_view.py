@@ -33,6 +33,8 @@ _log = logging.getLogger("pulsar_ext")
 
 _LOOK_MILLIS: Final = 1_000
 _AGAIN_SECONDS: Final = 1.0
+_DOUBTFUL_SECONDS: Final = 3.0
+"""After so long without a message that the broker says there is, it is asked for what there is."""
 _SILENT_SECONDS: Final = 60.0
 
 
@@ -47,7 +49,9 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         self._table = self._reader = never_opened("TableView", "Client.create_table_view()")
 
     @classmethod
-    def assemble(cls, reader: Reader, topic: str, subscription: str | None, schema: Any) -> Self:
+    def assemble(
+        cls, reader: Reader, topic: str, subscription: str | None, schema: Any, ends_in_a_half: Callable[[], bool]
+    ) -> Self:
         """Make a view that follows a reader from now on, which is its own.
 
         Args:
@@ -55,6 +59,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
             topic: its name.
             subscription: what the application calls the view.
             schema: of the values.
+            ends_in_a_half: tells whether the topic ends in a chunked message that has no end, which never comes.
 
         Raises:
             pulsar.Timeout: for a minute the broker had messages to come, and none came.
@@ -63,7 +68,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         self = cls()
         pulsar.TableView.__init__(self, None, topic, subscription, schema)
         self._reader, self._table = reader, _Table(reader, topic)
-        self._table.catch_up()
+        self._table.catch_up(ends_in_a_half)
         threading.Thread(target=self._table.follow, name="pulsar-ext-table-view", daemon=True).start()
         weakref.finalize(self, self._table.let_go).atexit = False
         refuse_after_fork(self)
@@ -184,14 +189,17 @@ class _Table:
         self._reader, self._topic = reader, topic
         self._is_wanted = True
 
-    def catch_up(self) -> None:
+    def catch_up(self, ends_in_a_half: Callable[[], bool]) -> None:
         """Read what is on the topic now."""
         since = time.monotonic()
         while self._reader.has_message_available():
             try:
                 self._take(self._read())
             except Timeout:
-                if self._reader.is_connected() and time.monotonic() - since > _SILENT_SECONDS:
+                silent = time.monotonic() - since if self._reader.is_connected() else 0.0
+                if silent > _DOUBTFUL_SECONDS and ends_in_a_half():
+                    return
+                if silent > _SILENT_SECONDS:
                     raise Timeout(
                         f"The broker says that {self._topic} has messages to read, and none came in "
                         f"{_SILENT_SECONDS:.0f} seconds."

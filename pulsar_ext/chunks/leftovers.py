@@ -6,21 +6,24 @@ and leave them unacknowledged, and a chunk that is there twice has them drop the
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pulsar_ext.errors import AdminError
 from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.ids.topic_name import TopicName
 
 from .queries import entry_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["Leftovers", "find_leftovers", "leftovers_among", "unacknowledged"]
+__all__ = ["Leftovers", "ends_in_a_half", "find_leftovers", "leftovers_among", "unacknowledged"]
 
 _MOST_ENTRIES = 100
 """So many entries are looked at; each takes a request."""
@@ -55,6 +58,28 @@ def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position
         else:
             yield at
             at = ledgers.next(at)
+
+
+def ends_in_a_half(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
+    """Whether a topic, or a partition of it, ends in a chunked message that has no end: the broker calls it readable.
+
+    Args:
+        admin: gives the admin API; where that does not say, nothing ends so.
+        topic: with or without partitions.
+    """
+    name = TopicName.parse(topic)
+    with contextlib.suppress(AdminError):
+        parts = [name.partition(index) for index in range(admin().partitions(name))] or [name]
+        return any(_has_no_end(admin(), part) for part in parts)
+    return False
+
+
+def _has_no_end(admin: PulsarAdmin, topic: TopicName) -> bool:
+    try:
+        last = admin.examine(topic, 1)
+    except AdminError:  # it is empty
+        return False
+    return last.chunk_id is not None and last.chunk_id + 1 < (last.num_chunks or 0)
 
 
 def find_leftovers(admin: PulsarAdmin, topic: str, subscription: str, stats: InternalStats) -> Leftovers:

@@ -12,6 +12,7 @@ import pulsar
 from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
+from pulsar_ext.chunks.leftovers import ends_in_a_half
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.intercept.partitions import look_after
@@ -101,7 +102,8 @@ def open_table_view(
         named_arguments(pulsar.Client.create_reader, (topic, MessageId.earliest), reading),
         opened,
     )
-    opened += (TableView.assemble(opened[1], topic, name, schema),)
+    has_no_end = partial(ends_in_a_half, context.admin_api, topic)
+    opened += (TableView.assemble(opened[1], topic, name, schema, has_no_end),)
 
 
 class _Listener:

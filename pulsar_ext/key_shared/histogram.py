@@ -12,7 +12,6 @@ from pulsar_ext.ids.message_id import MessageId
 from .hash_ranges import KeyHashRanges
 from .hashing import SLOTS
 from .key_encoding import KeyForms
-from .reader import refuse_missing_topic
 from .slot_filter import SlotFilter
 
 if TYPE_CHECKING:
@@ -50,10 +49,10 @@ def read_histogram(
     Raises:
         NoSuchTopic: there is no such topic.
     """
-    admin = context.admin_api
-    refuse_missing_topic(admin(), topic)
-    slot_of = SlotFilter(KeyHashRanges.full(), KeyForms(admin, key_forms)).slot
-    with context.opener.create_reader(topic, MessageId.earliest) as reader:
+    every = KeyHashRanges.full()
+    slot_of = SlotFilter(every, KeyForms(context.admin_api, key_forms)).slot
+    # Of ranges, because that one ends behind what can be read.
+    with context.opener.create_reader(topic, MessageId.earliest, key_hash_ranges=every) as reader:
         return _read_weights(reader, slot_of, by, progress)
 
 

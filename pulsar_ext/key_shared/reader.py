@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
+from pulsar_ext.chunks.leftovers import ends_in_a_half
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
-from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Part
@@ -97,8 +97,7 @@ class RangeReader(Reader):
 
         self._order.take_part(_Renewed(take_the_short_way))
         take_the_short_way()
-        if not wanted.ranges.is_full:
-            self._source = self._filter
+        self._source = self._filter
         return self
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
@@ -114,7 +113,7 @@ class RangeReader(Reader):
             pulsar.AlreadyClosed: the reader is closed.
         """
         unfiltered, verdict_of, ready, unseen, new = self._fast
-        # The source is another one where nothing is filtered, and in a child process that must not touch this reader.
+        # The source is another one in a child process that must not touch this reader.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
             return self.receive_next(timeout_millis)
         # What `_receive` does with the filter's source, without a call for each message whose key is known.
@@ -144,8 +143,6 @@ class RangeReader(Reader):
         Raises:
             pulsar.Timeout: for a minute, the broker had messages to come and none came.
         """
-        if self.key_hash_ranges.is_full:
-            return super().has_message_available()
         since, seen = time.monotonic(), self._filter.passed_by
         while not self._filter.holds:
             if not super().has_message_available():
@@ -155,7 +152,7 @@ class RangeReader(Reader):
             now = time.monotonic()
             if self._filter.passed_by != seen or not self.inner.is_connected():
                 since, seen = now, self._filter.passed_by
-            elif now - since > _SILENT_SECONDS and self._ends_in_a_half():
+            elif now - since > _SILENT_SECONDS and ends_in_a_half(self._admin, self._topics):
                 return False
             elif now - since > _LONGEST_SECONDS:
                 raise pulsar.Timeout(
@@ -167,17 +164,6 @@ class RangeReader(Reader):
     def __iter__(self) -> Iterator[Any]:
         while self.has_message_available():
             yield self.read_next()
-
-    def _ends_in_a_half(self) -> bool:
-        """Whether a topic ends in a chunked message whose last chunk is missing, which cannot be delivered."""
-        try:
-            count = self._admin().partitions(self._topics)
-            name = TopicName.parse(self._topics)
-            topics = [name.partition(index) for index in range(count)] or [name]
-            tails = [self._admin().examine(topic, 1) for topic in topics]
-        except AdminError:
-            return False
-        return any(tail.chunk_id is not None and tail.chunk_id + 1 < (tail.num_chunks or 0) for tail in tails)
 
 
 def refuse_missing_topic(admin: PulsarAdmin, topic: str) -> None:

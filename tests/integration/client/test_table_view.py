@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from chunked import eventually
+from chunked import eventually, send_half
 
 import pulsar_ext as pulsar
 from pulsar_ext.testing import FaultProxy
@@ -69,6 +69,20 @@ def test_a_view_is_whole_though_it_is_cut_amid_its_opening(client, pulsar_client
             cut.join()
             assert shown(view) == expected
             view.close()
+
+
+def test_a_view_opens_though_the_topic_ends_in_half_a_message(
+    pulsar_client_factory, pulsar_broker_factory, pulsar_topic_factory
+):
+    """A producer was killed amid a chunked message: the view shows what there is, and follows what comes."""
+    broker = pulsar_broker_factory("small-chunks")
+    client, topic = pulsar_client_factory(broker), pulsar_topic_factory(broker=broker)
+    expected = send(client, topic, 100)
+    send_half(broker, client.context.admin_api(), topic)
+    view = client.create_table_view(topic)
+    assert shown(view) == expected
+    client.create_producer(topic).send(b"new", partition_key="k0")
+    assert eventually(lambda: view.get("k0") == b"new")
 
 
 def test_a_view_follows_the_topic(client, pulsar_topic):

@@ -17,6 +17,7 @@ from reach import Reach
 
 import pulsar_ext as pulsar
 from pulsar_ext import KeyHashRange, KeyHashRanges, MessageId, key_slot
+from pulsar_ext.key_shared.histogram import read_histogram
 from pulsar_ext.key_shared.key_encoding import KeyFormWarning
 from pulsar_ext.key_shared.reader import RangeReader
 
@@ -128,12 +129,26 @@ def test_a_tail_out_of_range_is_not_available(client, topic):
     assert number_of(reader.read_next()) == 2
 
 
-def test_half_a_chunked_message_at_the_end_is_not_available(client, admin, broker, topic):
-    """A chunked message whose producer died in the middle does not make has_message_available() wait for ever."""
+@pytest.mark.parametrize("ranges", ["0-65534", "0-65535"])
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_half_a_chunked_message_at_the_end_is_not_available(
+    client, admin, broker, pulsar_topic_factory, ranges, partitions
+):
+    """has_message_available() ends behind it, whether some slots are read or all, and beside an empty partition."""
+    topic = pulsar_topic_factory(partitions=partitions, broker=broker)
+    part = f"{topic}-partition-0" if partitions else topic
+    fill(client, part, "unbatched", 5)
+    send_half(broker, admin, part)
+    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=[ranges])
+    assert numbers(reader) == list(range(5))
+
+
+@pytest.mark.blocking_only("the command has a blocking client")
+def test_a_histogram_ends_before_half_a_chunked_message(client, admin, broker, topic):
+    """Reading how messages spread over the slots ends where what can be received does."""
     fill(client, topic, "unbatched", 5)
     send_half(broker, admin, topic)
-    reader = client.create_reader(topic, MessageId.earliest, key_hash_ranges=["0-65534"])
-    assert numbers(reader) == list(range(5))
+    assert read_histogram(client.context, topic).total() == 5
 
 
 @pytest.mark.parametrize("kind", ["unbatched", "default", "chunked"])
