@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._wire.message_id_data import MessageIdData
@@ -12,7 +13,9 @@ from .origin import Origin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["bare", "check_fields", "check_numbers", "dict_of", "fields_of", "origin_of"]
+    from .order import OrderKey
+
+__all__ = ["bare", "check_fields", "checked_order", "dict_of", "fields_of", "origin_of"]
 
 
 _MAX_POSITION = (1 << 63) - 1
@@ -77,7 +80,19 @@ def _integer(value: Any) -> int:
     return value
 
 
-def check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
+def checked_order(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> OrderKey:
+    """Give the numbers of an id as ids are ordered by them.
+
+    Raises:
+        TypeError: one of them is not an integer.
+        InvalidMessageId: as `_check_numbers()`.
+    """
+    ledger, entry, part, batch = map(operator.index, (ledger_id, entry_id, partition, batch_index))
+    _check_numbers(part, ledger, entry, batch)
+    return ledger, entry, part, batch
+
+
+def _check_numbers(partition: int, ledger_id: int, entry_id: int, batch_index: int) -> None:
     """Refuse numbers that no id can have.
 
     Raises:
@@ -100,10 +115,10 @@ def check_fields(fields: MessageIdData) -> None:
     """Refuse a serialized id with numbers that no id can have.
 
     Raises:
-        InvalidMessageId: as `check_numbers`, also for its first chunk, or the size of its batch is negative.
+        InvalidMessageId: as `_check_numbers`, also for its first chunk, or the size of its batch is negative.
     """
     for one in (fields, fields.first_chunk):
         if one is not None:
-            check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
+            _check_numbers(one.partition, one.ledger_id, one.entry_id, one.batch_index)
     if fields.batch_size < 0:
         raise InvalidMessageId(f"A batch cannot have {fields.batch_size} messages.")

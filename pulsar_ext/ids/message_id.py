@@ -18,7 +18,7 @@ from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
 from pulsar_ext.errors import InvalidMessageId
 
-from .fields import bare, check_fields, check_numbers, dict_of, fields_of, origin_of
+from .fields import bare, check_fields, checked_order, dict_of, fields_of, origin_of
 from .order import JavaOrder, OrderKey
 from .origin import Origin
 from .text import read_text, text_of
@@ -45,6 +45,7 @@ class MessageId(JavaOrder, MessageIdDoor):
 
     Raises:
         InvalidMessageId: a number is below -1 or does not fit (64 bits for ledger and entry, 32 for the others).
+        TypeError: one of them is not an integer.
     """
 
     earliest: ClassVar[MessageId]
@@ -56,9 +57,8 @@ class MessageId(JavaOrder, MessageIdDoor):
     origin: Origin
 
     def __init__(self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1) -> None:
-        check_numbers(partition, ledger_id, entry_id, batch_index)
+        self._order: OrderKey | None = checked_order(partition, ledger_id, entry_id, batch_index)
         self.origin = Origin.NUMBERS
-        self._order: OrderKey | None = (ledger_id, entry_id, partition, batch_index)
         self._topic: str | None = None
 
     def __getattr__(self, name: str) -> Any:

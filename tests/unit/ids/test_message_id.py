@@ -177,6 +177,15 @@ def test_what_cannot_be_an_id_raises_a_value_error_of_ours(make):
     assert isinstance(caught.value, pulsar.PulsarException)
 
 
+@pytest.mark.parametrize("wrong", [1.0, "1", None])
+def test_what_is_no_integer_makes_no_id(wrong):
+    """As officially it raises TypeError at once, for each of the numbers; a bool is the integer that it stands for."""
+    for place in range(4):
+        with pytest.raises(TypeError):
+            MessageId(*[1] * place, wrong)
+    assert MessageId(*[True] * 3).to_text() == "1:1:1"
+
+
 def test_origin_tells_what_an_id_knows():
     """Numbers and text are unverified, bytes are not, and that survives pickle and JSON."""
     assert MessageId(-1, 5, 7).origin is Origin.NUMBERS
