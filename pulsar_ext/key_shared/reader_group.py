@@ -18,7 +18,7 @@ import pulsar
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse
-from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -103,8 +103,10 @@ class _GroupConsumer(RangeConsumer):
     def _is_behind_start(self, inner_id: Any) -> bool:
         if self._start is None:
             return True
-        message_id: MessageId = from_inner(inner_id)
-        return bool(message_id > self._start or (self._inclusive and message_id == self._start))
+        # Not by the partition: a start of a partition alone need not name it.
+        start = self._start.ledger_id(), self._start.entry_id(), self._start.batch_index()
+        here = inner_id.ledger_id(), inner_id.entry_id(), inner_id.batch_index()
+        return bool(here > start or (self._inclusive and here == start))
 
 
 class GroupReader:

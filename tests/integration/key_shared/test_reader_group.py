@@ -92,6 +92,21 @@ def test_a_group_starts_anywhere(client, topic, kind, inclusive):
             assert sorted(number for part in read_all(group) for number in part) == expected
 
 
+@pytest.mark.parametrize("inclusive", [False, True])
+@pytest.mark.parametrize("partition", [-1, 0])
+def test_a_group_on_one_partition_starts_whatever_partition_the_id_names(
+    client, pulsar_topic_factory, broker, inclusive, partition
+):
+    """By an id with a partition, or without one as its producer gives it, the start message comes or does not."""
+    topic = f"{pulsar_topic_factory(partitions=1, broker=broker)}-partition-0"
+    fill(client, topic, "unbatched", 5)
+    reader = client.create_reader(topic, MessageId.earliest)
+    third = [reader.read_next(5000) for _ in range(3)][2].message_id()
+    start = MessageId(partition, third.ledger_id(), third.entry_id())
+    with client.create_reader_group(topic, start, 2, start_message_id_inclusive=inclusive, filtering="broker") as group:
+        assert sorted(number for part in read_all(group) for number in part) == list(range(3 - inclusive, 5))
+
+
 def test_a_mixed_batch_that_comes_later_is_noticed(client, topic):
     """A group that the broker filters for raises on a batch of mixed keys, and loses nothing without a word."""
     fill(client, topic, "unbatched", 50)
