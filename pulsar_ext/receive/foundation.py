@@ -180,7 +180,10 @@ class ConsumerFoundation(_Foundation):
 
     def _heads_of(self, target: Any) -> tuple[Head, ...]:
         """Give what is before the message of a C++ id in its entry, and that message, if it is not wanted either."""
-        head = None if isinstance(target, int) else Head.of(target, self._named["start_message_id_inclusive"])
+        if isinstance(target, int):
+            return ()
+        several = not isinstance(self._named["topic"], str)
+        head = Head.of(target, self._named["start_message_id_inclusive"], several_topics=several)
         return () if head is None else (head,)
 
     def move_before(self, _: Any) -> None:

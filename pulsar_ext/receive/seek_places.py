@@ -52,18 +52,20 @@ class Head:
     Args:
         entry: ledger and entry; no other topic has that ledger.
         last: which message of its batch is the last of them; -1 if it is not a batch.
+        partition: of their topic, -1 if it has none; None where there are several topics, which an id does not name.
     """
 
-    def __init__(self, entry: tuple[int, int], last: int) -> None:
-        self.entry, self.last = entry, last
+    def __init__(self, entry: tuple[int, int], last: int, partition: int | None = None) -> None:
+        self.entry, self.last, self._partition = entry, last, partition
 
     @classmethod
-    def of(cls, target: Any, inclusive: bool) -> Head | None:
+    def of(cls, target: Any, inclusive: bool, *, several_topics: bool) -> Head | None:
         """Give what is before the message of a C++ id; None if nothing is.
 
         Args:
             target: the C++ id.
             inclusive: whether that message itself is not.
+            several_topics: whether messages of other topics come as well.
         """
         if target in (InnerMessageId.earliest, InnerMessageId.latest):
             return None
@@ -71,7 +73,7 @@ class Head:
         last = data.batch_index - inclusive
         if last < (0 if data.batch_index >= 0 else -1):
             return None
-        return cls((data.ledger_id, data.entry_id), last)
+        return cls((data.ledger_id, data.entry_id), last, None if several_topics else data.partition)
 
     def has(self, inner_id: Any) -> bool:
         """Whether the message of a C++ id is one of them."""
@@ -79,11 +81,14 @@ class Head:
         return bool(entry == self.entry and inner_id.batch_index() <= self.last)
 
     def is_behind(self, inner_id: Any) -> bool:
-        """Whether a C++ id that is none of them says that all of them have come.
+        """Whether a C++ id that is none of them says that all of them have come, or were trimmed.
 
         One of another partition does not, nor does that of a chunked message that ends among the chunks of this one.
         """
-        return bool(inner_id.ledger_id() == self.entry[0] and inner_id.entry_id() >= self.entry[1])
+        ledger_id = inner_id.ledger_id()
+        if ledger_id == self.entry[0]:
+            return bool(inner_id.entry_id() >= self.entry[1])
+        return bool(ledger_id > self.entry[0] and inner_id.partition() == self._partition)
 
 
 def read_heads(heads: Iterable[Head], inner: Any, left_out: Callable[[Any, int], None]) -> list[Any]:
