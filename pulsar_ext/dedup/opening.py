@@ -12,6 +12,8 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import pulsar
+
 from pulsar_ext.errors import (
     AdminError,
     DeduplicationDisabled,
@@ -47,7 +49,7 @@ def check_deduplication_arguments(named: dict[str, Any]) -> None:
     """Refuse what cannot be effectively once.
 
     Raises:
-        InvalidUse: there is no producer name, the topic is not persistent, or batches by key are encrypted.
+        InvalidUse: there is no producer name, the topic is not persistent, or messages in chunks are compressed.
     """
     name = named["producer_name"]
     if not isinstance(name, str) or not name:
@@ -57,6 +59,11 @@ def check_deduplication_arguments(named: dict[str, Any]) -> None:
         )
     if named["batching_enabled"] and named["chunking_enabled"]:
         raise InvalidUse("Batching and chunking of messages can't be enabled together.")
+    if named["chunking_enabled"] and named["compression_type"] != pulsar.CompressionType.NONE:
+        raise InvalidUse(
+            "deduplication=True with chunking_enabled takes no compression_type: the broker cannot show chunks of a "
+            "compressed message, so that the producer could not find out what is persisted when it is opened again."
+        )
     if isinstance(named["topic"], str) and TopicName.parse(named["topic"]).domain != "persistent":
         raise InvalidUse(f"{named['topic']} is not persistent, so nothing on it can be deduplicated.")
     first = named["initial_sequence_id"]
