@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pulsar
 
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
+from pulsar_ext.ids.position import Position
+
+from .stored import is_trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +80,6 @@ class PatientAdmin:
                     lambda: self._admin.entry(topic, ledger_id, entry_id, **options), answers=(AdminNotFound,)
                 )
             except AdminNotFound:
-                if dict(self.internal_stats(topic).ledger_sizes()).get(ledger_id, 0) <= entry_id or self._ask.is_over:
+                if self._ask.is_over or is_trimmed(self.internal_stats(topic), Position(ledger_id, entry_id)):
                     raise
                 time.sleep(_PAUSE_SECONDS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pulsar_ext.errors import AdminNotFound
 
 from .resumption import OwnEntry, Resumption
-from .stored import derives_from, is_shown_exactly, positions_from_end, same_name
+from .stored import derives_from, is_shown_exactly, is_trimmed, positions_from_end, same_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -103,6 +103,8 @@ class Recall:
                 try:
                     entry = admin.entry(topic, position.ledger_id, position.entry_id)
                 except AdminNotFound:
-                    return  # trimmed, as all before it
+                    if not is_trimmed(admin.internal_stats(topic), position):
+                        raise
+                    return  # as all before it
                 known[position] = FamilyEntry(entry.producer_name, OwnEntry.of(entry))
             yield known[position]

@@ -25,6 +25,7 @@ __all__ = [
     "derives_from",
     "is_resent_as",
     "is_shown_exactly",
+    "is_trimmed",
     "is_whole",
     "own_entries",
     "positions_from_end",
@@ -160,12 +161,24 @@ def stored_entry(entry: EntryMetadata) -> StoredEntry:
 
 
 def tail(admin: PulsarAdmin, topic: str, stats: InternalStats, *, payload: bool = False) -> Iterator[EntryMetadata]:
-    """Give a topic's entries, the newest first."""
+    """Give a topic's entries, the newest first.
+
+    Raises:
+        AdminNotFound: one is not found though it was not trimmed, as where the topic is moving.
+        AdminError: the admin API refused or did not answer.
+    """
     for position in positions_from_end(stats.ledger_sizes()):
         try:
             yield admin.entry(topic, position.ledger_id, position.entry_id, payload=payload)
         except AdminNotFound:
-            return  # trimmed, as all before it
+            if not is_trimmed(admin.internal_stats(topic), position):
+                raise
+            return  # as all before it
+
+
+def is_trimmed(stats: InternalStats, position: Position) -> bool:
+    """Whether a topic has an entry no more, by its statistics: where a bookie starts, others are not found either."""
+    return dict(stats.ledger_sizes()).get(position.ledger_id, 0) <= position.entry_id
 
 
 def positions_from_end(sizes: Sequence[tuple[int, int]]) -> Iterator[Position]:

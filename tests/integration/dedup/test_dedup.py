@@ -9,7 +9,8 @@ import pytest
 from stored import entries, read
 
 import pulsar_ext as pulsar
-from pulsar_ext.dedup.stored import stored_entry
+from pulsar_ext.dedup.recall import Recall
+from pulsar_ext.dedup.stored import is_whole, stored_entry, tail
 
 BOTH_CLIENTS = True
 
@@ -156,12 +157,13 @@ def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
 def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
     client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
 ):
-    """No name, a topic that is not persistent, batches of chunks, a broker that does not deduplicate."""
+    """No name, a topic that is not persistent, batches or compression of chunks, a broker that does not deduplicate."""
     for settings in (
         {"producer_name": None},
         {"producer_name": ""},
         {"initial_sequence_id": -2},
         {"batching_enabled": True, "chunking_enabled": True},
+        {"compression_type": pulsar.CompressionType.ZLib, "chunking_enabled": True},
         {"batching_max_messages": 0, "batching_enabled": True},
     ):
         with pytest.raises(pulsar.InvalidUse):
@@ -197,6 +199,31 @@ def test_a_name_that_the_broker_has_forgotten_is_refused(client, admin, topic, p
         opened(client, other).send(b"a new name")
     finally:
         admin.set_deduplication(namespace, None)
+
+
+@pytest.mark.blocking_only("is about what both clients look up")
+@pytest.mark.parametrize(
+    "look_up",
+    [
+        lambda admin, topic: is_whole(admin, topic, "p", 3),
+        lambda admin, topic: Recall("", 0).find(admin, topic, "p").published == 3,
+        lambda admin, topic: next(tail(admin, topic, admin.internal_stats(topic))).sequence_id == 3,
+    ],
+)
+def test_what_is_not_found_for_a_moment_does_not_count_as_trimmed(client, admin, topic, monkeypatch, look_up):
+    """As where a topic moves: no look-up says that a message is not there which is, and would be sent again."""
+    producer = opened(client, topic)
+    producer.send(b"3", sequence_id=3)
+    entry = admin.entry
+
+    def not_yet(*_, **__):
+        monkeypatch.setattr(admin, "entry", entry)
+        raise pulsar.AdminNotFound("away")
+
+    monkeypatch.setattr(admin, "entry", not_yet)
+    with pytest.raises(pulsar.AdminNotFound):
+        look_up(admin, topic)
+    assert look_up(admin, topic)
 
 
 def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
