@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +20,8 @@ REPLIER: Final = "REPLIER"
 INDEX: Final = "REPLY_INDEX"
 COUNT: Final = "REPLY_COUNT"
 ERROR: Final = "REPLY_ERROR"
+
+_NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 def request_properties(given: Mapping[str, str] | None, correlation_id: str, reply_topic: str) -> dict[str, str]:
@@ -66,7 +69,7 @@ class Reply:
         index, count = properties.get(INDEX), properties.get(COUNT)
         if error is None and index is None and count is None:
             return cls(correlation_id, replier)
-        if not all(one is None or (one.isascii() and one.isdigit()) for one in (index, count)):
+        if not all(one is None or _NUMBER.fullmatch(one) for one in (index, count)):
             return None
         place, places = (None if one is None else int(one) for one in (index, count))
         return cls(correlation_id, replier, place, places, error)

@@ -55,7 +55,8 @@ class Replies:
         """
         while not self._exchange.is_done:
             try:
-                came = self._arrived.get(timeout=max(self._deadline - time.monotonic(), 0))
+                left = max(self._deadline - time.monotonic(), 0)
+                came = self._arrived.get(timeout=min(left, threading.TIMEOUT_MAX))
             except Empty:
                 self._exchange.expire()
                 break

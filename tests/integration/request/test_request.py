@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -192,6 +193,12 @@ def test_nobody_answers(client, topic):
             assert requester.request(b"late", timeout_ms=30_000).data() == b"re: late"
             assert eventually(lambda: sorted(answered) == [b"early", b"late"])
             assert requester.request(b"last", timeout_ms=30_000).data() == b"re: last"
+
+
+def test_a_request_may_wait_for_ever(client, topic):
+    """The longest time that can be given is no error behind the send: the reply comes."""
+    with client.requester(topic, timeout_ms=sys.maxsize) as requester, Serving(client, topic, echo):
+        assert requester.request(b"x").data() == b"re: x"
 
 
 def test_a_lost_reply_is_one_timeout(client, topic):

@@ -124,10 +124,11 @@ def test_a_failure_is_raised_and_others_go_on():
 
 
 def test_who_writes_replies_by_hand_needs_the_correlation_id_alone():
-    """It is then the only reply."""
+    """It is then the only reply; with a place that is no number, or has more digits than Python reads, it is none."""
     assert Reply.of({"CORRELATION_ID": "x"}) == Reply("x")
     assert Reply.of({"REPLY_TOPIC": "x"}) is None
-    assert Reply.of({"CORRELATION_ID": "x", "REPLY_INDEX": "no"}) is None
+    for index in ("no", "", "٣", "9" * 5_000):
+        assert Reply.of({"CORRELATION_ID": "x", "REPLY_INDEX": index}) is None
 
 
 def test_what_is_dropped_waits_for_nothing():
