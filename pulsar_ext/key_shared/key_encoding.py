@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
-from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnavailable, InvalidUse
+from pulsar_ext._wire.message_id_data import has_first_chunk
+from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pulsar_ext.admin import PulsarAdmin
+    from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
 __all__ = ["KeyForm", "KeyFormWarning", "KeyForms", "KeyFormsMode", "batch_forms", "bytes_of_base64"]
 
@@ -36,6 +37,8 @@ _ENOUGH = 500
 """So many equal answers about one producer in a row, and "auto" stops asking about it."""
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.2
+_CHUNK_SECONDS = 3.0
+"""How long the headers of a chunk may take; of some compressed messages the broker never shows them."""
 _REMEMBERED_BATCHES = 64
 _REMEMBERED_KEYS = 100_000
 _BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
@@ -96,6 +99,8 @@ class KeyForms:
         self._batches: OrderedDict[tuple[str, int, int], list[KeyForm]] = OrderedDict()
         self._texts: dict[tuple[str, str], KeyForm] = {}
         self._streaks: dict[tuple[str, bool], tuple[KeyForm, int] | None] = {}
+        self._hiding: set[str] = set()
+        """Producers whose chunks the admin API cannot show."""
         self._answered = False
         self._without_admin = False
 
@@ -113,7 +118,8 @@ class KeyForms:
 
         Raises:
             AdminError: the admin API does not answer, in "exact" mode, or any more: for a minute.
-            InvalidUse: in "exact" mode, the message is in a batch that cannot be read, as an encrypted one.
+            InvalidUse: in "exact" mode, the message is in a batch that cannot be read, as an encrypted one, or in
+                chunks that are compressed, which the broker cannot show.
         """
         usual = KeyForm.TEXT if text else KeyForm.NONE
         if not self.asks:
@@ -126,6 +132,8 @@ class KeyForms:
                 streak = self._streaks.get((producer, bool(text)))
             if known is None and streak is not None and streak[1] >= _ENOUGH:
                 known = streak[0]
+            if known is None and producer in self._hiding and _is_chunked(inner):
+                known = usual
         return known or self._learn(inner, producer, text, usual)
 
     def _learn(self, inner: Any, producer: str, text: str, usual: KeyForm) -> KeyForm:
@@ -141,8 +149,8 @@ class KeyForms:
         if form is None:
             if self._mode == "exact":
                 raise InvalidUse(
-                    f"Message {inner.message_id()} is in a batch that the admin API cannot read, so the form of its "
-                    'key is unknown; key_forms="text" takes keys as they look.'
+                    f"Message {inner.message_id()} is in a batch, or in chunks, that the admin API cannot read, so the "
+                    'form of its key is unknown; key_forms="text" takes keys as they look.'
                 )
             return usual
         with self._lock:
@@ -187,7 +195,9 @@ class KeyForms:
         topic, ledger, entry = inner.topic_name(), message_id.ledger_id(), message_id.entry_id()
         index: int = message_id.batch_index()
         if index < 0:
-            found = self._admin().entry(topic, ledger, entry)
+            found = self._chunk(inner) if _is_chunked(inner) else self._admin().entry(topic, ledger, entry)
+            if found is None:
+                return None
             return _form(has_key=found.partition_key is not None, is_base64=found.partition_key_b64_encoded)
         where = (topic, ledger, entry)
         with self._lock:
@@ -204,6 +214,19 @@ class KeyForms:
                     self._batches.popitem(last=False)
         return forms[index] if index < len(forms) else None
 
+    def _chunk(self, inner: Any) -> EntryMetadata | None:
+        """Read the headers of a message's last chunk; None if they cannot be had, as those of a compressed one."""
+        message_id, topic, admin = inner.message_id(), inner.topic_name(), self._admin()
+        try:
+            return admin.within(_CHUNK_SECONDS).entry(topic, message_id.ledger_id(), message_id.entry_id())
+        except (AdminNotFound, AdminUnauthorized):
+            raise
+        except AdminError:
+            admin.internal_stats(topic)  # is it there at all?
+            with self._lock:
+                self._hiding.add(inner.producer_name())
+            return None
+
     def _go_on_without(self, error: AdminError) -> None:
         with self._lock:
             warned, self._without_admin = self._without_admin, True
@@ -215,6 +238,10 @@ class KeyForms:
                 KeyFormWarning,
                 stacklevel=2,
             )
+
+
+def _is_chunked(inner: Any) -> bool:
+    return has_first_chunk(inner.message_id().serialize())
 
 
 def _form(*, has_key: bool, is_base64: bool) -> KeyForm:

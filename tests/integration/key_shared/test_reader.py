@@ -143,6 +143,21 @@ def test_half_a_chunked_message_at_the_end_is_not_available(
     assert numbers(reader) == list(range(5))
 
 
+def test_compressed_chunks_have_the_keys_that_they_look_like(client, topic):
+    """The broker cannot show them: readers that share the topic get each of them once, and `exact` says why it ends."""
+    producer = client.create_producer(topic, chunking_enabled=True, compression_type=pulsar.CompressionType.ZLib)
+    for n in range(12):
+        producer.send(b"%d " % n + os.urandom(250_000 * (n % 2)), partition_key=f"k{n:03}")  # as base64 has them
+    parts, came = FULL.split(3), []
+    for part in parts:
+        share = read_all(client, topic, part)
+        assert all(part.contains_key(one.partition_key()) for one in share)
+        came += [int(one.data().partition(b" ")[0]) for one in share]
+    assert sorted(came) == list(range(12))
+    with pytest.raises(pulsar.InvalidUse, match="chunks"):
+        read_all(client, topic, part, key_forms="exact")
+
+
 @pytest.mark.blocking_only("the command has a blocking client")
 def test_a_histogram_ends_before_half_a_chunked_message(client, admin, broker, topic):
     """Reading how messages spread over the slots ends where what can be received does."""
