@@ -21,6 +21,7 @@ from pulsar_ext.key_shared.reader import refuse_missing_topic
 from pulsar_ext.key_shared.slot_filter import SlotFilter
 from pulsar_ext.message import message_class
 from pulsar_ext.receive.several import is_end, partitions_of_each, targets_by_topic
+from pulsar_ext.schema.choice import schema_of
 
 from .part import PartReader, RangePartReader
 from .reader import TopicsReader
@@ -101,8 +102,8 @@ class _Opening:
         found = self._find()
         starts = _starts(self._named["start_message_id"], found)
         self._queue = max(1, min(self._queue, _QUEUES // max(len(found), 1)))
-        messages = message_class(self._named["schema"], several_topics=True)
-        reader = TopicsReader.over(context, self._topics, self._named["schema"], messages)
+        schema = schema_of(self._named["schema"], context.admin_api, reads=True)  # each part makes its own of it
+        reader = TopicsReader.over(context, self._topics, schema, message_class(schema, several_topics=True))
         if self._ranges is not None:
             reader.key_hash_ranges = self._ranges
         listener = self._named["reader_listener"]
