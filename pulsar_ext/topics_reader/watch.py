@@ -6,7 +6,9 @@ import logging
 import weakref
 from typing import TYPE_CHECKING
 
-from pulsar_ext.errors import AdminError, AdminNotFound
+import pulsar
+
+from pulsar_ext.errors import AdminError, AdminNotFound, PulsarExtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +61,7 @@ class TopicWatch:
             return self._seconds
         for topic in found:
             if topic not in known:
-                self._open_topic(topic)
+                self._open(reader, topic)
         if self._is_pattern:
             for topic in known:
                 if topic not in found and self._is_gone(topic):
@@ -71,6 +73,14 @@ class TopicWatch:
         reader = self._reader()
         if reader is not None:
             reader.release()
+
+    def _open(self, reader: TopicsReader, topic: str) -> None:
+        """Have a topic read; one that cannot be, such as of another schema, does not keep others from it."""
+        try:
+            self._open_topic(topic)
+        except (pulsar.PulsarException, PulsarExtError) as error:
+            if not reader.is_closed:
+                _log.warning("%s cannot be read, and is tried again in %.0f s: %s", topic, self._seconds, error)
 
     def _is_gone(self, topic: str) -> bool:
         """Whether there is no such topic for sure: one that is read anew would be read from its beginning."""

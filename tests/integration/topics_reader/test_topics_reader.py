@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from dataclasses import dataclass
 
 import pytest
 from acked import send_batches, send_plain
@@ -20,6 +21,13 @@ BOTH_CLIENTS = True
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 EARLIEST, LATEST = pulsar.MessageId.earliest, pulsar.MessageId.latest
+
+
+@dataclass
+class Numbered:
+    """What is no text."""
+
+    number: int
 
 
 def read_all(reader):
@@ -215,6 +223,16 @@ def test_a_pattern_reads_topics_that_come_later(client, topic, admin):
         "-c",
     }
     assert f"{topic}-a" in reader.topics()
+
+
+def test_a_topic_that_cannot_be_read_keeps_no_other_from_it(client, topic, caplog):
+    """The first of five that come has another schema: the others are read, and the log says why it is not."""
+    reader = client.create_reader(re.compile(f"{topic}-.*"), EARLIEST, schema=Numbered, pattern_auto_discovery_period=1)
+    client.create_producer(f"{topic}-a", schema=pulsar.schema.StringSchema()).send("text")
+    assert eventually(lambda: "-a cannot be read" in caplog.text)
+    for number, name in enumerate("bcde"):
+        client.create_producer(f"{topic}-{name}", schema=Numbered).send(Numbered(number))
+    assert sorted(message.value().number for message in drain(reader.read_next, 4)) == [0, 1, 2, 3]
 
 
 def test_a_pattern_that_matches_nothing_yet(client, topic):
