@@ -93,7 +93,8 @@ class RangeReader(Reader):
         self._order.take_part(self._filter)
 
         def take_the_short_way() -> None:
-            self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class
+            takes_all = wanted.ranges.is_full
+            self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class, takes_all
 
         self._order.take_part(_Renewed(take_the_short_way))
         take_the_short_way()
@@ -112,13 +113,16 @@ class RangeReader(Reader):
             pulsar.Timeout: no message of these ranges came in time.
             pulsar.AlreadyClosed: the reader is closed.
         """
-        unfiltered, verdict_of, ready, unseen, new = self._fast
+        unfiltered, verdict_of, ready, unseen, new, takes_all = self._fast
         # The source is another one in a child process that must not touch this reader.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
             return self.receive_next(timeout_millis)
         # What `_receive` does with the filter's source, without a call for each message whose key is known.
         message: Message = new()
         try:
+            if takes_all:
+                for message.inner in unfiltered:
+                    return message
             for inner in unfiltered:
                 try:
                     wanted = None if _ordering_key(inner) else verdict_of(_partition_key(inner))
