@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -55,6 +57,24 @@ def pulsar_ext(broker, command):
         env=environment_of(broker),
     )
     return done.returncode, done.stdout, done.stderr
+
+
+@contextlib.contextmanager
+def watching(broker, command, **streams):
+    """Run a command line with `--watch` against the broker, interrupt it at the end of the block, and wait for it."""
+    _, *arguments = shlex.split(command)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *arguments, "--json", "--watch"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment_of(broker),
+        **streams,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.wait(60)
 
 
 def mend(broker, admin, finding, nth=0):

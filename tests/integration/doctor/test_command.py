@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import sys
 
 import pytest
 from acked import send_plain
 from chunked import drain, index_of
-from mending import environment_of, namespace_of, pulsar_ext
+from mending import namespace_of, pulsar_ext, watching
 
 import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
 
-MAIN = [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()"]
 SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
 
 
@@ -48,19 +45,9 @@ def test_statuses(client, broker, topic):
 def test_watch(client, broker, topic):
     """It looks again and again, a line of JSON each time, until it is interrupted."""
     send_plain(client, topic, 1)
-    command = ["doctor", topic, "--json", "--watch", "--every", "0.2"]
-    with subprocess.Popen(
-        [*MAIN, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment_of(broker),
-    ) as watching:
-        try:
-            assert [json.loads(watching.stdout.readline())["exit_status"] for _ in range(2)] == [0, 0]
-        finally:
-            watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 130
+    with watching(broker, f"pulsar-ext doctor {topic} --every 0.2", stderr=subprocess.DEVNULL) as running:
+        assert [json.loads(running.stdout.readline())["exit_status"] for _ in range(2)] == [0, 0]
+    assert running.returncode == 130
 
 
 @pytest.mark.standalone_only("is about a broker that is down, which a cluster never is as a whole")
@@ -70,22 +57,12 @@ def test_a_watch_outlives_a_broker(pulsar_own_broker, command):
     broker = pulsar_own_broker()
     with PulsarAdmin(broker.admin_url, **broker.access.admin_options()) as admin:
         admin.create_topic("watched")
-    with subprocess.Popen(
-        [*MAIN, command, "public/default/watched", "--json", "--watch", "--every", "0.2", "--pause-seconds", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment_of(broker),
-    ) as watching:
-        try:
-            assert json.loads(watching.stdout.readline())
-            broker.kill()
-            told = next(line for line in watching.stderr if line.startswith("pulsar-ext: "))
-            assert "no answer" in told
-            broker.restart()
-            # More lines than it can have printed before the broker ended, and the pipe has kept.
-            assert all(json.loads(watching.stdout.readline()) for _ in range(10))
-        finally:
-            watching.send_signal(signal.SIGINT)
-            watching.stdout.close()
-            watching.stderr.close()
+    looking = f"pulsar-ext {command} public/default/watched --every 0.2 --pause-seconds 0"
+    with watching(broker, looking, stderr=subprocess.PIPE) as running:
+        assert json.loads(running.stdout.readline())
+        broker.kill()
+        told = next(line for line in running.stderr if line.startswith("pulsar-ext: "))
+        assert "no answer" in told
+        broker.restart()
+        # More lines than it can have printed before the broker ended, and the pipe has kept.
+        assert all(json.loads(running.stdout.readline()) for _ in range(10))

@@ -25,6 +25,18 @@ def backlog(admin, topic, subscription="s"):
     return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
 
 
+def _publish_until_it_came(service, topic, seen, *, times):
+    """Run the service until its handler has seen a message so many times."""
+
+    async def steps():
+        async with service:
+            await service.start()
+            await service.publish("x", topic)
+            await until(lambda: len(seen) == times)
+
+    run_to_end(steps)
+
+
 @pytest.fixture
 def admin(client):
     """The admin API."""
@@ -188,13 +200,7 @@ def test_a_message_whose_letter_cannot_be_sent_comes_again(broker, client, admin
         if len(seen) < 3:
             raise NackMessage(delay_ms=100) if "enable_retry" in options else ValueError(body)
 
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish("x", topic)
-            await until(lambda: len(seen) == 3)
-
-    run_to_end(steps)
+    _publish_until_it_came(service, topic, seen, times=3)
     assert backlog(admin, topic) == 0
 
 
@@ -210,13 +216,7 @@ def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(service, admin, 
         if len(seen) < 5:
             raise ValueError(body)
 
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish("x", topic)
-            await until(lambda: len(seen) == 5)
-
-    run_to_end(steps)
+    _publish_until_it_came(service, topic, seen, times=5)
     assert backlog(admin, topic) == 0
 
 
@@ -230,13 +230,7 @@ def test_a_handler_that_is_cancelled_has_its_message_come_again(service, admin, 
         if len(seen) == 1:
             raise asyncio.CancelledError
 
-    async def steps():
-        async with service:
-            await service.start()
-            await service.publish("x", topic)
-            await until(lambda: len(seen) == 2)
-
-    run_to_end(steps)
+    _publish_until_it_came(service, topic, seen, times=2)
     assert backlog(admin, topic) == 0
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import sys
 from itertools import islice, pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 from acked import send_batches, send_plain
 from chunked import drain, eventually, payload
-from mending import SOON, environment_of, namespace_of, pulsar_ext
+from mending import SOON, namespace_of, pulsar_ext, watching
 
 import pulsar_ext as pulsar
 from pulsar_ext.ids.position import Position
@@ -161,22 +159,13 @@ def test_json(client, broker, topic, ids):
 def test_watch(client, broker, topic):
     """It looks again and again, a line of JSON each time, until it is interrupted; what came meanwhile is there."""
     send_plain(client, topic, 1)
-    command = ["look", topic, "--json", "--watch", "--every", "0.2", "--pause-seconds", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-u", "-c", "from pulsar_ext.cli import main; main()", *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment_of(broker),
-    ) as watching:
-        try:
-            assert json.loads(watching.stdout.readline())["topics"][0]["entries"] == 1
-            send_plain(client, topic, 1)
-            lines = islice(watching.stdout, 50)
-            assert any(json.loads(line)["topics"][0]["entries"] == 2 for line in lines)
-        finally:
-            watching.send_signal(signal.SIGINT)
-        assert watching.wait(60) == 130
+    command = f"pulsar-ext look {topic} --every 0.2 --pause-seconds 0"
+    with watching(broker, command, stderr=subprocess.DEVNULL) as running:
+        assert json.loads(running.stdout.readline())["topics"][0]["entries"] == 1
+        send_plain(client, topic, 1)
+        lines = islice(running.stdout, 50)
+        assert any(json.loads(line)["topics"][0]["entries"] == 2 for line in lines)
+    assert running.returncode == 130
 
 
 def test_what_cannot_be_looked_at(admin, broker, topic, tmp_path):
