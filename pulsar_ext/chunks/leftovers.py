@@ -69,8 +69,7 @@ def ends_in_a_half(admin: Callable[[], PulsarAdmin], topic: str) -> bool:
     """
     name = TopicName.parse(topic)
     with contextlib.suppress(AdminError):
-        parts = [name.partition(index) for index in range(admin().partitions(name))] or [name]
-        return any(_has_no_end(admin(), part) for part in parts)
+        return any(_has_no_end(admin(), part) for part in name.parts(admin().partitions(name)))
     return False
 
 

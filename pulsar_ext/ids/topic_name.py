@@ -127,6 +127,10 @@ class TopicName:
             raise InvalidUse(f"{self} has no partition {index!r}")
         return TopicName(self.domain, self.tenant, self.namespace, f"{self.name}-partition-{index}")
 
+    def parts(self, count: int) -> list[TopicName]:
+        """Name all of so many partitions, as `PulsarAdmin.partitions()` counts them: with none, the topic itself."""
+        return [self.partition(index) for index in range(count)] or [self]
+
     @property
     def rest_path(self) -> str:
         """`domain/tenant/namespace/name`, percent-encoded for the admin REST API.

@@ -66,7 +66,7 @@ def probe_batches(
     """
     name = TopicName.parse(topic)
     try:
-        topics = [name.partition(index) for index in range(admin.partitions(name))] or [name]
+        topics = name.parts(admin.partitions(name))
         backlogs = [admin.analyze_backlog(each, subscription) for each in topics]
         entries, messages = sum(one.entries for one in backlogs), sum(one.messages for one in backlogs)
         aborted = any(one.aborted for one in backlogs)
