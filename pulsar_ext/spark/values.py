@@ -120,7 +120,7 @@ class ValueDecoder:
         import fastavro  # noqa: PLC0415  # only for Avro
         from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # likewise
 
-        key = str(TopicName.parse(block.topic).parent), block.inners[index].int_schema_version()
+        key = block.topic, block.inners[index].int_schema_version()
         if key not in self._resolutions:
             self._resolutions[key] = self._resolution(*key, fastavro.parse_schema)
         try:
@@ -134,7 +134,7 @@ class ValueDecoder:
 
         Producers may change the schema, and messages have the version of theirs.
         """
-        schema, stored = plain(self._schema), self._stored(topic, version)
+        schema, stored = plain(self._schema), self._stored(str(TopicName.parse(topic).parent), version)
         if stored is None:
             return parse(schema), parse(schema)
         # What is read as something of another name has to name that.
