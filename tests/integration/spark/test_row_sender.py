@@ -78,10 +78,12 @@ def test_keys_of_every_kind_arrive(pulsar_broker_factory, pulsar_topic_factory):
         "properties": [None, {"a": "1"}, {"é": "ü", "b": ""}, {}, *[None] * 5, {"c": "3"}],
         "event_times": [None, 1, 2**40, *[None] * 6, 5],
     }
-    large = rows_of(range(20, 22), size=200_000, keys=["big", None])
+    # Above the largest batch, and below the largest message of any broker here: the C++ client keeps one limit for all.
+    large = rows_of(range(20, 22), size=90_000, keys=["big", None])
+    batch = {"pulsar.producer.batchingMaxAllowedSizeInBytes": "65536"}
     parts = [rows_of(range(10), keys=keys), rows_of(range(10, 20), keys=keys, **others), large, rows_of(range(22, 25))]
     for name, known in ((None, 0), ("rows", 0), ("rows", 25)):
-        assert send(broker, f"{topic}-{name}", *parts, name=name) == (25, known)
+        assert send(broker, f"{topic}-{name}", *parts, name=name, **batch) == (25, known)
     for name in (None, "rows"):
         found = read(broker, f"{topic}-{name}", 25)
         assert [int(message.data()) for message in found] == list(range(25))
