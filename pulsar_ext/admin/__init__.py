@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from pulsar_ext.errors import InvalidUse
 
-from . import _checks, _namespaces, _schemas, _subscriptions, _topics
+from . import _checks, _namespaces, _schemas, _subscriptions, _topic_policies, _topics
 from ._authorization import Authorization
 from ._core import AsyncShell, Operation, Session, SyncShell
 from ._entry import EntryMetadata
@@ -91,6 +91,8 @@ class _Operations:
     create_partitioned_topic = Operation(_topics.create_partitioned_topic)
     update_partitions = Operation(_topics.update_partitions)
     delete_partitioned_topic = Operation(_topics.delete_partitioned_topic)
+    max_message_size = Operation(_topic_policies.max_message_size)
+    set_max_message_size = Operation(_topic_policies.set_max_message_size)
     schema = Operation(_schemas.schema)
     schemas = Operation(_schemas.schemas)
     upload_schema = Operation(_schemas.upload_schema)

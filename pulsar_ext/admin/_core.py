@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-__all__ = ["Answer", "AsyncShell", "Operation", "Request", "Session", "SyncShell", "nothing", "refuse_page"]
+__all__ = [
+    "Answer",
+    "AsyncShell",
+    "Operation",
+    "Request",
+    "Session",
+    "SyncShell",
+    "nothing",
+    "optional",
+    "refuse_page",
+    "set_policy",
+]
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -51,6 +62,16 @@ def refuse_page(answer: Answer) -> None:
 
 def nothing(_answer: Answer) -> None:
     """Parse the answer of a call that only succeeds or fails."""
+
+
+def optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
+    """Parse the answer of a call that gives a policy, None if it is not set."""
+
+    def parse(answer: Answer) -> T | None:
+        data = answer.json()
+        return None if data is None else read(data)
+
+    return parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +122,12 @@ class Session(Protocol):
             AdminError: the broker refused it, or no usable answer came.
         """
         raise NotImplementedError
+
+
+async def set_policy(session: Session, path: str, value: object) -> None:
+    """Set a policy; None removes it, so that what is above it applies again: the namespace's, or the broker's own."""
+    method = "DELETE" if value is None else "POST"
+    await session.send(Request(method, path, nothing, body=value, idempotent=True))
 
 
 class SyncShell:

@@ -9,19 +9,17 @@ REST path below `/admin/v2/`, where `N` stands for `namespaces/{tenant}/{namespa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.ids.topic_name import TopicName
 
 from ._checks import whole_number
-from ._core import Answer, Request, Session, nothing
+from ._core import Answer, Request, Session, nothing, optional, set_policy
 from ._models import ClusterInfo, NamespacePolicies, Persistence, Retention
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-T = TypeVar("T")
+    from collections.abc import Mapping, Sequence
 
 _MAX_INT = 2**31 - 1
 
@@ -38,20 +36,6 @@ def _tenant_path(tenant: str) -> str:
 
 def _strings(answer: Answer) -> tuple[str, ...]:
     return tuple(sorted(answer.json()))
-
-
-def _optional(read: Callable[[Any], T]) -> Callable[[Answer], T | None]:
-    def parse(answer: Answer) -> T | None:
-        data = answer.json()
-        return None if data is None else read(data)
-
-    return parse
-
-
-async def _set(session: Session, path: str, value: object) -> None:
-    # None removes the policy, so that the broker's own configuration applies again.
-    method = "DELETE" if value is None else "POST"
-    await session.send(Request(method, path, nothing, body=value, idempotent=True))
 
 
 async def tenants(session: Session) -> tuple[str, ...]:
@@ -120,44 +104,44 @@ async def policies(session: Session, namespace: str) -> NamespacePolicies:
 
 async def retention(session: Session, namespace: str) -> Retention | None:
     """Get how long acknowledged messages are kept, None if not set: `GET N/retention`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/retention", _optional(Retention.from_json)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/retention", optional(Retention.from_json)))
 
 
 async def set_retention(session: Session, namespace: str, value: Retention | None) -> None:
     """Set how long acknowledged messages are kept; None removes the policy: `POST` or `DELETE N/retention`."""
-    await _set(session, f"{namespace_path(namespace)}/retention", value and value.to_json())
+    await set_policy(session, f"{namespace_path(namespace)}/retention", value and value.to_json())
 
 
 async def deduplication(session: Session, namespace: str) -> bool | None:
     """Get whether the broker drops duplicates, None if not set: `GET N/deduplication`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/deduplication", _optional(bool)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/deduplication", optional(bool)))
 
 
 async def set_deduplication(session: Session, namespace: str, value: bool | None) -> None:
     """Set whether the broker drops duplicates; None removes the policy: `POST` or `DELETE N/deduplication`."""
-    await _set(session, f"{namespace_path(namespace)}/deduplication", value)
+    await set_policy(session, f"{namespace_path(namespace)}/deduplication", value)
 
 
 async def persistence(session: Session, namespace: str) -> Persistence | None:
     """Get how entries are replicated, None if not set: `GET N/persistence`."""
     path = f"{namespace_path(namespace)}/persistence"
-    return await session.send(Request("GET", path, _optional(Persistence.from_json)))
+    return await session.send(Request("GET", path, optional(Persistence.from_json)))
 
 
 async def set_persistence(session: Session, namespace: str, value: Persistence | None) -> None:
     """Set how entries are replicated; None removes the policy: `POST` or `DELETE N/persistence`."""
-    await _set(session, f"{namespace_path(namespace)}/persistence", value and value.to_json())
+    await set_policy(session, f"{namespace_path(namespace)}/persistence", value and value.to_json())
 
 
 async def message_ttl(session: Session, namespace: str) -> int | None:
     """Get after how many seconds messages expire unacknowledged, None if not set: `GET N/messageTTL`."""
-    return await session.send(Request("GET", f"{namespace_path(namespace)}/messageTTL", _optional(int)))
+    return await session.send(Request("GET", f"{namespace_path(namespace)}/messageTTL", optional(int)))
 
 
 async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
     """Set after how many seconds messages expire unacknowledged; None removes it: `POST` or `DELETE N/messageTTL`."""
     value = None if seconds is None else whole_number("seconds", seconds, most=_MAX_INT)
-    await _set(session, f"{namespace_path(namespace)}/messageTTL", value)
+    await set_policy(session, f"{namespace_path(namespace)}/messageTTL", value)
 
 
 async def set_backlog_quota(

@@ -44,6 +44,7 @@ from . import (
     seek_beyond_end,
     seek_cut,
     seek_one_partition,
+    send_refused,
     sequence_id_zero,
     skip_batched,
     skip_mid_chunk,
@@ -92,6 +93,7 @@ _MODULES = (
     dead_letter_batch,
     forked_client,
     callback_raises,
+    send_refused,
     batch_parse_garbage,
     ack_batch_index,
     batch_partly_acknowledged,
@@ -161,8 +163,8 @@ GROUPS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = MappingProxyType(
             ),
         ),
         "producers": (
-            "deduplication drops new messages or stores old ones twice; a callback that raises hangs the rest",
-            ("dedup-batch-loss", "dedup-batch-duplicates", "sequence-id-zero", "callback-raises"),
+            "deduplication drops or doubles messages; a callback that raises, or a refused message, hangs the rest",
+            ("dedup-batch-loss", "dedup-batch-duplicates", "sequence-id-zero", "callback-raises", "send-refused"),
         ),
         "processes": (
             "a program that ends or forks loses messages, gets them again, hangs or aborts",

@@ -71,7 +71,7 @@ class Env:
 
     def chunked(self, label: str, chunks: int = 3) -> bytes:
         """Make a payload that a producer with chunking sends in so many chunks."""
-        size = int((chunks - 0.5) * (self.admin.max_message_size() - 10 * 1024))
+        size = int((chunks - 0.5) * (self.admin.largest_message() - 10 * 1024))
         if size > _BIG_BYTES:
             sys.exit("these messages would be too large: set maxMessageSize=102400 in standalone.conf for this program")
         return label.encode().ljust(size, b" ")
@@ -152,13 +152,30 @@ class Admin:
         self._ask("POST", f"namespaces/{namespace}/deduplication", data=DEDUPLICATION)  # noqa: F821  # the program has it
         return namespace
 
-    def max_message_size(self) -> int:
+    def largest_message(self) -> int:
         """Give the broker's limit, above which messages are sent in chunks."""
         return int(self._ask("GET", "brokers/configuration/runtime")["maxMessageSize"])
 
     def create_partitioned_topic(self, topic: str, partitions: int) -> None:
         """Make a topic with partitions."""
         self._ask("PUT", f"{self._path(topic)}/partitions", partitions)
+
+    def create_topic(self, topic: str) -> None:
+        """Make a topic without partitions."""
+        self._ask("PUT", self._path(topic))
+
+    def max_message_size(self, topic: str) -> int | None:
+        """Give above how many bytes a topic takes no message."""
+        size: int | None = self._ask("GET", f"{self._path(topic)}/maxMessageSize")
+        return size
+
+    def set_max_message_size(self, topic: str, size: int) -> None:
+        """Set above how many bytes a topic takes no message."""
+        self._ask("POST", f"{self._path(topic)}/maxMessageSize", size)
+
+    def unload(self, topic: str) -> None:
+        """Have the broker close a topic, and load it again."""
+        self._ask("PUT", f"{self._path(topic)}/unload")
 
     def create_subscription(self, topic: str, subscription: str, _position: str) -> None:
         """Make a topic, and a subscription at its beginning."""

@@ -5,6 +5,7 @@ import os
 
 import pulsar
 import pytest
+from chunked import eventually
 from stored import send_entries
 
 from pulsar_ext.admin import Persistence, Retention
@@ -14,6 +15,7 @@ from pulsar_ext.errors import (
     AdminNotAllowed,
     AdminNotFound,
     AdminPrecondition,
+    InvalidUse,
 )
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
@@ -153,6 +155,19 @@ def test_namespace_policies_are_set_read_and_removed(admin, namespace):
     admin.set_deduplication(namespace, value=True)
     policies = admin.policies(namespace)
     assert (policies.backlog_quotas, policies.deduplication, policies.retention) == ({}, True, None)
+
+
+def test_the_largest_message_of_a_topic_is_set_read_and_removed(admin, namespace):
+    """It is None until set, reads back as set a moment later, and None once removed; what no int is sends nothing."""
+    topic = f"{namespace}/topic"
+    admin.create_topic(topic)
+    for size in (1000, None):
+        admin.set_max_message_size(topic, size)
+        assert eventually(lambda size=size: admin.max_message_size(topic) == size)
+    with pytest.raises(InvalidUse, match="size must be an int from 0"):
+        admin.set_max_message_size(topic, -1)
+    with pytest.raises(AdminNotAllowed, match="non-persistent"):
+        admin.set_max_message_size(f"non-persistent://{topic}", 1000)
 
 
 def test_tenants_namespaces_and_clusters(admin, broker):
