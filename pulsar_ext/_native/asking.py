@@ -32,7 +32,7 @@ class AskingClient:
     Args:
         inner: the C++ client.
         ask: begins an asynchronous call and gives the value that it is answered with.
-        configure: is given the configuration of each C++ consumer or reader before it is opened.
+        configure: is given the configuration of each C++ producer, consumer or reader before it is opened.
     """
 
     __slots__ = ("_ask", "_client", "_configure", "_inner")
@@ -92,17 +92,11 @@ class AskingClient:
         return None
 
     def create_producer(self, topic: str, configuration: Any) -> Any:
-        """Create a C++ producer whose send timeout runs on while it reconnects.
-
-        Each reconnection begins that time anew, except for a producer that may open partitions later. So a message
-        that the broker refuses, ending the connection each time, would never time out. The C++ producer asks its
-        configuration at each reconnection, and it is this one: the C++ client's copies of it share what they hold.
-        """
-        opened = self._ask(
+        """Create a C++ producer."""
+        self._configure(configuration)
+        return self._ask(
             lambda answer: self._inner.create_producer_async_v2(topic, configuration, partial(_take, answer))
         )
-        configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # the binding takes it so
-        return opened
 
     def subscribe(self, *arguments: Any) -> Any:
         """Open the C++ consumer of a topic, or of several."""

@@ -36,6 +36,7 @@ from pulsar_ext.produce.partitioned import PartitionedSender
 from pulsar_ext.produce.pending_limit import PendingLimit
 from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.router import Routing
+from pulsar_ext.produce.send_timing import SendTiming, run_on
 from pulsar_ext.produce.sender import close_quietly
 from pulsar_ext.produce.separated import SeparatedSender, batching_for_keys
 from pulsar_ext.produce.sequence_counter import SequenceCounter
@@ -168,11 +169,19 @@ class _SenderFactory:
             return found
         return None
 
-    def _open_native(self, **changed: Any) -> pulsar.Producer:
-        """Open an official producer with the arguments, some of them changed."""
+    def _open_one(self, **changed: Any) -> pulsar.Producer:
+        """Open an official producer on a topic without partitions, or on one partition; see `_open_native`."""
+        official, configuration = self._open_native(**changed)
+        run_on(configuration)
+        return official
+
+    def _open_native(self, **changed: Any) -> tuple[pulsar.Producer, Any]:
+        """Open an official producer with the arguments, some of them changed; give its configuration as well."""
         named = {**self._named, **changed}
         named["initial_sequence_id"] = truthy(named["initial_sequence_id"])
-        return AskingClient(self._client.inner, self._ask).open_producer(**named)
+        configurations: list[Any] = []
+        official = AskingClient(self._client.inner, self._ask, configurations.append).open_producer(**named)
+        return official, configurations[0]
 
     def _ask(self, begin: Callable[[Answer], object]) -> Any:
         """Begin to open something, and wait for it."""
@@ -199,10 +208,18 @@ class _SenderFactory:
             # Who waits for room in the official queue of a partition as it is closed, waits for ever.
             limit = PendingLimit(min(most * len(topics), across))
             changed |= {"max_pending_messages": 0, "block_if_queue_full": False}
-        handle = ProducerHandle(self._open_native(**changed))
-        waits_inside = limit is None and bool(named["block_if_queue_full"])
-        mixed_keys = mixed_key_check(named, self._context)
-        return DirectSender(handle, self._context, limit=limit, waits_inside=waits_inside, mixed_keys=mixed_keys)
+        official, configuration = self._open_native(**changed)
+        timing = None
+        if named["send_timeout_millis"] > 0 and not named["lazy_start_partitioned_producers"]:
+            timing = SendTiming(configuration, named["send_timeout_millis"])
+        return DirectSender(
+            ProducerHandle(official),
+            self._context,
+            limit=limit,
+            waits_inside=limit is None and bool(named["block_if_queue_full"]),
+            mixed_keys=mixed_key_check(named, self._context),
+            timing=timing,
+        )
 
     def _on_topic(self, topic: str, config: BatchingConfig) -> BatchingSender:
         """Open a sender that makes its own batches, on a topic without partitions or on one partition."""
@@ -217,7 +234,7 @@ class _SenderFactory:
         mixed_keys = mixed_key_check(self._named, self._context) if config.partition < 0 else None
         if self._deduplication:
             return self._deduplicating(topic, config, changed)
-        handle = ProducerHandle(self._open_native(**changed))
+        handle = ProducerHandle(self._open_one(**changed))
         if self._named["chunking_enabled"]:
             return self._resending(handle, config, changed)
         numbers = SequenceCounter(int(handle.last_sequence_id()))
@@ -231,7 +248,7 @@ class _SenderFactory:
             first = time.time_ns() // 1000
 
         def open_again(name: str | None, last: int) -> pulsar.Producer:
-            return self._open_native(**changed, producer_name=name, initial_sequence_id=last)
+            return self._open_one(**changed, producer_name=name, initial_sequence_id=last)
 
         dispatch = ResendingDispatcher(
             handle,
@@ -256,7 +273,7 @@ class _SenderFactory:
         )
 
         def open_as(name: str) -> pulsar.Producer:
-            return self._open_native(**changed, producer_name=name)
+            return self._open_one(**changed, producer_name=name)
 
         sequence: SequenceIds
         official, sequence = open_surely(lambda: open_as(name), close_quietly, opening)

@@ -19,6 +19,7 @@ from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import call_back
 from pulsar_ext._runtime.condition import Flag, refuse_interrupting
 from pulsar_ext._runtime.ending import finish_together
+from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, plain_from_inner
 
 from .options import named_options, rows_of
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from .mixed_keys import MixedKeyCheck
     from .pending_limit import PendingLimit
+    from .send_timing import SendTiming
 
 __all__ = ["DirectSender"]
 
@@ -83,15 +85,19 @@ class DirectSender(HandleSender):
         limit: bounds what is pending, in place of the official queue.
         waits_inside: whether a send may wait for room in the official queue.
         mixed_keys: looks for the first message with a key, if batches mix keys.
+        timing: has the send timeout run on; None where that is not needed.
     """
 
     __slots__ = (
         "_finished",
+        "_flushing",
         "_forgotten",
         "_inside",
         "_limit",
         "_mixed_keys",
+        "_timing",
         "_unflushed",
+        "_untimed",
         "_waiting",
         "_waits_inside",
         "closed",
@@ -108,6 +114,7 @@ class DirectSender(HandleSender):
         limit: PendingLimit | None,
         waits_inside: bool,
         mixed_keys: MixedKeyCheck | None,
+        timing: SendTiming | None,
     ) -> None:
         super().__init__(handle, context)
         self.closed = self._finished = False
@@ -115,10 +122,14 @@ class DirectSender(HandleSender):
         # The threads in the C++ producer, whom a close waits for: those that send, and those that wait for outcomes.
         self._inside: list[int] = []
         self._waiting: list[int] = []
+        self._flushing: list[int] = []
         self._limit = limit
         self._waits_inside = waits_inside
         self._mixed_keys = mixed_keys
         self._unflushed = False
+        self._timing = timing
+        self._untimed = timing is not None
+        """Whether nobody looks after the send timeout, which somebody should once something is sent."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 
@@ -139,6 +150,8 @@ class DirectSender(HandleSender):
         try:
             if self.closed:
                 raise_result(pulsar.Result.AlreadyClosed)
+            if self._untimed:
+                self._begin_timing()
             if limit is None:
                 return plain_from_inner(self.handle.inner.send(message))
             self._enter(limit)
@@ -170,6 +183,8 @@ class DirectSender(HandleSender):
         self._inside.append(thread)
         try:
             if not self.closed:
+                if self._untimed:
+                    self._begin_timing()
                 if self._limit is None:
                     self.handle.inner.send_async(message, guarded)
                 else:
@@ -228,10 +243,36 @@ class DirectSender(HandleSender):
             outcome.raise_failure()
         return SentMany(taken, outcome.duplicates, outcome.last)
 
+    def _begin_timing(self) -> None:
+        """Have the connection looked at while anything may be on its way."""
+        if self._timing is not None:
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
+                batch_scheduler.watch(self, self._timing.seconds)
+        self._untimed = False  # behind it: what a Ctrl-C keeps from being watched is watched with the next message
+
+    def tick(self, now: float) -> float | None:
+        """Look at the connection; the scheduler's call."""
+        timing = self._timing
+        if timing is None or self.closed:
+            return None
+        with contextlib.suppress(pulsar.PulsarException):  # the program ends, or this is the child process of a fork
+            timing.look(now, connected=self.is_connected())
+        self._untimed = True  # before it is asked whether anything is: what is sent later has it looked at again
+        if self._unflushed or self._waiting or self._inside or self._flushing:
+            self._untimed = False
+            return timing.seconds
+        timing.rest()
+        return None
+
     def flush(self) -> None:
         """Send what is batched and wait until everything sent so far is persisted."""
+        thread = get_ident()
+        self._flushing.append(thread)
         self._unflushed = False
-        self.handle.inner.flush()
+        try:
+            self.handle.inner.flush()
+        finally:
+            self._flushing.remove(thread)
         if self._forgotten:  # on partitions, of two flushes at once the second says that all is well
             raise_result(pulsar.Result.AlreadyClosed)
         if not self._unflushed:

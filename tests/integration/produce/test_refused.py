@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from chunked import eventually
 from reach import Reach
@@ -41,6 +43,20 @@ def test_a_message_that_its_topic_does_not_take_times_out(client, broker, topic,
         producer.send(_TOO_LARGE)
     producer.send(b"behind")
     assert set(contents(client, topic)) == {b"before", b"behind"}
+
+
+def test_what_was_sent_without_waiting_times_out(client, broker, topic):
+    """Its callback says so, as those of what waits behind it, and a flush ends."""
+    limit(broker, topic, 2)
+    producer = client.create_producer(topic, send_timeout_millis=2000)
+    results = []
+    for content in (b"before", _TOO_LARGE, b"behind"):
+        producer.send_async(content, lambda result, _: results.append(result), partition_key="key")
+    with contextlib.suppress(pulsar.Timeout):  # of the partition that ends last
+        producer.flush()
+    assert eventually(lambda: len(results) == 3)
+    assert results[1] == pulsar.Result.Timeout
+    assert producer.send(b"later").partition() in (0, 1)
 
 
 def test_an_effectively_once_producer_says_that_it_does_not_know(
