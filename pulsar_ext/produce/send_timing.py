@@ -21,7 +21,7 @@ _SHARE: Final = 8
 
 
 def run_on(configuration: Any) -> None:
-    """Have the send timeout run on at reconnections, of a producer without partitions, for good."""
+    """Have the send timeout of the producer of a configuration run on at reconnections, from now on."""
     configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # the binding takes it so
 
 
