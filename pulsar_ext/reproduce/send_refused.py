@@ -45,7 +45,7 @@ def run(pulsar: ModuleType, env: Env) -> Counts:
     env.admin.unload(topic)  # it knows its policies as it is loaded
     outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
     # The connection may end once more while the first of them is on its way, which is then sent twice, as officially.
-    return Counts.of(sent, dict.fromkeys(env.stored(topic)), ended=outcome.ended)
+    return Counts.of(sent, list(dict.fromkeys(env.stored(topic))), ended=outcome.ended)
 
 
 SCENARIO = Scenario(
