@@ -11,12 +11,21 @@ from pulsar_ext.ids.topic_name import TopicName
 from ._core import Answer, Request, Session
 from ._models import InternalStats
 
-__all__ = ["explain_parent", "partitions", "persistent", "refuse_beyond_end", "refuse_parent", "whole_number"]
+__all__ = [
+    "MAX_INT",
+    "explain_parent",
+    "partitions",
+    "persistent",
+    "refuse_beyond_end",
+    "refuse_parent",
+    "whole_number",
+]
 
 T = TypeVar("T")
 
 ONE_OF_THEM = "name one of them"
-_MAX_LONG = 2**63 - 1
+MAX_INT, _MAX_LONG = 2**31 - 1, 2**63 - 1
+"""The largest numbers that the broker reads into a Java int and a Java long."""
 
 
 def whole_number(what: str, value: int, *, least: int = 0, most: int = _MAX_LONG) -> int:

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Literal
 from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._checks import whole_number
+from ._checks import MAX_INT, whole_number
 from ._core import Answer, Request, Session, nothing, optional, set_policy
 from ._models import ClusterInfo, NamespacePolicies, Persistence, Retention
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-_MAX_INT = 2**31 - 1
 
 
 def namespace_path(namespace: str) -> str:
@@ -140,7 +138,7 @@ async def message_ttl(session: Session, namespace: str) -> int | None:
 
 async def set_message_ttl(session: Session, namespace: str, seconds: int | None) -> None:
     """Set after how many seconds messages expire unacknowledged; None removes it: `POST` or `DELETE N/messageTTL`."""
-    value = None if seconds is None else whole_number("seconds", seconds, most=_MAX_INT)
+    value = None if seconds is None else whole_number("seconds", seconds, most=MAX_INT)
     await set_policy(session, f"{namespace_path(namespace)}/messageTTL", value)
 
 

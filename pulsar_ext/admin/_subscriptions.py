@@ -16,7 +16,7 @@ from pulsar_ext.errors import AdminNotFound, InvalidUse
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
-from ._checks import persistent, refuse_beyond_end, refuse_parent, whole_number
+from ._checks import MAX_INT, persistent, refuse_beyond_end, refuse_parent, whole_number
 from ._core import Request, Session, nothing
 from ._models import BacklogAnalysis
 from ._topics import send_entry
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 Topic = str | TopicName
 End = Literal["earliest", "latest"]
-
-_MAX_INT = 2**31 - 1
 
 
 def subscription_path(name: TopicName, subscription: str) -> str:
@@ -66,7 +64,7 @@ def cursor_body(position: Position | End, *, excluded: bool, batch_index: int = 
         "ledgerId": whole_number("ledger_id", position.ledger_id),
         "entryId": whole_number("entry_id", position.entry_id),
         "partitionIndex": -1,
-        "batchIndex": whole_number("batch_index", batch_index, least=-1, most=_MAX_INT),
+        "batchIndex": whole_number("batch_index", batch_index, least=-1, most=MAX_INT),
         "excluded": excluded,
     }
 
@@ -116,7 +114,7 @@ async def skip_entries(session: Session, topic: Topic, subscription: str, count:
         InvalidUse: the count is negative, or more than a Java int holds.
     """
     name = persistent(topic, "skip_entries")
-    path = f"{subscription_path(name, subscription)}/skip/{whole_number('count', count, most=_MAX_INT)}"
+    path = f"{subscription_path(name, subscription)}/skip/{whole_number('count', count, most=MAX_INT)}"
     await refuse_parent(session, name, "skip_entries")
     await session.send(Request("POST", path, nothing))
 
@@ -225,7 +223,7 @@ async def peek(
     """
     name = persistent(topic, "peek")
     path = (
-        f"{subscription_path(name, subscription)}/position/{whole_number('position', position, least=1, most=_MAX_INT)}"
+        f"{subscription_path(name, subscription)}/position/{whole_number('position', position, least=1, most=MAX_INT)}"
     )
     await refuse_parent(session, name, "peek")
     if subscription not in await subscriptions(session, name):

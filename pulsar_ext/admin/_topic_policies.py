@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._checks import persistent, whole_number
+from ._checks import MAX_INT, persistent, whole_number
 from ._core import Request, Session, optional, set_policy
 
 if TYPE_CHECKING:
-    from pulsar_ext.ids.topic_name import TopicName
-
-    Topic = str | TopicName
-
-_MAX_INT = 2**31 - 1
+    from ._topics import Topic
 
 
 async def max_message_size(session: Session, topic: Topic) -> int | None:
@@ -31,5 +27,5 @@ async def set_max_message_size(session: Session, topic: Topic, size: int | None)
     A C++ client, and so a Python one, does not hear why such a message is refused: its connection ends, and it sends
     the message again. `send()` raises `Timeout` after `send_timeout_millis`.
     """
-    value = None if size is None else whole_number("size", size, most=_MAX_INT)
+    value = None if size is None else whole_number("size", size, most=MAX_INT)
     await set_policy(session, f"{persistent(topic, 'set_max_message_size').rest_path}/maxMessageSize", value)

@@ -122,7 +122,6 @@ class DirectSender(HandleSender):
         # The threads in the C++ producer, whom a close waits for: those that send, and those that wait for outcomes.
         self._inside: list[int] = []
         self._waiting: list[int] = []
-        self._flushing: list[int] = []
         self._limit = limit
         self._waits_inside = waits_inside
         self._mixed_keys = mixed_keys
@@ -130,6 +129,8 @@ class DirectSender(HandleSender):
         self._timing = timing
         self._untimed = timing is not None
         """Whether nobody looks after the send timeout, which somebody should once something is sent."""
+        self._flushing: list[int] = []
+        """The threads that wait for a flush, whom no close waits for."""
         refuse_after_fork(self, "Producer")
         context.senders.add(self)
 

@@ -180,7 +180,7 @@ class Admin:
     def create_subscription(self, topic: str, subscription: str, _position: str) -> None:
         """Make a topic, and a subscription at its beginning."""
         with contextlib.suppress(urllib.error.HTTPError):  # it is there
-            self._ask("PUT", self._path(topic))
+            self.create_topic(topic)
         self._ask("PUT", f"{self._path(topic)}/subscription/{quote(subscription, '')}", {"ledgerId": -1, "entryId": -1})
 
     def skip_entries(self, topic: str, subscription: str, count: int) -> None:

@@ -6,11 +6,9 @@ import contextlib
 
 import pytest
 from chunked import eventually
-from reach import Reach
 from stored import contents
 
 import pulsar_ext as pulsar
-from pulsar_ext.admin import PulsarAdmin
 
 BOTH_CLIENTS = True
 
@@ -18,25 +16,24 @@ _LARGEST = 1000
 _TOO_LARGE = b"x" * 2000
 
 
-def limit(broker, topic, partitions=0):
+def limit(admin, topic, partitions=0):
     """Make a topic that takes small messages only."""
-    with PulsarAdmin(broker.admin_url, **Reach.of(broker).access.admin_options()) as admin:
-        if partitions:
-            admin.create_partitioned_topic(topic, partitions)
-        else:
-            admin.create_topic(topic)
-        admin.set_max_message_size(topic, _LARGEST)
-        assert eventually(lambda: admin.max_message_size(topic) == _LARGEST)
-        admin.unload(topic)  # it knows its policies as it is loaded
+    if partitions:
+        admin.create_partitioned_topic(topic, partitions)
+    else:
+        admin.create_topic(topic)
+    admin.set_max_message_size(topic, _LARGEST)
+    assert eventually(lambda: admin.max_message_size(topic) == _LARGEST)
+    admin.unload(topic)  # it knows its policies as it is loaded
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"batching_enabled": True}, {"chunking_enabled": True}], ids=["single", "batched", "chunking"]
 )
-def test_a_message_that_its_topic_does_not_take_times_out(client, broker, topic, options, partitions):
+def test_a_message_that_its_topic_does_not_take_times_out(client, admin, topic, options, partitions):
     """It fails within its send timeout, the producer goes on, and what is sent before and behind it arrives."""
-    limit(broker, topic, partitions)
+    limit(admin, topic, partitions)
     producer = client.create_producer(topic, send_timeout_millis=2000, **options)
     producer.send(b"before")
     with pytest.raises(pulsar.Timeout):
@@ -45,9 +42,9 @@ def test_a_message_that_its_topic_does_not_take_times_out(client, broker, topic,
     assert set(contents(client, topic)) == {b"before", b"behind"}
 
 
-def test_what_was_sent_without_waiting_times_out(client, broker, topic):
+def test_what_was_sent_without_waiting_times_out(client, admin, topic):
     """Its callback says so, as those of what waits behind it, and a flush ends."""
-    limit(broker, topic, 2)
+    limit(admin, topic, 2)
     producer = client.create_producer(topic, send_timeout_millis=2000)
     results = []
     for content in (b"before", _TOO_LARGE, b"behind"):
@@ -65,7 +62,7 @@ def test_an_effectively_once_producer_says_that_it_does_not_know(
     """Its refused message fails within the send timeout, and nothing may follow what may be missing."""
     broker = pulsar_broker_factory("dedup")
     client, topic = client_factory(broker), pulsar_topic_factory(broker=broker)
-    limit(broker, topic)
+    limit(client.context.admin_api(), topic)
     producer = client.create_producer(topic, "name", send_timeout_millis=2000, deduplication=True)
     producer.send(b"before")
     with pytest.raises(pulsar.Timeout):
