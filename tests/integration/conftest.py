@@ -28,6 +28,7 @@ def broker(pulsar_broker_factory):
 def pytest_configure(config):
     """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
+    config.addinivalue_line("markers", "core(each=(), awaited=False, slow=''): holds a public promise; `make test` runs it")
     config.addinivalue_line("markers", "on_demand: takes long, and PULSAR_EXT_TESTS=all runs it")
     config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_TESTS=all runs it awaited as well")
     config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
