@@ -17,12 +17,12 @@ from ._place import Place
 from ._scenario import Counts, Scenario, Verdict, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from types import ModuleType
 
     from ._env import Env
 
-__all__ = ["Row", "Site", "carry_out", "existing_broker", "own_brokers", "reproduce"]
+__all__ = ["Row", "Site", "carry_out", "count", "existing_broker", "own_brokers", "reproduce"]
 
 _CLIENTS = ("pulsar", "pulsar_ext")
 _ANSWER_SECONDS = 10.0
@@ -68,13 +68,23 @@ def reproduce(
 
 def carry_out(scenario: Scenario, place: Place) -> Row:
     """Run one scenario with both clients at the same time, each in a process and on topics of its own."""
+    return Row(scenario, place.broker_version, *count(scenario, place, _CLIENTS))
+
+
+def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Counts]:
+    """Run one scenario with some clients at the same time, and return what each of them did.
+
+    Args:
+        scenario: the scenario.
+        place: where it runs.
+        clients: `"pulsar"`, `"pulsar_ext"`, or both.
+    """
     with ExitStack() as stack:
         processes = [
             stack.enter_context(Apart(scenario.run, client, place, seconds=scenario.seconds, leader=True))
-            for client in _CLIENTS
+            for client in clients
         ]
-        official, ours = (_counts(process.outcome()) for process in processes)
-    return Row(scenario, place.broker_version, official, ours)
+        return [_counts(process.outcome()) for process in processes]
 
 
 def own_brokers(backend: str | None = None, report: Callable[[str], None] = lambda _: None) -> Site:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import functools
 import os
-from collections import Counter
 
 import pytest
+import tiers
 from awaited import AwaitedClient, awaited_admin
 from programs import run_program
 from reach import Reach
@@ -15,9 +17,6 @@ from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.backend import process_problem
 from pulsar_ext.testing.profiles import THROUGH
 
-_SHAPES = ("client_factory", "admin_class")
-"""The fixtures that give either client's objects."""
-
 
 @pytest.fixture
 def broker(pulsar_broker_factory):
@@ -25,12 +24,28 @@ def broker(pulsar_broker_factory):
     return pulsar_broker_factory("small-chunks")
 
 
+def pytest_addoption(parser):
+    """Add what chooses the tests of a run; see tiers.py."""
+    group = parser.getgroup("tiers", "which tests of tests/integration run")
+    group.addoption("--tier", choices=tiers.TIERS, default="all", help="core, rest, both (all), or every combination")
+    group.addoption("--part", type=_part, metavar="K/N", help="the K-th of N parts of equal length")
+
+
+def _part(text):
+    try:
+        return tiers.parse_part(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def pytest_configure(config):
     """Register the marks."""
     config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
-    config.addinivalue_line("markers", "core(each=(), awaited=False, slow=''): holds a public promise; `make test` runs it")
-    config.addinivalue_line("markers", "on_demand: takes long, and PULSAR_EXT_TESTS=all runs it")
-    config.addinivalue_line("markers", "twin_on_demand: takes long; PULSAR_EXT_TESTS=all runs it awaited as well")
+    config.addinivalue_line(
+        "markers", "core(slow=None, each=None, awaited=False): make test runs it"
+    )
+    config.addinivalue_line("markers", "on_demand: takes long, and --tier=every runs it")
+    config.addinivalue_line("markers", "twin_on_demand: takes long; --tier=every runs it awaited as well")
     config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
     config.addinivalue_line("markers", "standalone_only(why, ways=THROUGH[1:]): cannot go through these")
 
@@ -42,16 +57,25 @@ def pytest_generate_tests(metafunc):
     """
     marked = any(mark.name == "through" for mark in metafunc.definition.iter_markers())
     if marked and _through(metafunc.config) is None:
-        problem = process_problem()
+        problem = _no_process()
         needs_java = pytest.mark.skipif(problem is not None, reason=f"no cluster here: {problem}")
         ways = [pytest.param(way, marks=[needs_java] if way == "cluster" else []) for way in THROUGH]
         metafunc.parametrize("pulsar_through", ways, indirect=True)
     both = getattr(metafunc.module, "BOTH_CLIENTS", False) and not any(
         mark.name == "blocking_only" for mark in metafunc.definition.iter_markers()
     )
-    for name in _SHAPES:
+    for name in tiers.CLIENTS:
         if name in metafunc.fixturenames:
             metafunc.parametrize(name, ["blocking", "awaited"] if both else ["blocking"], indirect=True)
+
+
+_no_process = functools.cache(process_problem)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Import no module of which the core tier has no test."""
+    is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return (is_module and config.option.tier == "core" and "mark.core" not in collection_path.read_text()) or None
 
 
 def pytest_collection_finish(session):
@@ -63,63 +87,18 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what a run of minutes has no time for, unless all is asked for by PULSAR_EXT_TESTS=all.
-
-    Those marked `on_demand` are left out. Of a test with several parameters each value comes once with the blocking
-    client, and not every combination. With the asyncio client each test runs with its first parameters, but
-    `twin_on_demand`. What only a standalone can show is skipped elsewhere, with its reason.
-    """
+    """Keep the tests of the tier and the part; skip, with its reason, what only a standalone broker can show."""
     for item in items:
-        way = _params(item).get("pulsar_through") or _through(config) or "standalone"
+        way = tiers.params(item).get("pulsar_through") or _through(config) or "standalone"
         for mark in item.iter_markers("standalone_only"):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
-    if os.environ.get("PULSAR_EXT_TESTS") == "all":
-        return
-    tests = {}
-    for item in items:
-        if not item.get_closest_marker("on_demand"):
-            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {item for same in tests.values() for item in _enough_of(same)}
-    if left_out := [item for item in items if item not in kept]:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item in kept]
-
-
-def _enough_of(same):
-    """Give those of one test that have every value of its parameters between them, and the first awaited one."""
-    blocking, awaited = [], []
-    for item in same:
-        is_awaited = "awaited" in map(_params(item).get, _SHAPES)
-        (awaited if is_awaited else blocking).append(item)
-    enough = [item for item in awaited[:1] if not item.get_closest_marker("twin_on_demand")]
-    values = {item: _values(item) for item in blocking}
-    missing, times = set().union(*values.values()), Counter()
-    while missing:
-        best = max(
-            blocking, key=lambda item: (len(values[item] & missing), -sum(times[value] for value in values[item]))
-        )
-        enough.append(best)
-        missing -= values[best]
-        times.update(values[best])
-    return enough
-
-
-def _params(item):
-    return item.callspec.params if getattr(item, "callspec", None) else {}
-
-
-def _values(item):
-    """Give what a test's parameters are; those that are given together are one."""
-    params = _params(item)
-    together = [[name.strip() for name in _names(mark)] for mark in item.iter_markers("parametrize")]
-    alone = [[name] for name in params if not any(name in names for names in together)]
-    return {(*names, *(id(params[name]) for name in names)) for names in together + alone} or {()}
-
-
-def _names(mark):
-    names = mark.args[0] if mark.args else mark.kwargs["argnames"]
-    return names.split(",") if isinstance(names, str) else names
+    kept = tiers.select(items, config.option.tier)
+    if config.option.part:
+        kept = tiers.take_part(kept, *config.option.part, tiers.read_durations())
+    if left_out := set(items).difference(kept):
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = kept
 
 
 def _through(config):

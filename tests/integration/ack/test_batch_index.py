@@ -18,6 +18,7 @@ SHARED = pulsar.ConsumerType.Shared
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", ["live", "deserialized", "rebuilt"])
 def test_an_id_of_a_batch_acknowledges_its_message_only(client, topic, admin, form):
     """The entry counts as acknowledged when all its messages are, by ids of any form, and not before."""
@@ -53,6 +54,7 @@ class TestBatchIndexes:
         """Such a broker."""
         return pulsar_broker_factory("batch-index-acks")
 
+    @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
     def test_acknowledged_messages_of_a_batch_do_not_come_again(self, client, topic, type_):
         """By live, stored and rebuilt ids alike; a confirmed flush keeps them over a new connection."""

@@ -15,6 +15,7 @@ BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared
 
 
+@pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
 def test_a_confirmed_flush_is_on_the_cursor(client, topic, admin, type_, grouping):
@@ -32,6 +33,7 @@ def test_a_confirmed_flush_is_on_the_cursor(client, topic, admin, type_, groupin
     assert cursor_of(admin, topic) == set(range(12))
 
 
+@pytest.mark.core
 def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_factory, broker, topic):
     """While the broker cannot be reached a confirmed flush raises; acknowledgements given then arrive afterwards."""
     proxy = pulsar_fault_proxy(broker)
@@ -71,6 +73,7 @@ def test_a_cursor_that_an_operator_moved_back_is_followed(client, topic, admin):
     assert eventually(lambda: cursor_of(admin, topic) == set(range(10)))  # nothing is taken back without coming again
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_partitions_and_lists_are_confirmed_each(client, pulsar_topic_factory, broker, admin):
     """Every partition and every topic of a list has a cursor of its own, and all are flushed and confirmed."""
@@ -116,6 +119,7 @@ def test_beside_a_non_persistent_topic_the_others_are_confirmed(client, topic, a
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.core
 def test_a_scope_acknowledges_all_or_redelivers_all(client, topic, admin):
     """At the end of the block everything is on the cursor; an exception has everything delivered again."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)

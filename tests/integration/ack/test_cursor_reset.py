@@ -27,6 +27,7 @@ def test_a_reset_under_cumulative_acknowledgements(client, admin, topic, type_):
     assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("waits", [0, 0.3, 1.0])
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
 def test_a_reset_at_once(client, admin, topic, type_, waits):

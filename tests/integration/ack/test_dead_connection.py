@@ -11,6 +11,7 @@ import pulsar_ext as pulsar
 COUNT = 60
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_what_left_on_a_dead_connection_leaves_again(
     pulsar_fault_proxy, client_factory, broker, admin, topic, partitions

@@ -17,6 +17,7 @@ BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared
 
 
+@pytest.mark.core
 def test_a_group_waits_for_its_time_and_leaves_by_its_size(client, topic, admin):
     """A long group time holds acknowledgements back, counted by pending_acks(); a full group leaves at once."""
     consumer = client.subscribe(topic, "s", SHARED, ack_group_time_ms=600_000, max_ack_group_size=5)
@@ -34,6 +35,7 @@ def test_a_group_waits_for_its_time_and_leaves_by_its_size(client, topic, admin)
     assert cursor_of(admin, topic) == {0, 1, 2, 3, 4, 5}
 
 
+@pytest.mark.core
 def test_without_a_group_time_each_leaves_at_once(client, topic, admin):
     """With 0 ms nothing is pending after acknowledge(), and the cursor shows it soon."""
     consumer = client.subscribe(topic, "s", ack_group_time_ms=0)
@@ -44,6 +46,7 @@ def test_without_a_group_time_each_leaves_at_once(client, topic, admin):
         assert eventually(lambda index=index: cursor_of(admin, topic) == set(range(index + 1)))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("wrong", [{"ack_group_time_ms": -1}, {"ack_group_time_ms": True}, {"max_ack_group_size": 0}])
 def test_a_grouping_that_cannot_be_is_refused(client, topic, admin, wrong):
     """Before anything is opened: no subscription is left behind."""
@@ -53,6 +56,7 @@ def test_a_grouping_that_cannot_be_is_refused(client, topic, admin, wrong):
         admin.stats(topic)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
 @pytest.mark.parametrize("grouping", [{}, {"ack_group_time_ms": 100}])
 def test_a_connection_that_is_cut_amid_many_acknowledgements_loses_none(
@@ -96,6 +100,7 @@ def test_a_cumulative_acknowledgement_of_a_lost_connection_arrives(pulsar_fault_
     assert eventually(lambda: cursor_of(client.context.admin_api(), topic) == set(range(7)))
 
 
+@pytest.mark.core
 def test_chunked_messages_leave_whole(client, topic, admin):
     """Whole messages, by the message and by stored ids, beside plain ones, with runs and without."""
     for grouping in ({}, {"ack_group_time_ms": 100}):
@@ -156,6 +161,7 @@ def test_listeners_acknowledge_in_groups_too(client, pulsar_topic_factory, broke
     assert backlog == 0
 
 
+@pytest.mark.core
 def test_a_closed_consumer_refuses(client, topic):
     """Acknowledging after close() raises instead of losing it silently."""
     consumer = client.subscribe(topic, "s")
@@ -187,6 +193,7 @@ def test_a_refused_unsubscribe_keeps_what_was_said(client, topic):
     assert sorted(map(index_of, drain(client.subscribe(topic, "s", SHARED).receive, 5))) == [15, 16, 17, 18, 19]
 
 
+@pytest.mark.core
 @pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 def test_a_fork_beside_pending_acknowledgements(client, topic, admin):
     """The child refuses and ends, whatever the parent's thread was doing; the parent's acknowledgements arrive."""

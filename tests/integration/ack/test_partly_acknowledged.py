@@ -20,6 +20,7 @@ def backlog(admin, topic):
     return admin.stats(topic).subscriptions["s"].backlog_entries
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
 def test_what_another_consumer_left_of_a_batch_is_done(client, admin, topic, type_):
     """Four of ten were acknowledged through another consumer; the other six, acknowledged, leave no backlog."""

@@ -15,6 +15,7 @@ from pulsar_ext.ids.position import Position, PositionRange
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 def test_stats_show_ledgers_and_cursors(admin, client, topic):
     """Three ledgers of 10, 10 and 5 entries, with holes in one cursor, are read as they are."""
     positions = send_entries(client, topic)
@@ -42,6 +43,7 @@ def test_stats_show_ledgers_and_cursors(admin, client, topic):
     assert (analysis.entries, analysis.messages, analysis.first) == (21, 21, positions[1])
 
 
+@pytest.mark.core
 @pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")  # all its keys are the same one
 def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic):
     """Headers show a batch and its size, each chunk and its place, keys, properties, null values and the index."""
@@ -84,6 +86,7 @@ def test_entry_headers_of_batches_chunks_and_plain_messages(admin, client, topic
     assert admin.examine(topic, 2, initial_position="earliest").chunk_id == 0
 
 
+@pytest.mark.core
 def test_entries_that_do_not_exist_are_not_found(admin, client, topic):
     """The broker's 404 and its various 500s all become AdminNotFound, with the broker's reason."""
     positions = send_entries(client, topic)
@@ -99,6 +102,7 @@ def test_entries_that_do_not_exist_are_not_found(admin, client, topic):
         admin.examine(topic, 26)
 
 
+@pytest.mark.core
 def test_positions_by_index_and_time(admin, client, topic):
     """An index gives its entry across ledgers, a time the first entry at or after it; past the end is an error."""
     assert admin.message_id_by_time(topic, 1).entry_id == 0

@@ -15,6 +15,7 @@ from pulsar_ext.ids.position import Position
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 def test_skip_counts_entries_and_passes_holes(admin, client, topic):
     """Skipping goes across ledgers, leaves out what is acknowledged, does nothing for 0 and stops at the end."""
     positions = send_entries(client, topic)
@@ -29,6 +30,7 @@ def test_skip_counts_entries_and_passes_holes(admin, client, topic):
     assert mark_delete(admin, topic) == positions[-1]
 
 
+@pytest.mark.core
 def test_reset_lands_where_it_says(admin, client, topic):
     """By position, included or not, by either end and by time; consumers then read on from there."""
     positions = send_entries(client, topic)
@@ -51,6 +53,7 @@ def test_reset_lands_where_it_says(admin, client, topic):
     assert mark_delete(admin, topic) == positions[-1]
 
 
+@pytest.mark.core
 def test_cursors_are_never_put_beyond_the_end(admin, client, topic):
     """The broker would go to the end, or past it and lose what comes; so nothing is moved and nothing created."""
     positions = send_entries(client, topic)
@@ -68,6 +71,7 @@ def test_cursors_are_never_put_beyond_the_end(admin, client, topic):
     assert admin.subscriptions(topic) == ("s",)
 
 
+@pytest.mark.core
 def test_expire_by_position(admin, client, topic):
     """Everything up to the position is acknowledged."""
     positions = send_entries(client, topic)
@@ -78,6 +82,7 @@ def test_expire_by_position(admin, client, topic):
         time.sleep(0.05)
 
 
+@pytest.mark.core
 def test_subscriptions_come_and_go(admin, client, topic):
     """Created at each end and at a position; busy ones are deleted only by force; conflicts and absences are typed."""
     positions = send_entries(client, topic)
@@ -98,6 +103,7 @@ def test_subscriptions_come_and_go(admin, client, topic):
         admin.delete_subscription(topic, "end")
 
 
+@pytest.mark.core
 def test_absent_subscriptions_are_not_created_by_looking(admin, client, topic):
     """The broker's position call would create a subscription; peek looks first, and all others say it is missing."""
     positions = send_entries(client, topic, 3)

@@ -23,6 +23,7 @@ from pulsar_ext.ids.topic_name import TopicName
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 def test_partitioned_parent_is_refused_or_fanned_out(admin, parent):
     """Calls that need one partition name the partitions and change nothing; the others cover every partition."""
     names = [str(TopicName.parse(parent).partition(index)) for index in (0, 1)]
@@ -59,6 +60,7 @@ def test_partitioned_parent_is_refused_or_fanned_out(admin, parent):
     assert list(admin.terminate_partitions(parent)) == names
 
 
+@pytest.mark.core
 def test_topics_come_and_go(admin, client, namespace):
     """Creating, listing, enlarging, terminating and deleting, partitioned and not, with the errors on the way."""
     plain, parent = f"persistent://{namespace}/plain", f"persistent://{namespace}/parent"
@@ -101,6 +103,7 @@ def test_topics_come_and_go(admin, client, namespace):
             call(plain)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "name", ["a b", "50%", "a%2Fb", "a+b", "q?x=1&y", "h#f", "ünï🎉", "semi;x=1", "back\\slash", "'\"<>", "..x", "a\tb"]
 )
@@ -124,6 +127,7 @@ def test_odd_names_reach_the_broker_unchanged(admin, client, namespace, name):
     assert admin.topics(namespace) == ()
 
 
+@pytest.mark.core
 def test_non_persistent_topics(admin, namespace):
     """They are created, listed and measured; what needs a cursor is refused before anything is sent."""
     topic = f"non-persistent://{namespace}/topic"
@@ -135,6 +139,7 @@ def test_non_persistent_topics(admin, namespace):
     admin.delete_topic(topic)
 
 
+@pytest.mark.core
 def test_namespace_policies_are_set_read_and_removed(admin, namespace):
     """Each policy is None until set, reads back as set, and None again once removed."""
     assert admin.retention(namespace) == Retention(60, 100)
@@ -157,6 +162,7 @@ def test_namespace_policies_are_set_read_and_removed(admin, namespace):
     assert (policies.backlog_quotas, policies.deduplication, policies.retention) == ({}, True, None)
 
 
+@pytest.mark.core
 def test_the_largest_message_of_a_topic_is_set_read_and_removed(admin, namespace):
     """It is None until set, reads back as set a moment later, and None once removed; what no int is sends nothing."""
     topic = f"{namespace}/topic"
@@ -170,6 +176,7 @@ def test_the_largest_message_of_a_topic_is_set_read_and_removed(admin, namespace
         admin.set_max_message_size(f"non-persistent://{topic}", 1000)
 
 
+@pytest.mark.core
 def test_tenants_namespaces_and_clusters(admin, broker):
     """Creating, listing and deleting, with the errors on the way; the broker gives its settings, version and health."""
     tenant = f"tenant-{os.urandom(4).hex()}"
@@ -199,6 +206,7 @@ def test_tenants_namespaces_and_clusters(admin, broker):
     assert admin.health()
 
 
+@pytest.mark.core
 def test_versions_of_a_schema(admin, client, broker, pulsar_topic_factory):
     """Every version is given by its number, of a partition as of its topic; without a schema there is none."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)

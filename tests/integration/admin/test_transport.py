@@ -34,6 +34,7 @@ _NOBODY = Profile(
 )
 
 
+@pytest.mark.core
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
     """A 401 becomes AdminUnauthorized without the token in any text; a callable is asked before each request."""
@@ -74,6 +75,7 @@ def test_a_role_without_permission(pulsar_broker_factory):
             assert caught.value.reason
 
 
+@pytest.mark.core
 def test_nobody_listens(caplog):
     """A refused connection is retried for reading calls, each pause in the log, and never for skipping."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -134,6 +136,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.core
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
     """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""
@@ -149,6 +152,7 @@ def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory
         server.shutdown()
 
 
+@pytest.mark.core
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 @pytest.mark.parametrize("listed", ["as the broker lists them", ""])
 @pytest.mark.parametrize("secret", [{"token": "s3cret"}, {"basic": ("me", "s3cret")}])
@@ -259,6 +263,7 @@ def test_a_web_page_is_no_success():
         server.shutdown()
 
 
+@pytest.mark.core
 def test_threads_share_one_admin(admin, topic):
     """Sixteen threads with one object get their own answers."""
     with ThreadPoolExecutor(16) as pool:
@@ -284,6 +289,7 @@ def test_a_forked_child_opens_its_own_connections(admin, topic):
     assert admin.subscriptions(topic) == ("s",)
 
 
+@pytest.mark.core
 @pytest.mark.blocking_only("it is about the awaited one already")
 def test_asyncio_shell_does_the_same(broker, admin, client, topic, silent_port):
     """Awaited operations run beside each other and give the same values and errors, within the same deadline."""

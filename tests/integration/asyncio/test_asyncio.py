@@ -18,6 +18,7 @@ from pulsar_ext.errors import DuplicateMessage, InvalidUse
 _BIG = b"." * 220_000
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_chunked_messages(run, topic):
     """An awaited send gives the whole id, and by any form of it the message is found, acknowledged and confirmed."""
@@ -57,6 +58,7 @@ async def _skip_to(consumer, message_id):
     return message
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["consumer", "reader"])
 def test_cancelled_receives(run, topic, kind):
     """10,000 receives are cancelled at any moment while messages come; each message is received once, in order."""
@@ -91,6 +93,7 @@ def test_cancelled_receives(run, topic, kind):
     run(steps)
 
 
+@pytest.mark.core
 def test_timeouts(run, topic):
     """A receive that times out raises pulsar.Timeout and takes nothing with it; receive_many gives what is there."""
 
@@ -112,6 +115,7 @@ def test_timeouts(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 def test_closing_ends_what_waits(run, topic):
     """A caller that waits when the consumer is closed gets AlreadyClosed, and an iteration ends; twice is an error."""
 
@@ -135,6 +139,7 @@ def test_closing_ends_what_waits(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 def test_process(run, topic):
     """Handlers run so many at a time; each message is acknowledged, one whose handler raised after it came again."""
 
@@ -178,6 +183,7 @@ def test_process(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
     """With block_if_queue_full and a queue of 10, 2,000 sends at once wait for room, in order, and the loop goes on."""
 
@@ -204,6 +210,7 @@ def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
     """An awaited deduplicating producer that is made again refuses what the topic holds, and sends the rest."""
     broker = pulsar_broker_factory("dedup")
@@ -228,6 +235,7 @@ def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
     asyncio.run(steps())
 
 
+@pytest.mark.core
 def test_the_rest_of_the_library(run, topic):
     """Skipping, finding the message N later, key ranges and table views are awaited as well."""
 
@@ -275,6 +283,7 @@ def test_what_a_cancelled_read_had_asked_for_is_available(run, topic, ranges):
     run(steps)
 
 
+@pytest.mark.core
 def test_misuse(run, topic):
     """Errors are caught as either world's, and what cannot be is refused before anything happens."""
 

@@ -18,6 +18,7 @@ def _screened(topic):
     return {"consumer_type": pulsar.ConsumerType.Shared, "dead_letter_policy": policy}
 
 
+@pytest.mark.core
 def test_nothing_from_before_a_seek_comes_after_it(run, topic):
     """What an abandoned read of key ranges had asked for is dropped by a seek, which brings it again in its place."""
 
@@ -115,6 +116,7 @@ async def _waiting_for_room(client, topic):
     return producer, sending
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("closed", ["producer", "client"])
 def test_what_waits_for_room_is_sent_before_the_end(run, topic, closed):
     """Eighty sends wait for one place in the queue when their producer, or its client, is closed: all are persisted."""
@@ -252,6 +254,7 @@ def test_an_error_on_the_way_ends_one_receive_only(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 @pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 def test_readers_of_a_group_may_be_read_at_once(run, topic):
     """Fifty reads of one reader of a group at a time get a batch's messages once each, in their order."""
@@ -268,6 +271,7 @@ def test_readers_of_a_group_may_be_read_at_once(run, topic):
     run(steps)
 
 
+@pytest.mark.core
 def test_listeners_are_called_in_the_loop(run, topic):
     """Of a reader and of a builder's consumer: functions and async ones, which wait while they are paused."""
 

@@ -26,6 +26,7 @@ def sent(client, topic):
     return [(big if i % 2 == 0 else small).send(payload(i, THREE_CHUNKS if i % 2 == 0 else 50)) for i in range(6)]
 
 
+@pytest.mark.core
 def test_every_way_out_of_the_client_gives_the_whole_id(client, topic, sent):
     """send, its callback, receive, batch_receive, read_next and listeners all give the same ChunkMessageId."""
     called, heard = [], []
@@ -60,6 +61,7 @@ def test_every_way_out_of_the_client_gives_the_whole_id(client, topic, sent):
     ]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("index", [0, 2, 3, 4, 5])
 def test_a_reader_starts_at_the_whole_message(client, topic, sent, form, index):
@@ -71,6 +73,7 @@ def test_a_reader_starts_at_the_whole_message(client, topic, sent, form, index):
         assert [index_of(message) for message in drain(reader.read_next, 5 - index)] == list(range(index + 1, 6))
 
 
+@pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("index", [0, 4])
 def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
@@ -85,6 +88,7 @@ def test_a_seek_lands_on_the_whole_message(client, topic, sent, form, index):
         assert [index_of(message) for message in drain(reader.read_next, 6 - index)] == list(range(index, 6))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("type_", TYPES)
 def test_an_exclusive_seek_goes_on_behind_the_whole_message(client, admin, topic, sent, form, type_):
@@ -114,6 +118,7 @@ def test_an_exclusive_seek_leaves_the_message_out_of_every_way_to_receive(client
         assert [index_of(message) for message in drain(consumer.receive, 3)] == [3, 4, 5]
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
     """The numbers of the first or a middle chunk resolve to the same whole id, and a seek to them loses nothing."""
@@ -127,6 +132,7 @@ def test_any_chunk_leads_to_the_whole_message(client, topic, sent):
         assert index_of(reader.read_next(5000)) == 2
 
 
+@pytest.mark.core
 def test_resolve_says_what_is_not_chunked_and_what_is_not_there(client, topic, sent):
     """A plain message resolves to itself; a position beyond the end raises; neither changes anything."""
     plain = client.resolve_message_id(topic, FORMS["rebuilt"](sent[1]))
@@ -138,6 +144,7 @@ def test_resolve_says_what_is_not_chunked_and_what_is_not_there(client, topic, s
         client.resolve_message_id(topic, MessageId(-1, sent[5].ledger_id() + 1000, 0))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message"])
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 def test_an_acknowledgement_covers_every_chunk(client, admin, topic, sent, form, kind):
@@ -153,6 +160,7 @@ def test_an_acknowledgement_covers_every_chunk(client, admin, topic, sent, form,
         assert [index_of(message) for message in drain(again.receive, 5)] == [0, 1, 3, 4, 5]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message", "first chunk"])
 def test_a_cumulative_acknowledgement_ends_behind_the_last_chunk(client, admin, topic, sent, form):
     """Cumulative acknowledgement by any id moves the cursor behind the whole message, never into it."""
@@ -166,6 +174,7 @@ def test_a_cumulative_acknowledgement_ends_behind_the_last_chunk(client, admin, 
     )
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("form", [*FORMS, "message"])
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic, sent, form, kind):
@@ -180,6 +189,7 @@ def test_a_negative_acknowledgement_brings_the_whole_message_again(client, topic
     assert sorted(index_of(message) for message in drain(consumer.receive, len(expected))) == expected
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
     """get_last_message_id names the last chunk only; an inclusive start there still reads the whole message."""
@@ -192,6 +202,7 @@ def test_the_last_message_id_of_a_chunked_message_resolves(client, topic, sent):
         assert index_of(reader.read_next(5000)) == 6
 
 
+@pytest.mark.core
 def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
     """Numbers beyond the last entry raise, and the subscription goes on where it was; officially messages drop."""
     consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
@@ -202,6 +213,7 @@ def test_a_seek_beyond_the_end_is_refused_before_it_moves(client, topic, sent):
     assert [index_of(message) for message in drain(consumer.receive, 6)] == list(range(6))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("target", [True, False, "5:7:-1", None, 1.5])
 def test_what_is_neither_an_id_nor_a_time_is_refused(client, topic, target):
     """True is not a publish time and text is not an id: seek raises ValueError, and nothing moves."""

@@ -68,6 +68,7 @@ def _write_at_once(clients, topic):
     return {index: message_id for index, (_, message_id) in ids.items()}
 
 
+@pytest.mark.core
 def test_interleaved_producers_messages_resolve_to_their_own_chunks(client, topic, interleaved):
     """Each message's bare numbers resolve to its own first chunk, though another's chunks stand in between."""
     for message_id in interleaved.values():
@@ -121,6 +122,7 @@ def test_interleaved_messages_are_redelivered_alone(client, topic, interleaved):
     assert [index_of(message) for message in drain(consumer.receive, 1)] == [5]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["LZ4", "ZLib", "ZSTD", "SNAPPY"])
 def test_compressed_messages_in_chunks(client, topic, kind):
     """A compressed message whose compressed form needs chunks comes back whole from a rebuilt id."""
@@ -172,6 +174,7 @@ class TestSeveralTopics:
             client.create_producer(topic).send(payload(10 + index, 50))
         return what, topics
 
+    @pytest.mark.core
     @pytest.mark.parametrize("form", [*STORED, "message"])
     def test_a_chunked_message_is_acknowledged_whole(self, client, subscribed, form):
         """The cursor of its own topic shows its three entries, that of the other topic none."""
@@ -249,6 +252,7 @@ class TestTinyLedgers:
         assert any(i.first_chunk_message_id().ledger_id() != i.ledger_id() for i in ids), "no message spans ledgers"
         return ids
 
+    @pytest.mark.core
     @pytest.mark.parametrize("form", STORED)
     def test_a_message_across_ledgers(self, client, topic, sent, form):
         """From a stored id it is read whole, acknowledged whole and redelivered whole."""

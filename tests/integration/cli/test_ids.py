@@ -18,6 +18,7 @@ def shown(broker, capsys, topic, *form):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.core
 def test_bare_numbers_of_a_chunk_show_the_whole_message(broker, client, topic, capsys):
     """The numbers of the last chunk: which message it is of, and which chunk of how many."""
     message_id = client.create_producer(topic, chunking_enabled=True).send(b"x" * 250_000, partition_key="k")
@@ -27,6 +28,7 @@ def test_bare_numbers_of_a_chunk_show_the_whole_message(broker, client, topic, c
     assert shown(broker, capsys, topic, message_id.serialize().hex())["message"] == message_id.to_text()
 
 
+@pytest.mark.core
 def test_a_batch_shows_how_many_it_holds(broker, client, topic, capsys):
     """The entry of a batch: its number of messages, and no chunks."""
     producer = client.create_producer(topic, batching_enabled=True)

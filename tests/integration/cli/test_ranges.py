@@ -27,6 +27,7 @@ def ranges(*arguments, broker=None, cwd=None):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.core
 def test_slot():
     """The slot of each key is printed, of bytes given as base64 too; invalid base64 gives an error of one line."""
     assert ranges("slot", "key1", "") == (0, "  293 key1\n    1 \n", "")
@@ -37,6 +38,7 @@ def test_slot():
     assert (status, error.count("\n")) == (1, 1)
 
 
+@pytest.mark.core
 def test_split():
     """The parts of an even split can be read back and cover every slot."""
     _, printed, _ = ranges("split", "7")
@@ -44,6 +46,7 @@ def test_split():
     assert ranges("split", "0")[0] == 1
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
     """The plan's weights are those of the topic's messages, whatever their batches, and a PNG is drawn."""
@@ -83,6 +86,7 @@ def test_plan_of_nothing(broker, topic):
         assert words in error
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_check(client, broker, topic):
     """Covered and uncovered slots are printed, and the exit status says whether all is well."""
@@ -141,6 +145,7 @@ def test_check_of_what_shares_no_slots(client, broker, topic):
         assert words in error
 
 
+@pytest.mark.core
 def test_names_are_no_markup(client, pulsar_topic_factory, broker):
     """The names of a subscription and of a consumer, and a key, are shown as they are, brackets too."""
     topic = pulsar_topic_factory(broker=broker)

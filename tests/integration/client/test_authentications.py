@@ -35,6 +35,7 @@ def _stored(client, topic):
     return consumer, pulsar.MessageId(sent.partition(), sent.ledger_id(), sent.entry_id())
 
 
+@pytest.mark.core
 def test_a_seek_to_a_stored_chunk(client_factory, broker, topic, derived):
     """Its message comes, whole, and the next one; without the client's credentials it was lost with a warning."""
     consumer, stored = _stored(client_factory(broker, **derived), topic)
@@ -83,6 +84,7 @@ def test_a_secret_goes_to_no_guessed_port(client_factory, pulsar_broker_factory,
     assert [consumer.receive(20_000).data() for _ in range(3)] == [b"before", _LARGE, b"after"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("module", [official, pulsar], ids=["official", "ours"])
 def test_why_there_is_no_token(client_factory, pulsar_broker_factory, pulsar_topic_factory, module):
     """What the supplier of a token raised is in the error of whatever cannot be opened, with either class."""

@@ -18,6 +18,7 @@ TOO_BIG = b"x" * 300_000
 """For the test broker."""
 
 
+@pytest.mark.core
 @pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_a_send_callback_that_raises_harms_nobody(client, topic, caplog):
     """All 300 callbacks of batches are called though every third raises; flush returns; nothing is lost."""
@@ -40,6 +41,7 @@ def test_a_send_callback_that_raises_harms_nobody(client, topic, caplog):
     assert "the application's own error" in caplog.text
 
 
+@pytest.mark.core
 @pytest.mark.blocking_only("awaited sends have no callbacks")
 def test_waiting_inside_a_send_callback_is_refused_not_deadlocked(client, topic):
     """send, flush and close of the same client raise InvalidUse there; send_async works."""
@@ -84,6 +86,7 @@ def test_a_failure_callback_may_wait_for_another_client_whose_send_fails_too(cli
     assert heard == [pulsar.InvalidUse, pulsar.MessageTooBig, True]
 
 
+@pytest.mark.core
 def test_a_listener_that_raises_goes_on_and_its_message_stays(client, topic, caplog):
     """All messages are heard though every second raises; those come again to the next consumer."""
     heard = []

@@ -18,6 +18,7 @@ BOTH_CLIENTS = True
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batching", [False, True])
 @pytest.mark.parametrize("kept", ["held", "dropped"])
 def test_an_exit_without_close_sends_everything_and_ends_cleanly(program, client, topic, batching, kept):
@@ -123,6 +124,7 @@ def test_a_thread_that_sends_while_its_client_closes_is_told(broker, topic):
         assert eventually(lambda reported=reported, sent=sent: len(reported) == len(sent), HANG_SECONDS)
 
 
+@pytest.mark.core
 def test_closing_again_does_nothing(client, topic):
     """A second close of a producer, consumer, reader or client is allowed; use after close raises AlreadyClosed."""
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
@@ -137,6 +139,7 @@ def test_closing_again_does_nothing(client, topic):
     client.close()
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_close_sends_an_open_batch(client, topic):
     """A producer closed, or whose client is closed, with a batch open persists it; officially it fails."""

@@ -51,6 +51,7 @@ def heard():
     return Heard()
 
 
+@pytest.mark.core
 def test_a_pattern_finds_new_topics_within_its_period(client, topic):
     """A topic that is made later is received from, long before the official client's minute is over."""
     consumer = client.subscribe(
@@ -61,6 +62,7 @@ def test_a_pattern_finds_new_topics_within_its_period(client, topic):
         assert index_of(consumer.receive(20_000)) == 1
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "options",
     [
@@ -80,6 +82,7 @@ def test_what_cannot_be_is_refused(client, admin, topic, options):
     assert not admin.subscriptions(topic)
 
 
+@pytest.mark.core
 def test_messages_go_to_the_consumer_of_the_lowest_number(client, topic):
     """While the consumer of level 0 has room it gets everything; behind its end the one of level 1 does."""
     consumers = [client.subscribe(topic, "s", SHARED, priority_level=level, receiver_queue_size=10) for level in (1, 0)]
@@ -91,6 +94,7 @@ def test_messages_go_to_the_consumer_of_the_lowest_number(client, topic):
     assert {index_of(message) for message in drain(consumers[0].receive, 8)} == set(range(8))
 
 
+@pytest.mark.core
 def test_a_subscription_carries_properties(client, admin, topic):
     """The broker shows those of the consumer that made the subscription, also behind a seek and another consumer."""
     properties = {"team": "billing", "empty": "", "中文": "é 😀"}
@@ -101,6 +105,7 @@ def test_a_subscription_carries_properties(client, admin, topic):
     assert admin.stats(topic).subscriptions["s"].properties == properties
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_who_is_active_is_heard(client, heard, pulsar_topic_factory, broker, partitions):
     """The first consumer becomes active, the second does not; when the first closes the second does."""

@@ -24,6 +24,7 @@ def environment(broker, monkeypatch):
     monkeypatch.setenv("PULSAR_TOKEN", broker.token)
 
 
+@pytest.mark.core
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_a_client_without_a_service_url_is_that_of_the_environment(environment, topic):
     """It sends with the environment's token, and asks its admin API."""

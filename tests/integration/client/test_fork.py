@@ -8,6 +8,7 @@ from stored import contents
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 @pytest.mark.blocking_only("a forked child has no event loop to await anything in")
 def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, client, topic):
     """In the child every use raises ForkedClientError, a client of its own sends, and the parent goes on unharmed."""
@@ -48,6 +49,7 @@ def test_a_client_inherited_across_a_fork_refuses_and_a_new_one_works(program, c
     assert contents(client, topic) == [b"before", b"child", b"after"]
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_a_worker_process_sends_everything_at_its_end(program, client, topic):
     """A multiprocessing child that ends without close, forked or spawned, has sent all its messages."""

@@ -37,6 +37,7 @@ def client(pulsar_broker, proxy):
         yield client
 
 
+@pytest.mark.core
 def test_a_message_is_decoded_with_the_schema_it_was_written_with_or_not_at_all(client, proxy, pulsar_topic):
     """While the broker is away its fields are not exchanged, as they are officially: decoding raises, and later not."""
     client.create_producer(pulsar_topic, schema=WRITTEN).send(PAIR)

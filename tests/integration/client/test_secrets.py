@@ -70,6 +70,7 @@ def _use(client, topic):
     return [*told, repr(client), repr(producer), repr(client.context.admin_api())]
 
 
+@pytest.mark.core
 def test_nothing_shows(
     broker, secrets, pulsar_topic_factory, pulsar_client_factory, monkeypatch, caplog, capfd, tmp_path
 ):

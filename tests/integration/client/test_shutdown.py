@@ -26,6 +26,7 @@ def sending(pulsar_broker_factory, pulsar_client_factory, pulsar_fault_proxy, pu
     return lambda kind: Sending(factories, kind)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", KINDS)
 def test_shutdown_ends_everything_that_waits(sending, kind):
     """On a frozen link, sends, flushes and those who wait for room raise AlreadyClosed, and callbacks report it."""

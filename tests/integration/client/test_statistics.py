@@ -13,6 +13,7 @@ BOTH_CLIENTS = True
 FROM_THE_BEGINNING = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_consumer_counts_what_it_has(client, pulsar_topic_factory, broker, partitions):
     """Messages, bytes, what is not acknowledged, room and backlog, summed over partitions."""
@@ -36,6 +37,7 @@ def test_a_consumer_counts_what_it_has(client, pulsar_topic_factory, broker, par
         consumer.stats()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"batching_enabled": True}, {"chunking_enabled": True}])
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_producer_says_what_it_sent(client, pulsar_topic_factory, broker, options, partitions):
@@ -49,6 +51,7 @@ def test_a_producer_says_what_it_sent(client, pulsar_topic_factory, broker, opti
     assert partitions or producer.stats().last_sequence_id_published == 7
 
 
+@pytest.mark.core
 def test_a_client_shows_what_is_open(client, topic):
     """Consumers, producers and readers that were opened, and not those that were closed."""
     producer, closed = client.create_producer(topic), client.create_producer(f"{topic}-closed")
@@ -64,6 +67,7 @@ def test_a_client_shows_what_is_open(client, topic):
     assert client.stats().readers == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_the_end_of_a_topic(client, admin, pulsar_topic_factory, broker, partitions):
     """It is reached when the topic was terminated and everything was acknowledged, or read; not before."""
@@ -91,6 +95,7 @@ def test_the_end_of_a_topic(client, admin, pulsar_topic_factory, broker, partiti
     assert not reader.has_reached_end_of_topic()
 
 
+@pytest.mark.core
 def test_an_empty_topic_ends(client, admin, topic):
     """A topic that was terminated without a message has nothing to come."""
     consumer = client.subscribe(topic, "s")

@@ -85,6 +85,7 @@ def test_a_view_opens_though_the_topic_ends_in_half_a_message(
     assert eventually(lambda: view.get("k0") == b"new")
 
 
+@pytest.mark.core
 def test_a_view_follows_the_topic(client, pulsar_topic):
     """A new value, a removed key and a new key are shown, and listeners hear of each; one that raises harms nobody."""
     schema = pulsar.schema.StringSchema()
@@ -111,6 +112,7 @@ def test_a_view_follows_the_topic(client, pulsar_topic):
     assert "mine" in str(view)
 
 
+@pytest.mark.core
 def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, pulsar_topic):
     """Added while a change is told, it does not hear of that one."""
     producer, heard = client.create_producer(pulsar_topic), []
@@ -127,6 +129,7 @@ def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, puls
     assert heard == [("first", "a"), ("first", "b"), ("added", "b")]
 
 
+@pytest.mark.core
 def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
     """Keys, values and items are what there is, also in a loop; a listener hears changes only. Awaited as well."""
     producer = client.create_producer(pulsar_topic)

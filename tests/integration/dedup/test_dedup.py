@@ -39,6 +39,7 @@ def count(admin, topic):
     return sum(entry.message_count for entry in entries(admin, topic))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("settings", [{}, BATCHED, {**BATCHED, "batching_type": pulsar.BatchingType.KeyBased}])
 def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, settings):
     """1 to 6, then from 1 and from 4 again up to 20: each is stored once, and the repeated are duplicates."""
@@ -60,6 +61,7 @@ def test_a_resumed_producer_repeats_and_loses_nothing(client, admin, topic, sett
     assert opened(client, topic, **settings).last_sequence_id_published() == 20
 
 
+@pytest.mark.core
 def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic):
     """0 is an id; what was sent is a duplicate, what is lower and new is refused, and nothing of it is stored."""
     producer = opened(client, topic, **BATCHED)
@@ -83,6 +85,7 @@ def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic
     assert count(admin, topic) == 4
 
 
+@pytest.mark.core
 def test_automatic_ids_go_on_after_a_restart(client, topic):
     """Numbers without ids of the application's get 0, 1, 2 …, or begin behind initial_sequence_id."""
     producer = opened(client, topic, **BATCHED)
@@ -98,6 +101,7 @@ def test_automatic_ids_go_on_after_a_restart(client, topic):
     assert numbers(client, topic, 4) == [0, 1, 2, 3]
 
 
+@pytest.mark.core
 def test_a_batch_carries_its_highest_id_and_each_message_its_own(client, admin, topic):
     """The broker goes by the first, and other clients that read a message's sequence id see the second."""
     producer = opened(client, topic, **BATCHED)
@@ -110,6 +114,7 @@ def test_a_batch_carries_its_highest_id_and_each_message_its_own(client, admin, 
     assert (stored.carried, stored.ids) == (300, (3, 5, 300))
 
 
+@pytest.mark.core
 def test_many_at_once_are_deduplicated_too(client, admin, topic):
     """send_many skips what is there, counts it, and stores the rest."""
     ids = list(range(0, 6000, 2))
@@ -154,6 +159,7 @@ def test_a_duplicate_in_flight_waits_for_the_first(client, admin, topic):
     assert count(admin, topic) == 50
 
 
+@pytest.mark.core
 def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
     client, topic, pulsar_broker_factory, client_factory, pulsar_topic_factory
 ):
@@ -255,6 +261,7 @@ def test_a_producer_that_got_no_answer_stops_and_its_successor_knows(
     assert count(admin, topic) == 12
 
 
+@pytest.mark.core
 def test_each_partition_has_a_sequence_of_its_own(client, admin, broker, pulsar_topic_factory):
     """Resuming behind the lowest of them repeats nothing; keyless messages go where their ids say."""
     topic = pulsar_topic_factory(broker=broker)

@@ -130,6 +130,7 @@ def test_what_the_broker_refused_and_calls_a_duplicate_is_stored_once(producer, 
         reader.close()
 
 
+@pytest.mark.core
 @KINDS
 def test_a_duplicate_that_the_topic_holds_is_one(producer, proxy, topic, client, admin):
     """Answers to 4 to 9 are lost with the connection: all are duplicates, nothing is stored twice, and 10 follows."""

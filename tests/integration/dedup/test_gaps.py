@@ -71,6 +71,7 @@ def stored(client, admin, topic):
     return sorted(int(message.data()) for message in read(client, topic, count))
 
 
+@pytest.mark.core
 @KINDS
 def test_what_is_missing_below_the_brokers_number_is_stored(store, client, admin, topic, settings):
     """4 to 8 were refused, 9 and 10 are there: the name goes on behind 3, and each number is on the topic once."""

@@ -52,6 +52,7 @@ def test_a_hole_that_a_consumer_holds_comes_again_after_an_unload(client, admin,
     assert found(client, topic, "holes") == []
 
 
+@pytest.mark.core
 def test_a_hole_of_nobody_is_given_up_by_a_skip(client, admin, broker, topic):
     """A hole that no consumer holds is an error, and the skip that is proposed moves the cursor over it alone."""
     consumer = client.subscribe(topic, "s", Shared)
@@ -66,6 +67,7 @@ def test_a_hole_of_nobody_is_given_up_by_a_skip(client, admin, broker, topic):
     assert sorted(map(index_of, drain(client.subscribe(topic, "s", Shared).receive, 2))) == [8, 9]
 
 
+@pytest.mark.core
 def test_a_batch_that_is_acknowledged_in_part(pulsar_broker_factory, client_factory, pulsar_topic_factory):
     """Four of the ten messages of a batch are acknowledged, and it is told; acknowledging the rest closes the hole."""
     broker = pulsar_broker_factory("batch-index-acks")
@@ -146,6 +148,7 @@ def test_a_storm_of_redeliveries(officially, client, topic):
     assert eventually(lambda: found(client, topic, "redelivery-storm") == [])
 
 
+@pytest.mark.core
 def test_a_subscription_without_consumers(client, admin, broker, topic):
     """A subscription that nobody consumes is found with what waits for it, and is gone when it is deleted."""
     client.subscribe(topic, "s").close()

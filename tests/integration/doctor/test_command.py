@@ -16,6 +16,7 @@ from pulsar_ext.admin import PulsarAdmin
 SOON = "--hole-distance 3 --patience-seconds 0.5 --pause-seconds 0"
 
 
+@pytest.mark.core
 def test_statuses(client, broker, topic):
     """The status is 0 for nothing, 1 for a hole that is held, 2 for one of nobody, 3 without an answer."""
     send_plain(client, topic, 8)

@@ -25,6 +25,7 @@ def with_a_hole(client, topic, *subscriptions):
         consumer.flush_acks(confirm=True)
 
 
+@pytest.mark.core
 def test_a_partition_of_a_namespace(client, admin, broker, pulsar_topic_factory):
     """A hole in one of two partitions is found by the partition, its topic and its namespace alike."""
     topic = pulsar_topic_factory(broker=broker, partitions=2)
@@ -35,6 +36,7 @@ def test_a_partition_of_a_namespace(client, admin, broker, pulsar_topic_factory)
         assert (hole.kind, hole.topic, hole.subscription, hole.evidence["entries"]) == ("holes", partition, "s", 1)
 
 
+@pytest.mark.core
 def test_one_subscription(client, topic):
     """Of two subscriptions with holes the one that is asked about is looked at; one that is not there is an error."""
     with_a_hole(client, topic, "a", "b")
@@ -76,6 +78,7 @@ def test_topics_beyond_the_limit_are_named(client, admin, broker, pulsar_topic_f
     assert diagnosis.requests <= 10
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("target", ["", "a/b/c/d", "non-persistent://public/default/t"])
 def test_what_is_no_target(client, target):
     """What is neither a namespace nor a topic with a backlog is refused."""

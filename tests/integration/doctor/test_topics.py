@@ -23,6 +23,7 @@ def officially(broker):
     client.close()
 
 
+@pytest.mark.core
 def test_slots_of_nobody(client, topic):
     """Slots beside a sticky consumer's are found, and covered by the consumer that is missing."""
     with pytest.warns(UncoveredSlotsWarning):
@@ -40,6 +41,7 @@ def test_slots_of_nobody(client, topic):
     assert found(client, topic, "uncovered-slots") == []
 
 
+@pytest.mark.core
 def test_batches_of_several_keys(officially, client, topic):
     """A batch of several keys that waits on Key_Shared is found with its producer; batches by key are none."""
     consumer = officially.subscribe(topic, "s", official.ConsumerType.KeyShared)
@@ -175,6 +177,7 @@ def test_sequence_ids_that_come_again(officially, client, admin, broker, topic):
     assert eventually(lambda: found(client, topic, "sequence-ids") == [])
 
 
+@pytest.mark.core
 def test_a_healthy_namespace(client, broker, pulsar_topic_factory):
     """Topics of every kind whose consumers are done with them have nothing that is wrong, dead letters included."""
     plain, parted = pulsar_topic_factory(broker=broker), pulsar_topic_factory(broker=broker, partitions=2)

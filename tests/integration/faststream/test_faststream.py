@@ -37,6 +37,7 @@ def admin(client):
     return client.context.admin_api()
 
 
+@pytest.mark.core
 def test_a_model_comes_as_it_was_published(service, topic):
     """A handler gets each pydantic model that was published, validated, in its order."""
     found = []
@@ -124,6 +125,7 @@ def test_what_other_programs_send_is_decoded(service, client, topic):
     assert found == [{"a": 1}, b"\xff\x00"]
 
 
+@pytest.mark.core
 def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
     """What a handler returns goes to each of its publishers, with the message's correlation id."""
     first, second, third = (pulsar_topic_factory(broker=broker) for _ in range(3))
@@ -171,6 +173,7 @@ def test_a_chunked_message(service, topic):
     assert run_to_end(steps) == body[::-1]
 
 
+@pytest.mark.core
 def test_routers_several_topics_and_a_pattern(service, topic):
     """A router's prefix is in front of its topics; a list and a pattern subscribe to all that they name."""
     router, found = PulsarRouter(prefix=f"{topic}-"), []
@@ -265,6 +268,7 @@ def test_an_application_runs_and_answers_pings(broker, service, topic):
     run_to_end(steps)
 
 
+@pytest.mark.core
 def test_the_test_client_on_the_real_broker(broker, topic, admin):
     """With `with_real` mocks see what went over the broker, and the subscription that they needed is deleted."""
     service = faststream_broker(broker)

@@ -17,6 +17,7 @@ def service(broker):
     return faststream_broker(broker)
 
 
+@pytest.mark.core
 def test_requests_and_replies(service, topic):
     """Each of many requests at once gets the reply to it; one that nobody answers raises a TimeoutError."""
 

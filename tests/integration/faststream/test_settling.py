@@ -43,6 +43,7 @@ def admin(client):
     return client.context.admin_api()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("policy", "calls", "left"),
     [

@@ -147,6 +147,7 @@ def gather(take, count):
     return found
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "options",
     [
@@ -203,6 +204,7 @@ def test_a_send_that_fails_is_told(client, topic, sends):
     assert isinstance(heard[2], pulsar.PulsarException)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("way", RECEIVE)
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED], ids=["exclusive", "shared"])
 def test_what_is_received_is_theirs(client, topic, filled, receives, way, type_):
@@ -217,6 +219,7 @@ def test_what_is_received_is_theirs(client, topic, filled, receives, way, type_)
     assert sorted(entry_of(one) for one, _ in receives.acks) == sorted(entry_of(one.message_id()) for one in messages)
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_acknowledgements_of_every_form_are_told_once(client, topic, filled, receives):
     """By message, by id, many at once, in a block: each is told with its id, and what the cursor shows is right."""

@@ -63,6 +63,7 @@ def receive_all(*consumers, quiet_millis=1000):
     return found
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
 def test_consumers_that_tile_the_slots_share_the_messages(client, admin, topic, kind):
     """Each gets the messages of its slots, in order per key, the broker reports their ranges, and none is misrouted."""
@@ -132,6 +133,7 @@ def test_a_mixed_batch_is_redirected(client, topic):
     assert sorted(everything) == list(range(300))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_mixed_batch_raises(client, topic, batched):
     """With "raise", the error carries the message and its slot, and the next receive goes on behind it."""
@@ -186,6 +188,7 @@ def test_listeners(client, topic):
     assert sorted(number_of(m) for m in own + strangers) == list(range(len(keys)))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("ranges", [[(5, 3)], [(0, 65536)], [(0, 10), (10, 20)], [(7, 7), (7, 7)], []])
 def test_bad_ranges_leave_nothing_behind(client, admin, topic, ranges):
     """Ranges that the broker refuses too late are refused before it is asked, in our policy and the official one."""
@@ -201,6 +204,7 @@ def test_bad_ranges_leave_nothing_behind(client, admin, topic, ranges):
     assert admin.subscriptions(topic) == ()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover"])
 def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
     """Ranges that the official client would ignore are refused, by builder and by keyword, and leave nothing behind."""
@@ -217,6 +221,7 @@ def test_ranges_on_another_type_are_refused(client, admin, topic, kind):
     assert admin.subscriptions(topic) == ()
 
 
+@pytest.mark.core
 def test_uncovered_slots_warn_or_raise(client, admin, topic):
     """A consumer that leaves slots uncovered warns; where that is required to be an error, nothing stays behind."""
     admin.create_topic(topic)
@@ -263,6 +268,7 @@ def test_a_partitioned_topic_is_checked_partition_by_partition(client, admin, pu
     assert all(one.key_hash_ranges.contains_key(keys[n]) for n in found[0])
 
 
+@pytest.mark.core
 def test_overlaps_and_other_modes_are_refused_by_the_broker(client, topic):
     """A slot has one sticky consumer, and auto-split does not join sticky ones."""
     one, _ = two_halves(client, topic)
@@ -273,6 +279,7 @@ def test_overlaps_and_other_modes_are_refused_by_the_broker(client, topic):
         auto.key_shared_policy(KeySharedPolicy.auto_split_hash_range()).subscribe()
 
 
+@pytest.mark.core
 def test_auto_split(client, admin, topic):
     """Consumers that leave the slots to the broker cover them all, whatever is required, and take no ranges."""
     policy = KeySharedPolicy.auto_split_hash_range
@@ -320,6 +327,7 @@ def test_whose_key_it_is_without_consistent_hashing(client_factory, pulsar_broke
     assert [cover.slot_of(key) for key in EDGES] == list(map(key_slot, EDGES))
 
 
+@pytest.mark.core
 def test_the_policy_is_both_official_ones():
     """Our policy passes for the official wrapper and for the C++ policy, and gives what was set."""
     policy = KeySharedPolicy.sticky_hash_range().ranges("5-9", (1, 2))
@@ -342,6 +350,7 @@ def test_a_builder_without_a_must_is_refused(client, topic, missing):
         builder.on_misrouted("drop")
 
 
+@pytest.mark.core
 def test_a_plain_builder_is_a_plain_consumer(client, topic):
     """Without a policy the builder gives what `subscribe` gives."""
     consumer = client.new_consumer().topic(topic).subscription_name("s").subscribe()

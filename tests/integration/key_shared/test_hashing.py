@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 
+import pytest
 from java_peer import run_java
 
 from pulsar_ext.key_shared.hashing import key_slot, sticky_key
@@ -25,6 +26,7 @@ def java_line(*, ordering=None, key=None, is_base64=False, producer="p", sequenc
     )
 
 
+@pytest.mark.core
 def test_slots_are_those_of_the_brokers_own_classes():
     """For 20,000 messages with every kind of key, the slot is what the broker's classes compute."""
     rng = random.Random(11)

@@ -42,6 +42,7 @@ def numbers(messages):
     return [number_of(message) for message in messages]
 
 
+@pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_readers_that_tile_the_slots_share_the_topic(client, pulsar_topic_factory, broker, kind, partitions):
@@ -61,6 +62,7 @@ def test_readers_that_tile_the_slots_share_the_topic(client, pulsar_topic_factor
                 assert of_key == sorted(of_key)
 
 
+@pytest.mark.core
 def test_keyless_messages_count_by_producer_and_sequence_id(client, topic):
     """A message without a key is in the slot of its producer's name and its own sequence id, in a batch too."""
     for name, settings in (("alone", {}), ("batched", BATCHING)):
@@ -166,6 +168,7 @@ def test_a_histogram_ends_before_half_a_chunked_message(client, admin, broker, t
     assert read_histogram(client.context, topic).total() == 5
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["unbatched", "default", "chunked"])
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_starts_and_seeks_anywhere(client, topic, kind, inclusive):
@@ -202,6 +205,7 @@ def test_the_latest_start_and_a_seek_by_time(client, topic):
     assert numbers(reader) == expected
 
 
+@pytest.mark.core
 def test_the_builder_is_the_seeds(client, topic):
     """The builder gives a reader of both ranges; the start id inclusive as well."""
     keys = fill(client, topic, "default", 200)
@@ -218,6 +222,7 @@ def test_the_builder_is_the_seeds(client, topic):
     assert numbers(again.key_hash_range("0-10000", (20001, 30000)).create()) == expected[3:]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "ranges", [[], [(5, 3)], [(0, 65536)], [(-1, 5)], [(0, 10), (10, 20)], [(1, 1), (1, 1)], 7, "0-5", [None]]
 )
@@ -249,6 +254,7 @@ def test_a_builder_without_a_must_is_refused(client, topic, missing):
         builder.create()
 
 
+@pytest.mark.core
 def test_a_listener_hears_its_range_only(client, topic):
     """A reader listener is called with the messages of the range and no other."""
     keys = fill(client, topic, "default", 100)

@@ -37,6 +37,7 @@ def read_all(group, expected=0, quiet_millis=1000):
     return found
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_group_shares_a_topic(client, admin, pulsar_topic_factory, broker, kind, partitions):
@@ -76,6 +77,7 @@ def test_the_broker_sends_each_message_once(client, admin, topic, kind):
     group.close()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["unbatched", "key", "chunked"])
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_a_group_starts_anywhere(client, topic, kind, inclusive):

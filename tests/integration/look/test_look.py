@@ -59,6 +59,7 @@ def plain(position):
     return f"{position.ledger_id()}:{position.entry_id()}"
 
 
+@pytest.mark.core
 def test_the_page_shows_what_the_broker_has(client, admin, broker, topic, ids, tmp_path):
     """Ledgers, kinds of entries, chunked messages, cursors, holes and findings are those that the broker tells of."""
     page = drawn(broker, topic, tmp_path / "look.html")
@@ -110,6 +111,7 @@ def test_the_page_needs_nothing_beside_it(broker, topic, ids, tmp_path):
     assert policy.startswith("default-src 'none'")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("encoding", "kinds", "fast", "slow"),
     [
@@ -141,6 +143,7 @@ def test_each_partition_is_drawn(client, broker, pulsar_topic_factory, tmp_path)
     assert [(one["name"], one["entries"]) for one in json.loads(printed)["topics"]] == [(names[0], 0), (names[1], 3)]
 
 
+@pytest.mark.core
 def test_json(client, broker, topic, ids):
     """JSON has the stretches of each cursor and the chunks, and the same diagnosis as the doctor's."""
     _, printed, _ = pulsar_ext(broker, f"pulsar-ext look {topic} --json {SOONER} --subscription fast")

@@ -18,6 +18,7 @@ BOTH_CLIENTS = True
 SOON = MapLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.2)
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_the_map_of_a_topic(client, admin, topic):
     """Entries, the cursor with its hole, and the doctor's finding about it are those that the broker tells of."""

@@ -36,6 +36,7 @@ def told_one_by_one(client, topic, batching):
     return found
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batching", [False, True])
 def test_send_callbacks_keep_what_is_of_their_thread(client, topic, batching):
     """What a send callback puts into a threading.local is there in the next one, which officially begins anew."""

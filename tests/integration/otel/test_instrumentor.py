@@ -60,6 +60,7 @@ def run_instrumented(broker, topic, directory):
     return printed
 
 
+@pytest.mark.core
 @pytest.mark.skipif(not INSTALLED, reason="the entry point is there where the package is installed")
 def test_the_command_switches_it_on(broker, topic, tmp_path):
     """Spans of both kinds of clients are printed, the sent and the received message in one trace; and the metrics."""

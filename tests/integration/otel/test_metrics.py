@@ -42,6 +42,7 @@ def measured(client):
     return measure
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True], ids=["plain", "batched"])
 def test_bytes(client, topic, measured, batched):
     """The bytes of messages are counted as they are persisted, and as they are handed out."""

@@ -34,6 +34,7 @@ def tree(spans):
     return below(None)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batched", [False, True], ids=["plain", "batched"])
 def test_a_message_that_is_passed_on_is_one_trace(client, topic, exporter, batched):
     """Send, process, send on, read: each is a part of the one before, through two topics, and ends when it is over."""

@@ -90,6 +90,7 @@ def send_each_kind(client, topic):
     send_plain(client, topic, 1, start=11)
 
 
+@pytest.mark.core(awaited=True)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.through
 def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_):
@@ -104,6 +105,7 @@ def test_each_message_is_handled_and_acknowledged(client, topic, is_done, type_)
     assert processing.error is None
 
 
+@pytest.mark.core
 def test_one_at_a_time_keeps_the_order(client, topic):
     """With a concurrency of 1 the handler sees the messages one after the other, as they came."""
     consumer, order = client.subscribe(topic, "s"), []
@@ -127,6 +129,7 @@ def fail_once(broken):
     return handle
 
 
+@pytest.mark.core
 def test_what_fails_comes_again(client, topic, is_done):
     """By default a message whose handler raised is redelivered, and acknowledged when its handler returns."""
     consumer = client.subscribe(topic, "s", SHARED, negative_ack_redelivery_delay_ms=100)
@@ -154,6 +157,7 @@ def test_a_backoff_that_has_no_delay_for_one_that_came_so_often(client, topic, i
     assert all(seen[number] == 1 for number in range(5) if number != 2)
 
 
+@pytest.mark.core
 def test_dead_letters_by_a_policy(client, topic, is_done):
     """With a dead letter policy what always fails is redelivered so often, and is then a dead letter."""
     dead = client.subscribe(topic + "-dead", "d")
@@ -228,6 +232,7 @@ def test_a_function_decides(client, topic, is_done):
     assert asked == {0: 2, 1: 1, 2: 1, 3: 1}
 
 
+@pytest.mark.core
 def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
     """A handler under way ends, and is acknowledged; the messages behind it stay, and come to the next consumer."""
     consumer = client.subscribe(topic, "s", SHARED)
@@ -284,6 +289,7 @@ def test_a_close_ends_it_and_loses_nothing(client, topic):
         consumer.process(lambda _: None)
 
 
+@pytest.mark.core
 def test_a_pause_holds_it(client, topic, is_done):
     """No handler begins in a pause; behind it every message is handled."""
     consumer = client.subscribe(topic, "s")
@@ -307,6 +313,7 @@ def test_a_seek_amid_it(client, topic, is_done):
         assert eventually(is_done)
 
 
+@pytest.mark.core
 def test_what_cannot_be_done_is_refused(client, topic):
     """Before anything is received: no retry letters, no number, no handler."""
     consumer = client.subscribe(topic, "s")

@@ -60,6 +60,7 @@ def check(client, topic, done):
     assert sorted(map(index_of, rest)) == sorted(set(range(10)) - began)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("awaited", [False, True])
 def test_a_termination_is_clean(client, topic, run, awaited):
     """Handlers under way end and are acknowledged, `process()` returns, and what was not begun stays."""
@@ -113,6 +114,7 @@ signal.signal(signal.SIGTERM, leave)
     check(client, topic, done)
 
 
+@pytest.mark.core
 def test_a_ctrl_c_is_clean(client, topic, run):
     """The blocking client's handlers end and are acknowledged before the KeyboardInterrupt is raised."""
     client.subscribe(topic, "s", pulsar.ConsumerType.Shared).close()

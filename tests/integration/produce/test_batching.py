@@ -50,6 +50,7 @@ def test_batches_end_where_the_official_client_ends_them(client, admin, broker, 
     assert counts[0] == counts[1]
 
 
+@pytest.mark.core
 def test_each_callback_gets_the_id_of_its_own_message(client, topic):
     """A hundred messages in batches: outcomes in order, with the ids under which a reader finds them, to the byte."""
     reported = []
@@ -67,6 +68,7 @@ def test_each_callback_gets_the_id_of_its_own_message(client, topic):
     assert client.create_reader(topic, sample, start_message_id_inclusive=True).read_next(5000).data() == b"42"
 
 
+@pytest.mark.core
 def test_everything_that_a_message_has_survives_its_batch(client, topic):
     """Keys, properties, event times, no value and no bytes are read as they were sent, with each compression."""
     kinds = [
@@ -112,6 +114,7 @@ def test_schemas_encode_as_officially(client, topic):
     assert [reader.read_next(5000).value().a for _ in range(3)] == [0, 1, 2]
 
 
+@pytest.mark.core
 def test_what_the_official_client_refuses_is_refused_before_it_joins_a_batch(client, topic):
     """Bad arguments raise, and the batch that was open has only what was good."""
     producer = client.create_producer(topic, **SLOW)
@@ -159,6 +162,7 @@ def test_a_batch_that_is_too_big_for_the_broker_is_parted(client, topic):
         producer.send(b"x")
 
 
+@pytest.mark.core
 def test_batches_by_key_have_one_key_each(client, admin, topic):
     """Each entry goes by one key, and each key's messages are in order."""
     producer = client.create_producer(topic, **SLOW, batching_type=pulsar.BatchingType.KeyBased)
@@ -172,6 +176,7 @@ def test_batches_by_key_have_one_key_each(client, admin, topic):
     assert by_key == {f"k{key}": list(range(key, 60, 7)) for key in range(7)}
 
 
+@pytest.mark.core
 def test_a_delayed_message_goes_alone_and_stays_in_its_place(client, admin, topic):
     """What came before it is pushed first."""
     producer = client.create_producer(topic, **SLOW)
@@ -183,6 +188,7 @@ def test_a_delayed_message_goes_alone_and_stays_in_its_place(client, admin, topi
     assert [message.data() for message in read(client, topic, 3)] == [b"1", b"2", b"3"]
 
 
+@pytest.mark.core
 def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
     """Keys and properties go with their messages; a message too big raises; columns of other lengths do."""
     producer = client.create_producer(topic, batching_enabled=True)
@@ -241,6 +247,7 @@ def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents
     assert [message.data() for message in read(client, topic, 2)] == [b"1", b"2"]
 
 
+@pytest.mark.core
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
     """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
     reported = []
@@ -279,6 +286,7 @@ def test_callbacks_may_send_and_may_raise(client, topic):
     assert reported == ["Ok"] * 6
 
 
+@pytest.mark.core
 def test_partitions_are_the_official_ones(broker, client, admin, pulsar_topic_factory):
     """By key, by a router, by one partition and in turns; ids name the partition."""
     topic = pulsar_topic_factory(broker=broker)

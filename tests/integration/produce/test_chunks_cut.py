@@ -35,6 +35,7 @@ def _received(broker, topic, wanted):
         client.close()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{}, {"producer_name": "p"}, {"producer_name": "p", "send_timeout_millis": 0}])
 def test_what_a_cut_leaves_half_sent_comes(behind_proxy, broker, topic, options):
     """Ten connections are cut sooner and later amid a message of fifty chunks; the official client reads every one."""

@@ -33,6 +33,7 @@ def test_a_full_queue_of_chunked_messages_neither_deadlocks_nor_leaks(client, to
     assert len(contents(client, topic)) == stored + 4
 
 
+@pytest.mark.core
 def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
     """partition_key='' and sequence_id=0 reach the broker; officially both count as missing."""
     producer = client.create_producer(topic)
@@ -63,6 +64,7 @@ def test_send_many_with_a_closed_producer_is_refused(client, topic):
                 producer.send_many([b"x"], flush=flush)
 
 
+@pytest.mark.core
 @pytest.mark.twin_on_demand
 def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
     """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""
@@ -91,6 +93,7 @@ def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_facto
     assert received == sent
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("answer", ["None", "'a'", "1 / 0", "-1", "99"])
 def test_a_message_router_that_fails_fails_its_message_only(program, client, pulsar_topic_factory, broker, answer):
     """A router that raises, or gives no partition, makes that send fail; the process lives and goes on."""

@@ -54,6 +54,7 @@ def routes_of(producer):
     return [producer.send(b"1", partition_key=key).partition() for key in KEYS]
 
 
+@pytest.mark.core
 @needs_java
 @pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash"])
 def test_keys_go_where_java_sends_them(client, broker, topic, scheme):
@@ -86,6 +87,7 @@ def test_without_partitions_nothing_changes(client, topic, pulsar_topic_factory,
     assert set(routes_of(routed)) == {3}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("scheme", ["Murmur3_32Hash", None, 3])
 def test_what_is_no_scheme_is_refused(client, topic, admin, scheme):
     """A name, None and a number raise before anything is opened."""

@@ -43,6 +43,7 @@ def warned(producer, key):
     return [one for one in caught if one.category is pulsar.MixedKeyBatchWarning]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("key", [{"partition_key": "a"}, {"ordering_key": "a"}, {"partition_key": ""}])
 def test_keyed_messages_in_default_batches_warn_once(client, shared_topic, key):
     """Where a topic is shared by key, a message with any key warns, at the line that sends it, with the way out."""

@@ -27,6 +27,7 @@ def limit(admin, topic, partitions=0):
     admin.unload(topic)  # it knows its policies as it is loaded
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
 @pytest.mark.parametrize(
     "options", [{}, {"batching_enabled": True}, {"chunking_enabled": True}], ids=["single", "batched", "chunking"]

@@ -31,6 +31,7 @@ _OPERATIONS = {
 }
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("end", ["close", "shutdown"])
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
 def test_every_operation_is_refused_behind_the_end_of_the_client(client_factory, broker, topic, end, kind):

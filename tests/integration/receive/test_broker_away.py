@@ -98,6 +98,7 @@ def test_whoever_receives_waits_for_the_broker(connected, proxy, pulsar_topic, w
     assert came == list(range(COUNT))
 
 
+@pytest.mark.core
 def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, pulsar_topic):
     """While the broker is away it raises Timeout, and no other error."""
     send_plain(connected, pulsar_topic, COUNT)

@@ -22,6 +22,7 @@ SHARED = pulsar.ConsumerType.Shared
 EARLIEST = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
+@pytest.mark.core
 def test_threads_share_what_is_ahead(client, topic):
     """Six threads, each two of which do the same: each message is received once, by one of them."""
     count = 20_000
@@ -228,6 +229,7 @@ def test_connections_cut_under_a_loop_at_full_speed(client_factory, pulsar_fault
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.core
 def test_batch_receive_without_a_policy_gives_what_comes_in_its_time(client, topic):
     """As officially: nothing after 100 ms, otherwise what is there; 10 MB at most, and the next call has the rest."""
     consumer = client.subscribe(topic, "s")

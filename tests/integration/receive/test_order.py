@@ -15,6 +15,7 @@ BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared
 
 
+@pytest.mark.core
 def test_many_and_one_by_one(client, topic):
     """receive_many takes what is there, in order, and waits for the first only; a for loop ends when it is closed."""
     consumer = client.subscribe(topic, "s")
@@ -39,6 +40,7 @@ def test_many_and_one_by_one(client, topic):
     assert len(messages) == 10
 
 
+@pytest.mark.core
 def test_every_receive_goes_on_where_another_ended(client, topic, admin):
     """After a break every kind of receive goes on where the loop was; a scope acknowledges what it received alone."""
     consumer = client.subscribe(topic, "s", batch_index_ack_enabled=True)

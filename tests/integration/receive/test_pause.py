@@ -23,6 +23,7 @@ def nothing_comes(consumer):
     return consumer.receive_many(10, 200) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.through
 def test_nothing_is_handed_out_until_it_is_resumed(client, topic, type_):
@@ -128,6 +129,7 @@ def test_a_paused_listener_is_not_called_behind_a_seek(client, topic):
     assert eventually(lambda: came == [*range(10), *range(10)])
 
 
+@pytest.mark.core
 def test_a_pause_outlasts_a_seek(client, topic):
     """Behind a seek another C++ consumer is as paused; resumed, it begins where was sought."""
     consumer = client.subscribe(topic, "s")

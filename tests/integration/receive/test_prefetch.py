@@ -19,6 +19,7 @@ from pulsar_ext.receive.order import Transition
 SHARED = pulsar.ConsumerType.Shared
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("at_once", [0, 1, 90, 100, 333])
 def test_whoever_is_fast_has_messages_ahead_and_gets_them_in_order(client, topic, at_once):
     """At full speed all the time, received, iterated or in lists, and each comes once, in its place."""
@@ -99,6 +100,7 @@ def test_every_receive_finds_what_is_ahead(client, topic):
     assert rest_of(again) == [*range(before), *range(after, 3_000)]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, SHARED])
 def test_nothing_ahead_survives_a_seek(client, topic, type_):
     """After a seek comes what is behind its position, all of it, and nothing that was fetched before."""

@@ -40,6 +40,7 @@ def test_what_is_sought_comes_though_its_chunks_are_on_their_way(client, topic, 
         assert [index_of(receive(20_000)) for _ in range(first, 2 * index + 2)] == list(range(first, 2 * index + 2))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Shared])
 def test_the_other_partitions_go_on_behind_a_seek_in_one(client, admin, topic, type_):
     """Behind a seek to an id of one of three partitions, what was unread in the others comes, and all can be done."""
@@ -97,6 +98,7 @@ def test_what_is_acknowledged_around_a_seek_is_done(client, admin, topic, type_)
     assert admin.stats(topic).subscriptions["s"].backlog_entries == 0
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("queue", [1000, 10])
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_a_seek_into_a_batch_begins_at_its_message(client, topic, inclusive, queue):
@@ -176,6 +178,7 @@ def test_a_consumer_that_has_no_queue_receives_batches_whole(client, admin, topi
     assert eventually(lambda: admin.stats(topic).subscriptions["s"].backlog_entries == 0)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("what", ["consumer", "reader"])
 def test_what_is_closed_refuses_a_seek(client, topic, what):
     """A seek behind the close raises `AlreadyClosed`, and opens nothing."""

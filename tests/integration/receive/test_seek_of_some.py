@@ -40,6 +40,7 @@ def topics(client, pulsar_topic_factory, broker):
     return [plain, batched, chunked, parted]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("inclusive", [False, True])
 def test_some_topics_move_and_others_stay(client, topics, type_, inclusive):
@@ -63,6 +64,7 @@ def test_some_topics_move_and_others_stay(client, topics, type_, inclusive):
     }
 
 
+@pytest.mark.core
 def test_to_times_and_to_the_end(client, topics):
     """A topic goes to a time, another to its end, a partitioned one to its beginning; then a time that has not come."""
     plain, batched, chunked, parted = topics
@@ -145,6 +147,7 @@ def test_a_listener_hears_what_was_sought(client, topics):
     assert of_moved()[-20:] == [(plain, index) for index in range(20)]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("bad", ["unknown", "no partition", "two targets", "no id", "beyond the end"])
 def test_what_cannot_be_sought_moves_nothing(client, topics, bad):
     """It raises, and not one message comes again."""
@@ -165,6 +168,7 @@ def test_what_cannot_be_sought_moves_nothing(client, topics, bad):
     assert not drain(consumer.receive)
 
 
+@pytest.mark.core
 def test_the_last_ids(client, topics, pulsar_topic_factory, broker):
     """One for each topic and partition, which lead to the last messages; of an empty topic it names no entry."""
     plain, batched, chunked, parted = topics

@@ -36,6 +36,7 @@ def send_each_kind(client, topic):
     client.create_producer(topic).send(payload(6, 20))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("type_", TYPES[2:])
 def test_a_refused_message_comes_as_often_as_the_backoff_lets_it(client, topic, asked, type_):
     """Twice soon, and then not before ten minutes are over: batches, chunked messages and plain ones."""
@@ -146,6 +147,7 @@ def test_what_is_refused_is_not_late_as_well(client, topic):
     assert drain(consumer.receive, quiet_millis=2_000) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "options",
     [

@@ -12,6 +12,7 @@ import pulsar_ext as pulsar
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program):
     """The C++ client would die of a chunked dead letter: here it arrives, whole, and the process lives on."""
@@ -34,6 +35,7 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
     assert "250000" in done.stdout.split()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("options", [{"negative_ack_redelivery_delay_ms": 2500}, {"batch_index_ack_enabled": True}])
 def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, options):
     """The others of its batch come again with it, and are acknowledged each time: it alone becomes the letter."""

@@ -15,6 +15,7 @@ SHARED = pulsar.ConsumerType.Shared
 class TestRedelivery:
     """Negative acknowledgements and dead letters take whole messages, and only these."""
 
+    @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
     def test_chunked_and_batched_messages_come_again_whole(self, client, topic, type_):
         """What is refused comes again; what was acknowledged before does not, where entries are its own."""
@@ -39,6 +40,7 @@ class TestRedelivery:
             again += len(consumer.receive_many(100, 10))
         assert again > 0
 
+    @pytest.mark.core
     def test_a_dead_letter_is_one_message_whole(self, client, topic, admin):
         """Of a batch only the refused message goes, of a chunked one all of it, each once, and is acknowledged here."""
         consumer = once_refused(client, topic, "letters")

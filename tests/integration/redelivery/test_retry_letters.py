@@ -51,6 +51,7 @@ def send_each_kind(client, topic):
 class TestLetters:
     """Letters carry what the message has."""
 
+    @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES)
     @pytest.mark.through
     def test_each_message_comes_so_often_and_is_then_a_dead_letter(self, client, topic, backlog, type_):
@@ -71,6 +72,7 @@ class TestLetters:
         consumer.flush_acks(confirm=True)
         assert eventually(lambda: backlog(topic) == 0)
 
+    @pytest.mark.core
     def test_a_letter_has_all_of_its_message(self, client, topic):
         """Properties, keys, time and payload are the message's, new properties win, and the origin stays the first."""
         consumer = subscribe(client, topic)
@@ -186,6 +188,7 @@ class TestLetters:
 class TestRefusals:
     """What cannot be done changes nothing."""
 
+    @pytest.mark.core
     @pytest.mark.parametrize("options", [
         {"delay_ms": -1},
         {"delay_ms": 1.5},

@@ -13,6 +13,7 @@ from ways import BEHIND_A_PROXY
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.reproduce import SCENARIOS, Place, Verdict, carry_out
+from pulsar_ext.reproduce._runner import count
 
 pytestmark = pytest.mark.standalone_only(
     "runs scenarios, which take URLs and a token, and no certificates", ways=("mtls",)
@@ -41,6 +42,14 @@ def place(pulsar_broker_factory, pulsar_namespace_factory):
     return on
 
 
+@pytest.mark.core(each="name")
+@pytest.mark.parametrize("name", [*_scenarios()])
+def test_our_half_of_each_row_is_clean(name, place):
+    """pulsar_ext loses, duplicates and strands nothing."""
+    (ours,) = count(SCENARIOS[name], place(SCENARIOS[name].profile), ["pulsar_ext"])
+    assert ours.clean, str(ours)
+
+
 @pytest.mark.parametrize("name", [*_scenarios()])
 def test_pulsar_ext_is_clean(name, place):
     """pulsar_ext loses, duplicates and strands nothing, and what the official client did was really measured."""
@@ -54,6 +63,7 @@ def _reproduce(broker, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.core
 @_ONE_AT_A_TIME
 def test_the_command_prints_json(pulsar_broker_factory):
     """On an existing broker the command runs what it is asked for, prints JSON and leaves no namespace behind."""
@@ -79,6 +89,7 @@ def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
     assert re.search(r"chunk-reader-start.+\| fixed (here|upstream) \|", file.read_text())
 
 
+@pytest.mark.core
 def test_the_readme_example_runs(pulsar_broker, pulsar_namespace):
     """What the README shows works as it stands, given this broker's addresses."""
     code = next(

@@ -23,6 +23,7 @@ def left_of(admin, topic, subscription=REPLIERS):
     return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
 
 
+@pytest.mark.core(awaited=True)
 @pytest.mark.through
 def test_each_request_gets_its_own_reply(client, topic, admin):
     """Fifty requests of ten threads at once: each has its own reply, and nothing is left of either."""
@@ -56,6 +57,7 @@ def test_requests_and_replies_are_whole(client, topic):
         assert requester.request("nothing", **options).data() == b""
 
 
+@pytest.mark.core
 def test_many_replies_to_one_request(client, topic):
     """An iterator's replies come in order, as they are made; the first is also what `request()` gives."""
     may_end = threading.Event()
@@ -117,6 +119,7 @@ def test_several_repliers_answer_one_request(client, topic):
             assert caught.value.replies == 3
 
 
+@pytest.mark.core
 def test_a_handler_that_raises_is_told(client, topic, admin):
     """A `RequestFailed` with its text, another error with its name only; the request is done with."""
 
@@ -176,6 +179,7 @@ def test_on_error_has_it_come_again(client, topic):
     assert seen == [b"x", b"x"]
 
 
+@pytest.mark.core
 def test_nobody_answers(client, topic):
     """A request without a replier raises `NoReply`, a `pulsar.Timeout`; its late reply is dropped."""
     with client.requester(topic, timeout_ms=500) as requester:
@@ -292,6 +296,7 @@ def test_requesters_may_share_a_reply_topic(client, topic):
         assert blocking_of(one).reply_topic == shared
 
 
+@pytest.mark.core
 def test_what_cannot_be_is_refused(client, topic):
     """Nothing is opened, or sent."""
     for options in ({"timeout_ms": 0}, {"timeout_ms": 1.5}):

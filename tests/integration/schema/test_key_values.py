@@ -59,6 +59,7 @@ def test_columns_of_separated_keys_may_be_generators(client, topic):
     assert [consumer.receive(10_000).properties() for _ in range(3)] == [{"n": n} for n in "123"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize(("key", "given"), [(str, "abcd"), (bytes, b"\xff\x00"), (JsonSchema(City), BERLIN)])
@@ -174,6 +175,7 @@ def test_a_retry_letter_has_the_key_and_the_value(client, topic, encoding):
     assert letter.value() == KeyValue("abcd", BERLIN)
 
 
+@pytest.mark.core
 def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory, broker):
     """Records, text and bytes come as what they are, and records know their schema."""
     for schema, value in [(AvroSchema(City), BERLIN), (JsonSchema(City), BERLIN), (str, "ü"), (bytes, b"\xff")]:

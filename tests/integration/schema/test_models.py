@@ -90,6 +90,7 @@ ORDER = Order(
 PERSON = Person(name="Ada", birthDay=dt.date(1815, 12, 10), emails={"a@b.c"}, likes=ORDER.items[0])
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("value", [ORDER, PERSON], ids=["dataclass", "pydantic"])
 @pytest.mark.parametrize("make", [lambda model: model, AvroSchema, JsonSchema], ids=["class", "avro", "json"])
 @pytest.mark.parametrize("batched", [False, True])
@@ -118,6 +119,7 @@ SECOND = _version(("celsius", float), ("station", str), ("unit", str, "C"))
 THIRD = _version(("unit", str, "K"), ("celsius", float | None), ("at", dt.datetime | None, None))
 
 
+@pytest.mark.core
 def test_each_message_is_read_by_the_version_that_wrote_it(client, topic, admin):
     """Three versions on one topic, with fields in other orders, wider, dropped and new: each reads all."""
     admin.set_schema_compatibility_strategy("/".join(topic.split("/")[-3:-1]), "BACKWARD")
@@ -157,6 +159,7 @@ def test_a_producer_that_the_broker_refuses_hears_the_difference(client, topic):
         client.create_producer(topic, schema=JsonSchema(FIRST))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -26,6 +26,7 @@ from pulsar_ext.skip.broker_count import BrokerCount
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 @on(PLAIN, ONE_LEDGER, INDEXED, BATCH_ACKS)
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -193,6 +194,7 @@ def test_interleaved_chunks(bench):
     assert bench.backlog(topic) == 0
 
 
+@pytest.mark.core
 @on(BATCH_ACKS)
 def test_acknowledged_inside_batches(bench):
     """Single messages acknowledged inside batches count nothing: the skip is exact, and none of them comes again."""

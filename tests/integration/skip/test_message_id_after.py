@@ -16,6 +16,7 @@ import pulsar_ext
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 @on(PLAIN, INDEXED)
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_id_after(bench, kind):

@@ -16,6 +16,7 @@ from pulsar_ext.errors import (
 BOTH_CLIENTS = True
 
 
+@pytest.mark.core
 @on(PLAIN)
 def test_bad_input(bench):
     """Each kind of bad input has its own clear error, and nothing moves."""
@@ -66,6 +67,7 @@ def test_without_permission_or_admin(pulsar_broker_factory, pulsar_namespace_fac
         assert admin.internal_stats(topic).cursors["s"].mark_delete_position.entry_id == -1
 
 
+@pytest.mark.core
 @on(PLAIN)
 def test_dry_run(bench):
     """A dry run says where the cursor would go, and moves nothing."""

@@ -117,6 +117,7 @@ def test_authentication_is_on(name, pulsar_broker_factory):
     assert not default_namespace_exists(broker.admin_url, nobody)
 
 
+@pytest.mark.core
 def test_kill_and_restart_keep_data_and_urls():
     """After a SIGKILL and a restart the same data is under the same URLs; a plain restart keeps it as well."""
     with PulsarProcess() as broker:
@@ -274,6 +275,7 @@ def test_log_offsets():
         assert len(broker.log_tail(3).splitlines()) == 3
 
 
+@pytest.mark.core
 def test_command_line_runs_and_ends_cleanly():
     """`pulsar-ext broker run` gives a broker that works, and SIGINT ends it with status 0 and no stack trace."""
     command = [shutil.which("pulsar-ext") or "pulsar-ext", "broker", "run", "--backend", "process", "--json"]

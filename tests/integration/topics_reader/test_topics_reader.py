@@ -65,6 +65,7 @@ def expected_of(topics):
     }
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_each_message_comes_once_and_in_order(client, topics):
     """Chunked, batched and partitioned topics are read whole, and the loop ends where they do."""
@@ -107,6 +108,7 @@ def test_it_begins_at_the_end_or_where_each_topic_is_to(client, topics):
     assert read_all(latest) == {batched: [0]}
 
 
+@pytest.mark.core
 def test_a_seek_of_one_topic_leaves_the_others(client, topics):
     """Amid reading, one topic goes to its beginning, another to an id, another to a time: the rest goes on."""
     chunked, batched, parted = topics
@@ -166,6 +168,7 @@ def test_what_cannot_be_sought_is_refused(client, topics, pulsar_topic_factory, 
     assert rest == expected_of(topics)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("topics_of", "options"),
     [
@@ -205,6 +208,7 @@ def test_readers_of_key_ranges_share_several_topics(client, pulsar_topic_factory
     assert sorted(seen) == sorted((topic, number) for topic in topics for number in range(150))
 
 
+@pytest.mark.core
 @pytest.mark.through
 def test_a_pattern_reads_topics_that_come_later(client, topic, admin):
     """Topics and partitions that fit are read from their beginning; one that does not fit is not read."""

@@ -1,0 +1,173 @@
+"""Which tests a run has: the core, the rest of the suite in parts of equal length, or every combination (pure).
+
+A *tier* is `core`, `rest`, `all`, which is both, or `every`, which adds every combination of parameters and what is
+marked `on_demand`. A part has whole modules of a tier, whose durations are in `durations.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+TIERS = ("core", "rest", "all", "every")
+DURATIONS = Path(__file__).parent / "durations.json"
+"""Seconds that each module took when the rest of the suite was run: what balances the parts."""
+STARTING = {"cluster": 90.0, "mtls": 20.0, "spark": 30.0, "spark-cluster": 60.0}
+"""Seconds that starting takes what the modules of a kind share, which no two parts should start without need."""
+CLIENTS = ("client_factory", "admin_class")
+"""The fixtures that return either client's objects."""
+_UNKNOWN_SECONDS = 10.0
+
+
+# -- tiers -------------------------------------------------------------------------------------------------------------
+
+
+def select(items, tier):
+    """Return the items of a tier, in their order."""
+    if tier == "every":
+        return items
+    tests = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    kept = set()
+    for same in tests.values():
+        core = _core(same)
+        kept |= core if tier in {"core", "all"} else set()
+        kept |= _cover(same, core) if tier in {"rest", "all"} else set()
+    return [item for item in items if item in kept]
+
+
+def _core(same):
+    """Return the core's items of one test: the first, one for each value of `each`, and a twin if `awaited` is set."""
+    mark = same[0].get_closest_marker("core")
+    if mark is None:
+        return set()
+    blocking, awaited = _by_client(same)
+    each = mark.kwargs.get("each")
+    first = {each and id(params(item)[each]): item for item in reversed(blocking)}
+    return {*first.values(), *(awaited[:1] if mark.kwargs.get("awaited") or not blocking else ())}
+
+
+def _cover(same, core):
+    """Return items of one test that have, with the core's, every value of its parameters, and the first awaited one."""
+    blocking, awaited = _by_client([item for item in same if not item.get_closest_marker("on_demand")])
+    enough = [item for item in awaited[:1] if item not in core and not item.get_closest_marker("twin_on_demand")]
+    values = {item: _values(item) for item in blocking}
+    times = Counter(value for item in core & values.keys() for value in values[item])
+    missing = set().union(*values.values()) - times.keys()
+    while missing:
+        best = max(
+            blocking, key=lambda item: (len(values[item] & missing), -sum(times[value] for value in values[item]))
+        )
+        enough.append(best)
+        missing -= values[best]
+        times.update(values[best])
+    return set(enough)
+
+
+def _by_client(same):
+    """Return the items with the blocking client, and those with the asyncio client."""
+    awaited = [item for item in same if "awaited" in map(params(item).get, CLIENTS)]
+    return [item for item in same if item not in awaited], awaited
+
+
+def params(item):
+    """Return the parameters of an item by name."""
+    return item.callspec.params if getattr(item, "callspec", None) else {}
+
+
+def _values(item):
+    """Return the values of an item's parameters; those that are given together are one."""
+    by_name = params(item)
+    together = [[name.strip() for name in _names(mark)] for mark in item.iter_markers("parametrize")]
+    alone = [[name] for name in by_name if not any(name in names for names in together)]
+    return {(*names, *(id(by_name[name]) for name in names)) for names in together + alone} or {()}
+
+
+def _names(mark):
+    names = mark.args[0] if mark.args else mark.kwargs["argnames"]
+    return names.split(",") if isinstance(names, str) else names
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def parse_part(text):
+    """Return `3/8` as `(3, 8)`.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    part, parts = map(int, found.groups()) if found else (0, 0)
+    if not 1 <= part <= parts:
+        raise ValueError(f"a part is K/N with 1 <= K <= N, such as 3/8, got {text!r}")
+    return part, parts
+
+
+def take_part(items, part, parts, durations):
+    """Return the items of one of `parts` parts, which take about the same time; modules stay whole.
+
+    The modules of an expensive kind stay together as far as they fit into a part.
+    """
+    kinds = {}
+    for item in items:
+        kinds.setdefault(module_of(item), _kind(item))
+    chosen = {name for name, where in divide(kinds, parts, durations).items() if where == part - 1}
+    return [item for item in items if module_of(item) in chosen]
+
+
+def divide(kinds, parts, durations):
+    """Return the part of each module, from 0.
+
+    Args:
+        kinds: the expensive kind of each module, a key of `STARTING`, or None.
+        parts: how many there are.
+        durations: seconds of modules; one that is not in it takes ten.
+    """
+    seconds = {module: durations.get(module, _UNKNOWN_SECONDS) for module in kinds}
+    full = sum(seconds.values()) / parts
+    loads, where, started = [0.0] * parts, {}, defaultdict(set)
+    by_kind = Counter()
+    for module, kind in kinds.items():
+        by_kind[kind] += seconds[module]
+    # Expensive kinds first, then long modules: what is short fills the gaps. Names make it the same everywhere.
+    order = sorted(kinds, key=lambda module: (kinds[module] is None, -by_kind[kinds[module]], -seconds[module], module))
+    for module in order:
+        kind = kinds[module]
+
+        def cost(part, kind=kind, module=module):
+            begun = kind is None or kind in started[part]
+            if begun and kind is not None and loads[part] + seconds[module] <= full:
+                return (0, part)
+            return (1, loads[part] + (0 if begun else STARTING[kind]), part)
+
+        best = min(range(parts), key=cost)
+        loads[best] += seconds[module] + (0 if kind is None or kind in started[best] else STARTING[kind])
+        started[best].add(kind)
+        where[module] = best
+    return where
+
+
+def module_of(item):
+    """Return the path of an item's module below this folder, and how it goes there if through something."""
+    through = params(item).get("pulsar_through")
+    path = Path(item.path).relative_to(Path(__file__).parent).as_posix()
+    return path if through in {None, "standalone"} else f"{path} through {through}"
+
+
+def _kind(item):
+    """Return what is dear to start for an item, a key of `STARTING`, or None."""
+    through, group = params(item).get("pulsar_through"), item.get_closest_marker("xdist_group")
+    name = group.args[0] if group else ""
+    for kind in (through, name, name.partition("-")[0]):
+        if kind in STARTING:
+            return kind
+    return None
+
+
+def read_durations():
+    """Return the seconds of each module, as they were recorded."""
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
