@@ -21,13 +21,16 @@ help:
 test: $(VENV)/ready
 	@echo 'make test: ruff, mypy, pyright, the unit tests, the site, and the core of the integration tests on real brokers.'
 	@echo 'It takes 8 minutes on two cores; the first time 15, with about 1 GB to fetch.'
-	$(TOX) run -e lint,types,unit,docs,core
+	$(TOX) run -q -e lint,suite
 
 test-all: $(if $(PART),,test) $(VENV)/ready
 	@echo 'make test-all: what make test leaves out of the integration tests$(if $(PART),; part $(PART): about 8 minutes,: an hour).'
-	$(TOX) run -q -e rest -- $(if $(PART),--part $(PART)) $(ARGS)
+	$(TOX) run -q -e suite -- rest $(if $(PART),--part $(PART)) $(ARGS)
 
-docs reproduce pipeline through: $(VENV)/ready
+docs: $(VENV)/ready
+	$(TOX) run -q -e suite -- docs $(ARGS)
+
+reproduce pipeline through: $(VENV)/ready
 	$(TOX) run -q -e $@ -- $(ARGS)
 
 pythons: $(VENV)/ready
@@ -40,4 +43,4 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .tox .site dist
+	rm -rf $(VENV) .tox .site build dist

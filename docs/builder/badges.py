@@ -1,7 +1,7 @@
 """Draw the badges of README from what a test run reports: `python -m docs.builder.badges REPORT.xml...`.
 
-`make test` leaves its reports in .tox/unit/report.xml and .tox/integration/report.xml, in JUnit's format. The Python
-that draws is taken for the one that ran: `.tox/integration/bin/python -m docs.builder.badges .tox/*/report.xml`.
+`make test` and `make test-all` leave their reports in build/reports, in JUnit's format. The Python that draws is taken
+for the one that ran: `.tox/suite/bin/python -m docs.builder.badges build/reports/*.xml`.
 """
 
 from __future__ import annotations

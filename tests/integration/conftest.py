@@ -12,6 +12,7 @@ import tiers
 from awaited import AwaitedClient, awaited_admin
 from programs import run_program
 from reach import Reach
+from timings import Timings
 
 from pulsar_ext.admin import PulsarAdmin
 from pulsar_ext.testing.backend import process_problem
@@ -39,15 +40,8 @@ def _part(text):
 
 
 def pytest_configure(config):
-    """Register the marks."""
-    config.addinivalue_line("markers", "blocking_only(why): is about what only the blocking client has")
-    config.addinivalue_line(
-        "markers", "core(slow=None, each=None, awaited=False): make test runs it"
-    )
-    config.addinivalue_line("markers", "on_demand: takes long, and --tier=every runs it")
-    config.addinivalue_line("markers", "twin_on_demand: takes long; --tier=every runs it awaited as well")
-    config.addinivalue_line("markers", "through: goes through mtls and a cluster in every run")
-    config.addinivalue_line("markers", "standalone_only(why, ways=THROUGH[1:]): cannot go through these")
+    """Time the fixtures."""
+    config.pluginmanager.register(Timings())
 
 
 def pytest_generate_tests(metafunc):

@@ -2,12 +2,16 @@
 
 A *tier* is `core`, `rest`, `all`, which is both, or `every`, which adds every combination of parameters and what is
 marked `on_demand`. A part has whole modules of a tier, whose durations are in `durations.json`.
+
+    python tests/integration/tiers.py REPORT.xml...     # record the durations that reports of the rest show
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
+import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -128,7 +132,7 @@ def divide(kinds, parts, durations):
         durations: seconds of modules; one that is not in it takes ten.
     """
     seconds = {module: durations.get(module, _UNKNOWN_SECONDS) for module in kinds}
-    full = sum(seconds.values()) / parts
+    full = (sum(seconds.values()) + sum(STARTING[kind] for kind in {*kinds.values()} - {None})) / parts
     loads, where, started = [0.0] * parts, {}, defaultdict(set)
     by_kind = Counter()
     for module, kind in kinds.items():
@@ -171,3 +175,19 @@ def _kind(item):
 def read_durations():
     """Return the seconds of each module, as they were recorded."""
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+def record(reports, durations):
+    """Return the durations with those that the reports of pytest, in JUnit's format, show instead."""
+    found = Counter()
+    for report in reports:
+        for case in ET.parse(report).getroot().iter("testcase"):
+            through = re.search(r"\[(?:.*-)?(mtls|cluster)\b", case.get("name"))
+            path = case.get("classname").removeprefix("tests.integration.")
+            module = "/".join(part for part in path.split(".") if not part.startswith("Test")) + ".py"
+            found[f"{module} through {through[1]}" if through else module] += float(case.get("time"))
+    return durations | {module: round(seconds, 1) for module, seconds in sorted(found.items())}
+
+
+if __name__ == "__main__":
+    DURATIONS.write_text(json.dumps(record(sys.argv[1:], read_durations()), indent=0, sort_keys=True) + "\n")

@@ -1,0 +1,49 @@
+"""What a run spent its time on: a summary of the slowest fixtures, and of preparing beside testing."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+_SHOWN = 12
+
+
+class Timings:
+    """Times each fixture in the process that sets it up; a report carries the times to where they are added up."""
+
+    def __init__(self):
+        self._fixtures, self._own = Counter(), {}
+        self._uses, self._phases = Counter(), Counter()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef):
+        """Time one fixture, without those that it depends on."""
+        start = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            name = fixturedef.argname
+            self._own[name] = self._own.get(name, 0.0) + time.perf_counter() - start
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self):
+        """Attach the fixtures' times since the last report."""
+        report = yield
+        report.fixture_seconds, self._own = self._own, {}
+        return report
+
+    def pytest_runtest_logreport(self, report):
+        """Add up what a report carries."""
+        self._phases[report.when] += report.duration
+        self._fixtures.update(report.fixture_seconds)
+        self._uses.update(report.fixture_seconds.keys())
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Print the slowest fixtures."""
+        terminalreporter.section("slowest fixtures")
+        for name, seconds in self._fixtures.most_common(_SHOWN):
+            terminalreporter.write_line(f"{seconds:8.1f} s  {name}, {self._uses[name]} times")
+        phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self._phases.items())
+        terminalreporter.write_line(f"all workers together: {phases}")

@@ -1,0 +1,74 @@
+"""Run steps of the suite one after the other, whatever the ones before came to, and show how long each took.
+
+python tests/suite.py                     # types, unit, docs, core
+python tests/suite.py rest --part 3/8     # what the core leaves out; what follows the steps goes to pytest
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+_PARALLEL = ["-n", "3", "--dist", "loadgroup"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What runs, and the minutes that it usually takes on two cores."""
+
+    about: str
+    minutes: float
+    commands: list[list[str]]
+
+
+STEPS = {
+    "types": Step("mypy and pyright, strict", 1.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]),
+    "unit": Step("what needs no broker", 1.5, [["pytest", "tests/unit", "-n", "2"]]),
+    "docs": Step("the site, its links and its reference", 0.5, [["pytest", "tests/docs"]]),
+    "core": Step(
+        "each public promise once, on real brokers",
+        4,
+        [["pytest", "tests/integration", "--tier", "core", *_PARALLEL]],
+    ),
+    "rest": Step(
+        "what the core leaves out, on real brokers",
+        60,
+        [["pytest", "tests/integration", "--tier", "rest", *_PARALLEL]],
+    ),
+}
+REPORTS = "build/reports"
+"""Where pytest's reports go, in JUnit's format."""
+DEFAULT = ["types", "unit", "docs", "core"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run the steps that the first arguments name; return how many failed."""
+    named = [*itertools.takewhile(STEPS.__contains__, arguments)]
+    options = arguments[len(named) :]
+    steps = named or DEFAULT
+    console, rows, start = Console(), [], time.monotonic()
+    for number, name in enumerate(steps, 1):
+        step = STEPS[name]
+        passed = f"{(time.monotonic() - start) / 60:.1f} min passed"
+        console.rule(f"{number} of {len(steps)}: {name}, {step.about} (usually {step.minutes:g} min, {passed})")
+        begun = time.monotonic()
+        failed = False
+        for command in step.commands:
+            extra = ["--junitxml", f"{REPORTS}/{name}.xml", *options] if command[0] == "pytest" else []
+            failed |= subprocess.run([*command, *extra], check=False).returncode != 0
+        rows.append((name, "failed" if failed else "passed", f"{time.monotonic() - begun:.0f} s"))
+    table = Table("step", "", "took")
+    for row in rows:
+        table.add_row(*row, style="red" if row[1] == "failed" else "")
+    console.print(table)
+    return sum(row[1] == "failed" for row in rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
