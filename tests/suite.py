@@ -7,6 +7,7 @@ python tests/suite.py rest --part 3/8     # what the core leaves out; what follo
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-_PARALLEL = ["-n", "3", "--dist", "loadgroup"]
+_PARALLEL = ["-n", "3", "--dist", "loadgroup", "--durations", "25"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ DEFAULT = ["types", "unit", "docs", "core"]
 
 def main(arguments: list[str]) -> int:
     """Run the steps that the first arguments name; return how many failed."""
+    # A shell that starts the suite in the background has SIGINT ignored, which tests of Ctrl-C would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     named = [*itertools.takewhile(STEPS.__contains__, arguments)]
     options = arguments[len(named) :]
     steps = named or DEFAULT

@@ -32,7 +32,8 @@ def free_port(taken: Container[int] = ()) -> int:
     Raises:
         BrokerStartError: no port is free.
     """
-    for port in sorted(random.sample(_PORTS, len(_PORTS)), key=_given.__contains__):
+    # Not the application's random numbers: two processes of one seed would meet at each port.
+    for port in sorted(random.SystemRandom().sample(_PORTS, len(_PORTS)), key=_given.__contains__):
         if port not in taken and is_free(port) and _reserve(port):
             _given.add(port)
             return port

@@ -15,7 +15,6 @@ Starts brokers of its own, which need Java. Exits with 1 if anything was lost, c
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import sys
@@ -24,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pulsar as official
+from seeded import SeededParser
 
 import pulsar_ext
 from pulsar_ext import PulsarAdmin
@@ -105,7 +105,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 def main() -> int:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="of each fault (100)")
     parser.add_argument("--only", choices=("crash", *FAULTS), help="one fault")
     parser.add_argument("--ahead", action="store_true", help="fetch ahead of every receive (not for crash)")

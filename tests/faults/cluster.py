@@ -19,7 +19,6 @@ Starts a cluster for each fault, which needs Java. Exits with 1 if `pulsar_ext` 
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -31,6 +30,7 @@ from cluster_load import Load, prepare_namespace
 from cluster_record import read, record
 from cluster_report import report
 from producer_topics import CLIENTS, prepare
+from seeded import SeededParser
 
 from pulsar_ext.testing import Profile, PulsarCluster, get_profile
 
@@ -170,7 +170,7 @@ _FAULTS: Final = {
 
 def main() -> int:
     """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--cycles",
         type=int,

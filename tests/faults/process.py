@@ -17,7 +17,6 @@ came again behind a clean end.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -44,6 +43,7 @@ from acks_common import (
     quiet,
     unacknowledged,
 )
+from seeded import SeededParser, seed_child
 
 import pulsar_ext
 import pulsar_ext.asyncio
@@ -261,7 +261,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 def main() -> int:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=102, help="how many workers are ended (102)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
     arguments = parser.parse_args()
@@ -271,6 +271,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
+        seed_child()
         import logging
 
         logging.getLogger("pulsar_ext").setLevel(logging.CRITICAL)  # handlers that fail are what happens here

@@ -13,7 +13,6 @@ Starts a broker of its own, which needs Java. Exits with 1 if `pulsar_ext` lost,
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from producer_topics import CLIENTS, PARTITIONS, Outcome, Writer, prepare, table
 from producer_writer import KINDS
+from seeded import SeededParser
 
 from pulsar_ext import PulsarAdmin
 from pulsar_ext.admin import Retention
@@ -130,7 +130,7 @@ def _kill_at_work(writers: Iterable[Writer]) -> None:
 
 def main() -> int:
     """Run, print, and say by the exit status whether `pulsar_ext` kept its word."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="of each fault; 100 by default")
     parser.add_argument("--only", nargs="+", choices=FAULTS, default=FAULTS, metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=CLIENTS)

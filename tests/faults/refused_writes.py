@@ -15,7 +15,6 @@ refused; when those are sent again, it calls them duplicates. Exits with 1 if `p
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+from seeded import SeededParser
 
 from pulsar_ext.admin import Persistence, PulsarAdmin, Retention
 from pulsar_ext.testing import Profile, PulsarProcess
@@ -114,7 +114,7 @@ def _numbers(client: pulsar.Client, topic: str) -> list[int]:
 
 def main() -> int:
     """Run, print a line of JSON for each client, and say whether `pulsar_ext` kept its word."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--client", nargs="+", choices=("pulsar", "pulsar_ext"), default=("pulsar", "pulsar_ext"))
     parser.add_argument("--topics", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=180)

@@ -13,7 +13,6 @@ Starts a broker of its own, which needs Java. Exits with 1 if anything was lost 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import random
@@ -37,6 +36,7 @@ from acks_common import (
     quiet,
     unacknowledged,
 )
+from seeded import SeededParser, seed_child
 
 import pulsar_ext
 from pulsar_ext import PulsarAdmin
@@ -169,7 +169,7 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 def main() -> int:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cycles", type=int, default=100, help="how many processes are killed each way (100)")
     parser.add_argument("--only", choices=KILLS, help="one way")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON instead of a table")
@@ -187,6 +187,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["child"]:
+        seed_child()
         child(*sys.argv[2:])
     else:
         sys.exit(main())

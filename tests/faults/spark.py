@@ -17,7 +17,6 @@ It starts a broker and drivers of its own, which need Java and pyspark. Exit sta
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pulsar as official
+from seeded import SeededParser
 from spark_steps import (
     QUIET,
     Driver,
@@ -214,7 +214,7 @@ def read_raw(service_url: str, topic: str, count: int) -> list[int]:
 
 def main() -> int:
     """Run what the arguments select, and print the outcomes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=20, help="how many on each stream (20)")
     parser.add_argument("--only", choices=("archive", "read", "write"))
     parser.add_argument("--directory", type=Path, help="keep data, checkpoints and logs there")

@@ -20,7 +20,6 @@ Exit status: 1 if a message was lost or doubled.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import sys
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from seeded import SeededParser
 from spark import read_raw
 from spark_steps import Driver, Outcome, Run, fill, options_of, print_outcomes, wait
 
@@ -176,7 +176,7 @@ def run_write(broker: Any, admin: PulsarAdmin, cluster: SparkCluster, directory:
 
 def main() -> int:
     """Run what the arguments select, and print the outcomes."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = SeededParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--faults", type=int, default=20, help="how many of each kind on each stream (20)")
     parser.add_argument("--only", choices=("read", "write"))
     parser.add_argument("--directory", type=Path, help="keep data, checkpoints and logs there")
