@@ -41,6 +41,7 @@ def test_an_empty_key_is_a_key_and_sequence_zero_a_sequence_id(client, topic):
     entry = client.context.admin_api().entry(topic, message_id.ledger_id(), message_id.entry_id())
     assert entry.partition_key == ""
     assert entry.sequence_id == 0
+    assert producer.last_sequence_id() == 0
 
 
 @pytest.mark.parametrize("intercepted", [False, True])

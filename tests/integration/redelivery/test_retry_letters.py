@@ -154,6 +154,7 @@ class TestLetters:
         assert letter.properties()["ORIGIN_MESSAGE_ID"] == first.message_id().to_text()
         assert letter.properties()["RECONSUMETIMES"] == "1"
 
+    @pytest.mark.core
     @pytest.mark.parametrize("type_", TYPES[:2])
     def test_cumulatively(self, client, topic, backlog, type_):
         """The message comes again, and those before it do not; those behind it stay."""

@@ -140,6 +140,7 @@ def test_a_separated_key_without_a_value_is_the_end_of_it(client, topic, admin, 
     assert not compacted.has_message_available()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("ending", ["", "-partition-0"])
 def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
     """Also where the topic's name has in it what a partition's ends with, and another topic has what is before it."""
