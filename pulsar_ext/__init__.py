@@ -1,203 +1,225 @@
 """The drop-in for the official Apache Pulsar client: `import pulsar_ext as pulsar`.
 
 Every public name of `pulsar`, its sub-modules included, resolves here. Those below are this library's own; the rest is
-the official client's, unchanged.
+the official client's, unchanged. A name is loaded when it is first used, the official client included, so that the
+import costs nothing to a program that does not use it, such as a pytest run that has the plugin installed.
 """
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 __version__ = "0.1.0"
 
-from typing import Any as _Any
+if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _HOMES
+    from . import schema as schema  # noqa: I001  # an import a module, not a name
+    from ._runtime.statistics import (
+        ClientStats as ClientStats,
+        ConsumerStats as ConsumerStats,
+        ProducerStats as ProducerStats,
+    )
+    from .admin import (
+        AsyncPulsarAdmin as AsyncPulsarAdmin,
+        PulsarAdmin as PulsarAdmin,
+    )
+    from .chunks.resolver import UnresolvedMessageIdWarning as UnresolvedMessageIdWarning
+    from .client.authentication import (
+        AuthenticationBasic as AuthenticationBasic,
+        AuthenticationOauth2 as AuthenticationOauth2,
+        AuthenticationTLS as AuthenticationTLS,
+        AuthenticationToken as AuthenticationToken,
+    )
+    from .client.client import Client as Client
+    from .client.consumer_settings import ConsumerEventListener as ConsumerEventListener
+    from .consumer import Consumer as Consumer
+    from .dedup.opening import TrimmedGroupWarning as TrimmedGroupWarning
+    from .doctor.facts import DiagnosisLimits as DiagnosisLimits
+    from .doctor.findings import Diagnosis as Diagnosis
+    from .errors import (
+        AckNotConfirmed as AckNotConfirmed,
+        AdminConflict as AdminConflict,
+        AdminError as AdminError,
+        AdminNotAllowed as AdminNotAllowed,
+        AdminNotFound as AdminNotFound,
+        AdminPrecondition as AdminPrecondition,
+        AdminRequired as AdminRequired,
+        AdminUnauthorized as AdminUnauthorized,
+        AdminUnavailable as AdminUnavailable,
+        BrokerStartError as BrokerStartError,
+        CursorMoved as CursorMoved,
+        DeduplicationDisabled as DeduplicationDisabled,
+        DuplicateMessage as DuplicateMessage,
+        ForkedClientError as ForkedClientError,
+        IncompleteChunkedMessage as IncompleteChunkedMessage,
+        InvalidKeyHashRange as InvalidKeyHashRange,
+        InvalidMessageId as InvalidMessageId,
+        InvalidUse as InvalidUse,
+        MessageIdNotFound as MessageIdNotFound,
+        MessageIdUnresolved as MessageIdUnresolved,
+        MisroutedMessage as MisroutedMessage,
+        NoReply as NoReply,
+        NoSuchTopic as NoSuchTopic,
+        NotOpen as NotOpen,
+        ProducerBroken as ProducerBroken,
+        ProducerForgotten as ProducerForgotten,
+        PulsarExtError as PulsarExtError,
+        RequestFailed as RequestFailed,
+        SchemaMismatch as SchemaMismatch,
+        SequenceIdRejected as SequenceIdRejected,
+        SkipInsideMessage as SkipInsideMessage,
+        SkipUnconfirmed as SkipUnconfirmed,
+        SlotsNotCovered as SlotsNotCovered,
+        TopicRequired as TopicRequired,
+    )
+    from .ids.message_id import (
+        ChunkMessageId as ChunkMessageId,
+        MessageId as MessageId,
+    )
+    from .ids.position import (
+        Position as Position,
+        position_after as position_after,
+    )
+    from .intercept.interfaces import (
+        ConsumerInterceptor as ConsumerInterceptor,
+        ProducerInterceptor as ProducerInterceptor,
+        ReaderInterceptor as ReaderInterceptor,
+    )
+    from .intercept.outgoing import OutgoingMessage as OutgoingMessage
+    from .key_shared.consumer import (
+        MisroutedMessageWarning as MisroutedMessageWarning,
+        RangeConsumer as RangeConsumer,
+    )
+    from .key_shared.coverage import (
+        KeyCover as KeyCover,
+        UncoveredSlotsWarning as UncoveredSlotsWarning,
+        key_cover as key_cover,
+    )
+    from .key_shared.hash_ranges import (
+        KeyHashRange as KeyHashRange,
+        KeyHashRanges as KeyHashRanges,
+    )
+    from .key_shared.hashing import (
+        auto_split_slot as auto_split_slot,
+        key_slot as key_slot,
+        key_slots as key_slots,
+    )
+    from .key_shared.key_encoding import KeyFormWarning as KeyFormWarning
+    from .key_shared.plan import plan_key_hash_ranges as plan_key_hash_ranges
+    from .key_shared.policy import KeySharedPolicy as KeySharedPolicy
+    from .key_shared.reader import RangeReader as RangeReader
+    from .key_shared.reader_group import RangeReaderGroup as RangeReaderGroup
+    from .look.survey import (
+        MapLimits as MapLimits,
+        Survey as Survey,
+    )
+    from .look.topic_map import TopicMap as TopicMap
+    from .message import (
+        Message as Message,
+        MessageBatch as MessageBatch,
+    )
+    from .process.actions import (
+        Acknowledge as Acknowledge,
+        DeadLetter as DeadLetter,
+        ReconsumeLater as ReconsumeLater,
+        Redeliver as Redeliver,
+    )
+    from .produce.hashing_scheme import HashingScheme as HashingScheme
+    from .produce.mixed_keys import MixedKeyBatchWarning as MixedKeyBatchWarning
+    from .produce.outcome import (
+        DUPLICATE_MESSAGE as DUPLICATE_MESSAGE,
+        SentMany as SentMany,
+    )
+    from .producer import Producer as Producer
+    from .reader import Reader as Reader
+    from .redelivery.backoff import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
+    from .request.replier import Replier as Replier
+    from .request.requester import Requester as Requester
+    from .skip.skipper import SkipResult as SkipResult
+    from .table_view import TableView as TableView
+    from .topics_reader.reader import TopicsReader as TopicsReader
 
-import pulsar as _pulsar_official
+_HOMES = {
+    name: module
+    for module, names in {
+        "_runtime.statistics": "ClientStats ConsumerStats ProducerStats",
+        "admin": "AsyncPulsarAdmin PulsarAdmin",
+        "chunks.resolver": "UnresolvedMessageIdWarning",
+        "client.authentication": "AuthenticationBasic AuthenticationOauth2 AuthenticationTLS AuthenticationToken",
+        "client.client": "Client",
+        "client.consumer_settings": "ConsumerEventListener",
+        "consumer": "Consumer",
+        "dedup.opening": "TrimmedGroupWarning",
+        "doctor.facts": "DiagnosisLimits",
+        "doctor.findings": "Diagnosis",
+        "errors": (
+            "AckNotConfirmed AdminConflict AdminError AdminNotAllowed AdminNotFound AdminPrecondition "
+            "AdminRequired AdminUnauthorized AdminUnavailable BrokerStartError CursorMoved "
+            "DeduplicationDisabled DuplicateMessage ForkedClientError IncompleteChunkedMessage "
+            "InvalidKeyHashRange InvalidMessageId InvalidUse MessageIdNotFound MessageIdUnresolved "
+            "MisroutedMessage NoReply NoSuchTopic NotOpen ProducerBroken ProducerForgotten PulsarExtError "
+            "RequestFailed SchemaMismatch SequenceIdRejected SkipInsideMessage SkipUnconfirmed "
+            "SlotsNotCovered TopicRequired"
+        ),
+        "ids.message_id": "ChunkMessageId MessageId",
+        "ids.position": "Position position_after",
+        "intercept.interfaces": "ConsumerInterceptor ProducerInterceptor ReaderInterceptor",
+        "intercept.outgoing": "OutgoingMessage",
+        "key_shared.consumer": "MisroutedMessageWarning RangeConsumer",
+        "key_shared.coverage": "KeyCover UncoveredSlotsWarning key_cover",
+        "key_shared.hash_ranges": "KeyHashRange KeyHashRanges",
+        "key_shared.hashing": "auto_split_slot key_slot key_slots",
+        "key_shared.key_encoding": "KeyFormWarning",
+        "key_shared.plan": "plan_key_hash_ranges",
+        "key_shared.policy": "KeySharedPolicy",
+        "key_shared.reader": "RangeReader",
+        "key_shared.reader_group": "RangeReaderGroup",
+        "look.survey": "MapLimits Survey",
+        "look.topic_map": "TopicMap",
+        "message": "Message MessageBatch",
+        "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",
+        "produce.hashing_scheme": "HashingScheme",
+        "produce.mixed_keys": "MixedKeyBatchWarning",
+        "produce.outcome": "DUPLICATE_MESSAGE SentMany",
+        "producer": "Producer",
+        "reader": "Reader",
+        "redelivery.backoff": "MultiplierRedeliveryBackoff",
+        "request.replier": "Replier",
+        "request.requester": "Requester",
+        "skip.skipper": "SkipResult",
+        "table_view": "TableView",
+        "topics_reader.reader": "TopicsReader",
+    }.items()
+    for name in names.split()
+}
+"""The module that defines each name of this library's own."""
 
-from . import schema
-from ._native import exports as _exports
-from ._runtime.statistics import ClientStats, ConsumerStats, ProducerStats
-from .admin import AsyncPulsarAdmin, PulsarAdmin
-from .chunks.resolver import UnresolvedMessageIdWarning
-from .client.authentication import (
-    AuthenticationBasic,
-    AuthenticationOauth2,
-    AuthenticationTLS,
-    AuthenticationToken,
-)
-from .client.client import Client
-from .client.consumer_settings import ConsumerEventListener
-from .consumer import Consumer
-from .dedup.opening import TrimmedGroupWarning
-from .doctor.facts import DiagnosisLimits
-from .doctor.findings import Diagnosis
-from .errors import (
-    AckNotConfirmed,
-    AdminConflict,
-    AdminError,
-    AdminNotAllowed,
-    AdminNotFound,
-    AdminPrecondition,
-    AdminRequired,
-    AdminUnauthorized,
-    AdminUnavailable,
-    BrokerStartError,
-    CursorMoved,
-    DeduplicationDisabled,
-    DuplicateMessage,
-    ForkedClientError,
-    IncompleteChunkedMessage,
-    InvalidKeyHashRange,
-    InvalidMessageId,
-    InvalidUse,
-    MessageIdNotFound,
-    MessageIdUnresolved,
-    MisroutedMessage,
-    NoReply,
-    NoSuchTopic,
-    NotOpen,
-    ProducerBroken,
-    ProducerForgotten,
-    PulsarExtError,
-    RequestFailed,
-    SchemaMismatch,
-    SequenceIdRejected,
-    SkipInsideMessage,
-    SkipUnconfirmed,
-    SlotsNotCovered,
-    TopicRequired,
-)
-from .ids.message_id import ChunkMessageId, MessageId
-from .ids.position import Position, position_after
-from .intercept.interfaces import ConsumerInterceptor, ProducerInterceptor, ReaderInterceptor
-from .intercept.outgoing import OutgoingMessage
-from .key_shared.consumer import MisroutedMessageWarning, RangeConsumer
-from .key_shared.coverage import KeyCover, UncoveredSlotsWarning, key_cover
-from .key_shared.hash_ranges import KeyHashRange, KeyHashRanges
-from .key_shared.hashing import auto_split_slot, key_slot, key_slots
-from .key_shared.key_encoding import KeyFormWarning
-from .key_shared.plan import plan_key_hash_ranges
-from .key_shared.policy import KeySharedPolicy
-from .key_shared.reader import RangeReader
-from .key_shared.reader_group import RangeReaderGroup
-from .look.survey import MapLimits, Survey
-from .look.topic_map import TopicMap
-from .message import Message, MessageBatch
-from .process.actions import Acknowledge, DeadLetter, ReconsumeLater, Redeliver
-from .produce.hashing_scheme import HashingScheme
-from .produce.mixed_keys import MixedKeyBatchWarning
-from .produce.outcome import DUPLICATE_MESSAGE, SentMany
-from .producer import Producer
-from .reader import Reader
-from .redelivery.backoff import MultiplierRedeliveryBackoff
-from .request.replier import Replier
-from .request.requester import Requester
-from .skip.skipper import SkipResult
-from .table_view import TableView
-from .topics_reader.reader import TopicsReader
+__path__ += [f"{__path__[0]}/_native/official"]  # `import pulsar_ext.functions`
 
-__all__ = [  # noqa: RUF022  # ours first, what is ours alone after it
-    "AuthenticationBasic",
-    "AuthenticationOauth2",
-    "AuthenticationTLS",
-    "AuthenticationToken",
-    "Client",
-    "Consumer",
-    "Message",
-    "MessageBatch",
-    "MessageId",
-    "Producer",
-    "Reader",
-    "TableView",
-    "AckNotConfirmed",
-    "Acknowledge",
-    "AdminConflict",
-    "AdminError",
-    "AdminNotAllowed",
-    "AdminNotFound",
-    "AdminPrecondition",
-    "AdminRequired",
-    "AdminUnauthorized",
-    "AdminUnavailable",
-    "AsyncPulsarAdmin",
-    "BrokerStartError",
-    "ChunkMessageId",
-    "ClientStats",
-    "ConsumerEventListener",
-    "ConsumerInterceptor",
-    "ConsumerStats",
-    "CursorMoved",
-    "DUPLICATE_MESSAGE",
-    "DeadLetter",
-    "DeduplicationDisabled",
-    "Diagnosis",
-    "DiagnosisLimits",
-    "DuplicateMessage",
-    "ForkedClientError",
-    "HashingScheme",
-    "IncompleteChunkedMessage",
-    "InvalidKeyHashRange",
-    "InvalidMessageId",
-    "InvalidUse",
-    "KeyCover",
-    "KeyFormWarning",
-    "KeyHashRange",
-    "KeyHashRanges",
-    "KeySharedPolicy",
-    "MapLimits",
-    "MessageIdNotFound",
-    "MessageIdUnresolved",
-    "MisroutedMessage",
-    "MisroutedMessageWarning",
-    "MixedKeyBatchWarning",
-    "MultiplierRedeliveryBackoff",
-    "NoReply",
-    "NoSuchTopic",
-    "NotOpen",
-    "OutgoingMessage",
-    "PulsarAdmin",
-    "Position",
-    "ProducerBroken",
-    "ProducerForgotten",
-    "ProducerInterceptor",
-    "ProducerStats",
-    "PulsarExtError",
-    "ReconsumeLater",
-    "Redeliver",
-    "Replier",
-    "RequestFailed",
-    "Requester",
-    "SchemaMismatch",
-    "SentMany",
-    "SequenceIdRejected",
-    "SkipInsideMessage",
-    "SkipResult",
-    "SkipUnconfirmed",
-    "RangeConsumer",
-    "RangeReader",
-    "RangeReaderGroup",
-    "ReaderInterceptor",
-    "SlotsNotCovered",
-    "Survey",
-    "TopicMap",
-    "TopicRequired",
-    "TopicsReader",
-    "TrimmedGroupWarning",
-    "UncoveredSlotsWarning",
-    "UnresolvedMessageIdWarning",
-    "__version__",
-    "auto_split_slot",
-    "key_cover",
-    "key_slot",
-    "key_slots",
-    "plan_key_hash_ranges",
-    "position_after",
-    "schema",
-]
-
-_exports.alias_submodules(__name__)
-
-_theirs = {name: value for name, value in _exports.PUBLIC_NAMES.items() if name not in globals()}
-globals().update(_theirs)
-__all__ += [name for name in _theirs if name not in _exports.INCIDENTAL_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
+_SUBMODULES = ("admin", "asyncio", "errors", "exceptions", "functions", "schema", "tableview")
+"""Modules that are attributes of this one without an import of their own."""
 
 
 def __getattr__(name: str) -> _Any:
-    """Resolve what a later release of the official client adds."""
-    return getattr(_pulsar_official, name)
+    """Load a name when it is first used; what is not our own is the official client's, of later releases too."""
+    value: _Any
+    if name in _HOMES:
+        value = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
+    elif name in _SUBMODULES:
+        value = _import_module(f".{name}", __name__)
+    elif name == "__all__":
+        value = [*_HOMES, "__version__", *(one for one in _official_names() if one not in _HOMES)]
+    elif name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    else:
+        value = getattr(_import_module("pulsar"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})
+
+
+def _official_names() -> list[str]:
+    exports = _import_module("._native.exports", __name__)
+    return [one for one in exports.PUBLIC_NAMES if one not in exports.INCIDENTAL_NAMES]

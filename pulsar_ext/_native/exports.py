@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import pulsar
-import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
 
@@ -18,10 +17,13 @@ INCIDENTAL_NAMES = frozenset({"logging", "re", "timedelta", "Callable", "List", 
 PUBLIC_NAMES = {name: getattr(pulsar, name) for name in dir(pulsar) if not name.startswith("_")}
 """Everything that `import pulsar` offers, by name."""
 
+_COUNTERPARTS = ("pulsar.asyncio", "pulsar.schema")
+"""Modules that this library has its own of."""
+
 
 def alias_submodules(package: str) -> None:
     """Let every sub-module of `pulsar` resolve below `package` too, as the very same module."""
     prefix = "pulsar."
     for name, module in list(sys.modules.items()):
-        if name.startswith(prefix) and name != "pulsar.asyncio":  # that one has a counterpart here
-            sys.modules.setdefault(f"{package}.{name.removeprefix(prefix)}", module)
+        if name.startswith(prefix) and name not in _COUNTERPARTS:
+            sys.modules[f"{package}.{name.removeprefix(prefix)}"] = module

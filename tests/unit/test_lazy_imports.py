@@ -1,0 +1,62 @@
+"""What an import loads, in an interpreter of its own: counted in modules, which no busy machine changes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pulsar_ext
+
+_SHOW = "import json, sys; print(json.dumps(sorted(sys.modules)))"
+
+
+def modules_after(program, *arguments):
+    """Return the modules that a program has loaded at its end, without those of an empty one."""
+    return shown(f"{program}\n{_SHOW}", *arguments) - shown(_SHOW)
+
+
+def shown(program, *arguments):
+    command = [sys.executable, "-c", program, *arguments]
+    return set(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+
+
+def test_importing_loads_less_than_the_official_client():
+    """`import pulsar_ext` loads nothing that `import pulsar` does not load, but for itself."""
+    ours, theirs = modules_after("import pulsar_ext"), modules_after("import pulsar")
+    assert ours - theirs == {"pulsar_ext"}
+
+
+def test_an_error_class_loads_no_client():
+    """`pulsar_ext.InvalidUse` needs the official client's exceptions, and no HTTP, asyncio or client."""
+    loaded = modules_after("import pulsar_ext; pulsar_ext.InvalidUse")
+    assert {one for one in loaded if one.startswith("pulsar_ext")} == {"pulsar_ext", "pulsar_ext.errors"}
+    assert not {"httpx2", "tenacity", "asyncio"} & loaded
+
+
+def test_the_plugin_loads_nothing_before_a_fixture(tmp_path):
+    """A pytest run with the plugin installed, which uses no fixture of it, loads four small modules of it."""
+    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    run = "import sys, pytest; assert pytest.main(sys.argv[1:]) == 0"
+    arguments = ["-q", "-p", "no:cacheprovider", str(tmp_path), "--rootdir", str(tmp_path)]
+    more = modules_after(run, *arguments) - modules_after(run, *arguments, "-p", "no:pulsar_ext")
+    plugin = {"plugin", "run", "fixtures", "fixtures_cluster"}
+    assert more - {"uuid", "_uuid", "platform"} <= {
+        "pulsar_ext",
+        "pulsar_ext.testing",
+        *(f"pulsar_ext.testing.{one}" for one in plugin),
+    }
+
+
+def test_type_checkers_see_the_names_that_are_loaded():
+    """The imports that only type checkers read are those that `__getattr__` makes."""
+    tree = ast.parse(Path(pulsar_ext.__file__).read_text(encoding="utf-8"))
+    seen = {
+        name.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+        for name in node.names
+    }
+    assert seen == pulsar_ext._HOMES
