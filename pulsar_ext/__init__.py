@@ -57,6 +57,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         MessageIdNotFound as MessageIdNotFound,
         MessageIdUnresolved as MessageIdUnresolved,
         MisroutedMessage as MisroutedMessage,
+        MissingExtra as MissingExtra,
         NoReply as NoReply,
         NoSuchTopic as NoSuchTopic,
         NotOpen as NotOpen,
@@ -156,7 +157,7 @@ _HOMES = {
             "AdminRequired AdminUnauthorized AdminUnavailable BrokerStartError CursorMoved "
             "DeduplicationDisabled DuplicateMessage ForkedClientError IncompleteChunkedMessage "
             "InvalidKeyHashRange InvalidMessageId InvalidUse MessageIdNotFound MessageIdUnresolved "
-            "MisroutedMessage NoReply NoSuchTopic NotOpen ProducerBroken ProducerForgotten PulsarExtError "
+            "MisroutedMessage MissingExtra NoReply NoSuchTopic NotOpen ProducerBroken ProducerForgotten PulsarExtError "
             "RequestFailed SchemaMismatch SequenceIdRejected SkipInsideMessage SkipUnconfirmed "
             "SlotsNotCovered TopicRequired"
         ),

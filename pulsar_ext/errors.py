@@ -14,6 +14,7 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
         │   ├── AdminRequired                              the admin API is needed, and the client may not ask one
         │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that is invalid
+        │   ├── MissingExtra           (also ModuleNotFoundError) a package is missing; the message names its extra
         │   └── SequenceIdRejected                         an invalid one, one that goes back, or given to some only
         ├── NotOpen                                        the object was never opened by a Client, or was closed
         ├── ForkedClientError                              the object was inherited across a fork
@@ -43,9 +44,13 @@ processes), and says by `retriable` whether the same call may succeed later with
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar import IncompatibleSchema, OperationNotSupported, PulsarException, Timeout, TopicNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "AckNotConfirmed",
@@ -69,6 +74,7 @@ __all__ = [
     "MessageIdNotFound",
     "MessageIdUnresolved",
     "MisroutedMessage",
+    "MissingExtra",
     "NoReply",
     "NoSuchTopic",
     "NotOpen",
@@ -152,6 +158,30 @@ class AdminRequired(InvalidUse):
 
 class InvalidKeyHashRange(InvalidUse):
     """A range of key slots, or a set of them, that is invalid: backwards, above 65,535, overlapping, or empty."""
+
+
+class MissingExtra(InvalidUse, ModuleNotFoundError):
+    """A package is missing that an extra of this library brings; `extra` is the extra's name."""
+
+    @classmethod
+    @contextmanager
+    def named(cls, extra: str, user: str) -> Iterator[None]:
+        """Have an import that fails in the block name the extra to install.
+
+        Args:
+            extra: the extra that brings the packages.
+            user: what needs them, as the error's first words.
+
+        Raises:
+            MissingExtra: an import failed.
+        """
+        try:
+            yield
+        except MissingExtra:
+            raise
+        except ImportError as error:
+            message = f"{user} needs more packages ({error}): pip install 'pulsar-ext[{extra}]'"
+            raise cls(message, extra=extra) from None
 
 
 class SequenceIdRejected(InvalidUse):

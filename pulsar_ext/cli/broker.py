@@ -15,6 +15,8 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from pulsar_ext.errors import MissingExtra
+
 from .arguments import Json  # noqa: TC001  # cyclopts evaluates annotations
 
 if TYPE_CHECKING:
@@ -111,11 +113,9 @@ def fetch(*, version: Version = None) -> None:
     Args:
         version: Version of Pulsar to fetch. The default is the version that this library is tested with.
     """
-    from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
-    from pulsar_ext.testing.jars import (  # noqa: PLC0415  # likewise
-        ensure_jars,
-        find_java,
-    )
+    with MissingExtra.named("testing", "pulsar-ext broker"):
+        from pulsar_ext.testing.class_archive_maker import make_archive  # noqa: PLC0415  # loaded only by the command that needs it
+        from pulsar_ext.testing.jars import ensure_jars, find_java  # noqa: PLC0415  # likewise
 
     console = Console(highlight=False)
     with console.status("looking at the jars") as status:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence  # noqa: TC003  # a dataclass is read at run time
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.bar import Bar
@@ -16,17 +18,28 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidUse, MissingExtra
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.histogram import binned
 from pulsar_ext.look.balance import plan_page
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 
-__all__ = ["Plan", "check_place", "now_text", "print_json", "print_plan", "print_result", "write_page"]
+__all__ = [
+    "DEFAULT_PICTURE",
+    "Plan",
+    "check_place",
+    "choose_picture",
+    "now_text",
+    "print_json",
+    "print_plan",
+    "print_result",
+    "write_page",
+]
+
+DEFAULT_PICTURE = Path("ranges.png")
+"""Where a picture of slots goes if no file is named; without matplotlib nothing is drawn then."""
 
 
 _BLOCKS, _ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*%#"
@@ -63,6 +76,22 @@ def check_place(path: Path | None, option: str) -> None:
     """
     if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK)):
         raise InvalidUse(f"{path} cannot be written; give another {option}.")
+
+
+def choose_picture(png: Path | None) -> Path | None:
+    """Return the file to draw a picture into, None for no picture, before what it is to show is found out at length.
+
+    Raises:
+        InvalidUse: it cannot be written, or a file was named and what draws it is missing.
+    """
+    if png is DEFAULT_PICTURE and find_spec("matplotlib") is None:
+        print("no picture is drawn: pip install 'pulsar-ext[bench]'", file=sys.stderr)  # noqa: T201  # a note
+        return None
+    check_place(png, "--png")
+    if png is not None:
+        with MissingExtra.named("bench", f"--png {png}"):
+            import matplotlib as mpl  # noqa: F401, PLC0415  # an extra, which is loaded again to draw
+    return png
 
 
 def write_page(path: Path, page: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  # cyclopts reads the annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -20,7 +20,17 @@ from pulsar_ext.look.cover import cover_page
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin, open_client
-from .output import Plan, check_place, now_text, print_json, print_plan, print_result, write_page
+from .output import (
+    DEFAULT_PICTURE,
+    Plan,
+    check_place,
+    choose_picture,
+    now_text,
+    print_json,
+    print_plan,
+    print_result,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from pulsar_ext.key_shared.coverage import KeyCover
@@ -81,7 +91,7 @@ def plan(
     parts: int,
     *,
     by: Literal["messages", "bytes"] = "messages",
-    png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    png: Annotated[Path | None, Parameter(negative_none="no-")] = DEFAULT_PICTURE,
     html: Annotated[Path | None, Parameter(negative="")] = None,
     key_forms: Literal["auto", "exact", "text"] = "auto",
     url: Url = LOCAL_URL,
@@ -95,7 +105,7 @@ def plan(
         topic: The topic to read, with or without partitions.
         parts: How many ranges, one for each consumer.
         by: What to balance between the ranges.
-        png: File for a picture of the slots and the ranges. --no-png draws none.
+        png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
         html: File for a page with the same picture, which needs nothing beside it.
         key_forms: How to tell a key of bytes from text that looks like base64. `exact` asks the admin API about every
             such key, `auto` about some, `text` about none.
@@ -108,7 +118,7 @@ def plan(
 
     # What cannot be is refused before anything is read.
     plan_key_hash_ranges({}, parts)
-    check_place(png, "--png")
+    png = choose_picture(png)
     check_place(html, "--html")
     notes = Console(stderr=True, highlight=False)
     with open_client(url, admin_url, access) as client, notes.status("reading") as status:

@@ -17,7 +17,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.look.audit import AuditedTopic, audit_page
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
-from .output import Plan, now_text, print_plan, print_result, write_page
+from .output import DEFAULT_PICTURE, Plan, check_place, choose_picture, now_text, print_plan, print_result, write_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,7 +152,7 @@ def plan_ranges(
     parts: int,
     *,
     by: Literal["messages", "bytes"] = "messages",
-    png: Annotated[Path | None, Parameter(negative_none="no-")] = Path("ranges.png"),
+    png: Annotated[Path | None, Parameter(negative_none="no-")] = DEFAULT_PICTURE,
     html: Annotated[Path | None, Parameter(negative="")] = None,
     target: Target = _LOCAL_TARGET,
     as_json: Json = False,
@@ -163,11 +163,13 @@ def plan_ranges(
         topic: The topic to weigh, with or without partitions. Separate several by commas.
         parts: How many ranges, one for each consumer.
         by: What to balance between the ranges.
-        png: File for a picture of the slots and the ranges. --no-png draws none.
+        png: File for a picture of the slots and the ranges, which needs the extra `bench`. --no-png draws none.
         html: File for a page with the same picture, which needs nothing beside it.
         target: Where to find the topics, and where to run.
         as_json: Print JSON instead of a table.
     """
+    png = choose_picture(png)
+    check_place(html, "--html")
     with target.session() as spark:
         from pulsar_ext.spark import jobs  # noqa: PLC0415  # needs Spark
 
@@ -319,13 +321,9 @@ def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
 @contextlib.contextmanager
 def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSession]:
     """Give a session that reports each batch of a stream on standard error."""
-    try:
-        from pulsar_ext.spark.jobs.progress import ProgressLines  # noqa: PLC0415  # an extra
-        from pulsar_ext.spark.session import spark_session  # noqa: PLC0415  # likewise
-    except ImportError as error:
-        raise InvalidUse(
-            f"Spark is missing ({error}): pip install 'pulsar-ext[spark]', and Java 17 or newer."
-        ) from None
+    from pulsar_ext.spark import spark_session  # noqa: PLC0415  # an extra
+    from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # likewise
+
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR", **config})
     lines = ProgressLines(lambda line: notes.print(line, style="dim", markup=False))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulsar_ext.spark.packing import pack
-from pulsar_ext.testing import SparkCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +32,8 @@ def own_cluster(directory: str) -> Iterator[tuple[str, dict[str, str]]]:
 
     Within it, this process is in the directory, where the environment is unpacked, and `PYSPARK_PYTHON` is set.
     """
+    from pulsar_ext.testing import SparkCluster  # noqa: PLC0415  # an extra
+
     archive = Path(directory, _ARCHIVE)
     pack(archive)
     place = Path(directory, _PLACE)

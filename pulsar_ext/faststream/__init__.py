@@ -6,10 +6,13 @@ kept open. FastStream's headers are Pulsar's properties. Needs the extra `fastst
 
 from __future__ import annotations
 
-from .annotations import PulsarMessage
-from .broker import PulsarBroker
-from .response import PulsarResponse
-from .router import PulsarRouter
-from .testing import TestPulsarBroker
+from pulsar_ext.errors import MissingExtra
+
+with MissingExtra.named("faststream", "pulsar_ext.faststream"):
+    from .annotations import PulsarMessage
+    from .broker import PulsarBroker
+    from .response import PulsarResponse
+    from .router import PulsarRouter
+    from .testing import TestPulsarBroker
 
 __all__ = ["PulsarBroker", "PulsarMessage", "PulsarResponse", "PulsarRouter", "TestPulsarBroker"]

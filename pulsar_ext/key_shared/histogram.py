@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import MissingExtra
 from pulsar_ext.ids.message_id import MessageId
 
 from .hash_ranges import KeyHashRanges
@@ -95,12 +95,10 @@ def draw_histogram(
     """Draw the weight of the slots, in 256 bins, and where the parts begin, into a PNG.
 
     Raises:
-        InvalidUse: matplotlib is not there.
+        MissingExtra: matplotlib is not installed.
     """
-    try:
+    with MissingExtra.named("bench", "Drawing a PNG"):
         import matplotlib as mpl  # noqa: PLC0415  # an extra, and slow to load
-    except ImportError as error:
-        raise InvalidUse("Drawing needs matplotlib: pip install 'pulsar-ext[bench]', or give --no-png.") from error
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415  # likewise
 

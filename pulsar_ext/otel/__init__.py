@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._runtime.context import ClientContext
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidUse, MissingExtra
 
-from .consuming import processing
-from .instrumenting import instrument_context
+with MissingExtra.named("otel", "pulsar_ext.otel"):
+    from .consuming import processing
+    from .instrumenting import instrument_context
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pulsar_ext.errors import InvalidUse, SchemaMismatch
+from pulsar_ext.errors import InvalidUse, MissingExtra, SchemaMismatch
 
 from .avro_definition import definition_of, plain_definition, read_definition, shape_of_definition
 from .models import shape_of_model
@@ -22,12 +22,8 @@ T = TypeVar("T")
 
 
 def _fastavro() -> Any:
-    try:
+    with MissingExtra.named("schemas", "Avro"):
         import fastavro  # noqa: PLC0415  # only who has Avro needs it
-    except ImportError:
-        raise InvalidUse(
-            "Avro needs the package fastavro, which is not installed: pip install 'pulsar-ext[schemas]'."
-        ) from None
     return fastavro
 
 
@@ -75,7 +71,8 @@ class AvroModel(Generic[T]):
         model: the class.
 
     Raises:
-        InvalidUse: it has something that Avro has not, or fastavro is not installed.
+        InvalidUse: it has something that Avro has not.
+        MissingExtra: fastavro is not installed.
     """
 
     def __init__(self, model: type[T]) -> None:

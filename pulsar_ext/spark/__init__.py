@@ -11,7 +11,10 @@ need neither Spark nor Arrow.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import MissingExtra
 
 if TYPE_CHECKING:
     from .session import spark_session
@@ -20,13 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["PulsarDataSource", "spark_session"]
 
 
+_HOMES = {"PulsarDataSource": "source", "spark_session": "session"}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "PulsarDataSource":
-        from .source import PulsarDataSource  # noqa: PLC0415  # needs Spark
-
-        return PulsarDataSource
-    if name == "spark_session":
-        from .session import spark_session  # noqa: PLC0415  # likewise
-
-        return spark_session
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with MissingExtra.named("spark", f"pulsar_ext.spark.{name}"):
+        return getattr(import_module(f".{_HOMES[name]}", __name__), name)

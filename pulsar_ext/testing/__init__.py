@@ -50,4 +50,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES.get(name, 'profiles')}", __name__), name)
+    from pulsar_ext.errors import MissingExtra  # noqa: PLC0415  # it loads the official client, and the plugin is here
+
+    with MissingExtra.named("testing", f"pulsar_ext.testing.{name}"):
+        return getattr(import_module(f".{_HOMES.get(name, 'profiles')}", __name__), name)

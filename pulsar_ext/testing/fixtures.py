@@ -98,10 +98,10 @@ def pulsar_broker_factory(pytestconfig: pytest.Config, pulsar_through: str) -> B
     run = pytestconfig.stash[RUN]
 
     def broker_of(profile: str | Profile | None = None) -> SharedBroker:
-        from .profiles import get_profile  # noqa: PLC0415  # only for those who use it
-        from .shared import SharedBroker  # noqa: PLC0415  # likewise
-
         with told_plainly():
+            from .profiles import get_profile  # noqa: PLC0415  # only for those who use it
+            from .shared import SharedBroker  # noqa: PLC0415  # likewise
+
             chosen = get_profile(profile or run.option("profile") or "plain")
             broker = SharedBroker(run.source, chosen.through(pulsar_through))
             key = repr(broker.profile)
@@ -127,11 +127,11 @@ def pulsar_own_broker(pytestconfig: pytest.Config, pulsar_through: str) -> Itera
     with contextlib.ExitStack() as brokers:
 
         def own(profile: str | Profile = "plain", **options: Any) -> Broker:
-            from .profiles import get_profile  # noqa: PLC0415  # likewise
-            from .start import start_broker  # noqa: PLC0415  # only for those who use it
-
             options.setdefault("version", run.option("pulsar_version"))
             with told_plainly():
+                from .profiles import get_profile  # noqa: PLC0415  # likewise
+                from .start import start_broker  # noqa: PLC0415  # only for those who use it
+
                 chosen = get_profile(profile).through(pulsar_through)
                 broker = start_broker(run.option("backend"), chosen, **options)
             brokers.callback(broker.stop)

@@ -27,13 +27,13 @@ def _pulsar_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[[str | Pr
         made: dict[str, PulsarCluster] = {}
 
         def cluster_of(profile: str | Profile) -> PulsarCluster:
-            from .cluster import PulsarCluster  # noqa: PLC0415  # only for those who use it
-
             key = repr(profile)
             if key not in made:
                 running.close()
                 made.clear()
                 with told_plainly():
+                    from .cluster import PulsarCluster  # noqa: PLC0415  # only for those who use it
+
                     made[key] = running.enter_context(PulsarCluster(profile, backend=backend, version=version))
             return made[key]
 

@@ -106,9 +106,11 @@ def told_plainly() -> Iterator[None]:
     from pulsar_ext.errors import (  # noqa: PLC0415  # only for those who use it
         BrokerStartError,
         InvalidUse,
+        MissingExtra,
     )
 
     try:
-        yield
+        with MissingExtra.named("testing", "The pytest plugin"):
+            yield
     except (BrokerStartError, InvalidUse) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None

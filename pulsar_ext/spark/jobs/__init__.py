@@ -5,11 +5,14 @@ They take a Spark session with the data source (`pulsar_ext.spark.spark_session`
 
 from __future__ import annotations
 
-from .archive import ARCHIVED, Archived, archive
-from .audit import Finding, TopicAudit, audit
-from .plan_ranges import RangePlan, plan_ranges
-from .progress import ProgressLines
-from .replay import Replayed, replay, replay_topic
+from pulsar_ext.errors import MissingExtra
+
+with MissingExtra.named("spark", "pulsar_ext.spark.jobs"):
+    from .archive import ARCHIVED, Archived, archive
+    from .audit import Finding, TopicAudit, audit
+    from .plan_ranges import RangePlan, plan_ranges
+    from .progress import ProgressLines
+    from .replay import Replayed, replay, replay_topic
 
 __all__ = [
     "ARCHIVED",
