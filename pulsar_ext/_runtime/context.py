@@ -128,21 +128,25 @@ class ClientContext:
         """Whether the application's code may run on the thread that answers asynchronous receives."""
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = Lock()
+        self._released = False
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
         for hear in self.begun:
             hear(self)
 
     def admin_api(self) -> PulsarAdmin:
-        """Give the admin API.
+        """Return the admin API.
 
         Raises:
+            pulsar.AlreadyClosed: the client is closed. No other API is derived in the place of the one that it had.
             AdminUnavailable: none was given, and none can be derived from the service URL.
             InvalidUse: the environment's `PULSAR_ADMIN_URL` cannot be used.
             AdminRequired: the client's credentials are not known here, or would go where nobody said that a broker is;
                 it is logged once, because what looks after the client in the background goes on without an admin API.
         """
         with self._admin_lock:
+            if self._released:
+                self.senders.refuse_ended()
             if self._admin is None:
                 try:
                     self._admin = self._make_admin()
@@ -196,9 +200,9 @@ class ClientContext:
         for chain in list(self.chains):
             chain.close()
         with self._admin_lock:
+            self._released = True
             if self._owns_admin and self._admin is not None:
                 self._admin.close()
-                self._admin = None
 
 
 def _nobody(*_: object) -> None:
