@@ -38,14 +38,17 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
     """Give every argument of a call of an official method by its name, defaults included.
 
     Raises:
-        TypeError: as the call itself would.
+        TypeError: as the call itself would, with the method's name.
     """
     # As `Signature.bind()` does, which takes a tenth of a millisecond; it is asked only for what to raise.
     names, known = _arguments_of(method)
     named = known | dict(zip(names, args, strict=False)) | kwargs
     fits = len(args) <= len(names) and len(named) == len(known) and kwargs.keys().isdisjoint(names[: len(args)])
     if not fits or any(value is inspect.Parameter.empty for value in named.values()):
-        _signature_of(method).bind(None, *args, **kwargs)
+        try:
+            _signature_of(method).bind(None, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{method.__name__}() {error}") from None
     return named
 
 

@@ -246,7 +246,8 @@ class Client(ClientTools, AsyncClientDoor):
 
         Its handler may be async, and may give an asynchronous iterator of replies.
         """
-        replying = Replying(handler, subscription_name, on_error, may_reply_to)
+        has_letters = bool(consumer_options.get("enable_retry"))
+        replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         plain = pulsar.schema.BytesSchema()
         options = ReplierOptions(topic, subscription_name, schema or plain, reply_schema or plain, consumer_options)
         consumer = await self.subscribe(**options.consuming())

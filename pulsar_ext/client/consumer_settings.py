@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pulsar_ext._native.consumer_settings import set_priority_level, set_subscription_properties
 from pulsar_ext._native.event_listener import set_event_listener
 from pulsar_ext._runtime.callbacks import guard_event
 from pulsar_ext.errors import InvalidUse
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["ActiveEvents", "ConsumerEventListener", "ConsumerSettings"]
 
@@ -43,9 +41,18 @@ class ActiveEvents:
 
     Args:
         listener: the application's.
+
+    Raises:
+        InvalidUse: it is a class, or lacks one of the two methods.
     """
 
     def __init__(self, listener: ConsumerEventListener) -> None:
+        methods = (getattr(listener, name, None) for name in ("became_active", "became_inactive"))
+        if isinstance(listener, type) or not all(map(callable, methods)):
+            raise InvalidUse(
+                "consumer_event_listener must be an object with the methods became_active and became_inactive, not "
+                f"{listener!r}. Nothing was opened."
+            )
         self._listener = listener
         self._events: deque[tuple[int, bool]] = deque()
         self._known: dict[int, bool] = {}
@@ -101,8 +108,11 @@ class ConsumerSettings:
         _check_number("pattern_auto_discovery_period", self.discovery_seconds, 1)
         _check_number("priority_level", self.priority_level, 0)
         properties = self.subscription_properties or {}
-        if not all(isinstance(text, str) for pair in properties.items() for text in pair):
-            raise InvalidUse("subscription_properties are a dict of str to str.")
+        is_dict = isinstance(properties, Mapping)
+        if not is_dict or not all(isinstance(text, str) for pair in properties.items() for text in pair):
+            raise InvalidUse(
+                f"subscription_properties must be a dict of str to str, not {properties!r}. Nothing was opened."
+            )
 
     def __call__(self, configuration: Any) -> None:
         """Give them to the configuration of a C++ consumer."""

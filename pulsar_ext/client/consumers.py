@@ -16,6 +16,7 @@ from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
 from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.consumer import Consumer, Subscription
+from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
@@ -74,6 +75,7 @@ def open_consumer(
         chain: its interceptors.
         settings: what its C++ consumers are configured by.
     """
+    _check_kinds(named)
     check_key_shared(named["key_shared_policy"], named["consumer_type"])
     grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
     listener = named["message_listener"]
@@ -120,6 +122,21 @@ def open_consumer(
     if settings.events is not None:
         settings.events.attach(consumer)
     opened += (consumer,)
+
+
+def _check_kinds(named: dict[str, Any]) -> None:
+    """Check the official arguments that the official client takes of any kind.
+
+    Raises:
+        InvalidUse: one is of another kind.
+    """
+    policy, listener = named["dead_letter_policy"], named["message_listener"]
+    if policy is not None and not isinstance(policy, pulsar.ConsumerDeadLetterPolicy):
+        raise InvalidUse(
+            f"dead_letter_policy must be a ConsumerDeadLetterPolicy(…) or None, not {policy!r}. Nothing was opened."
+        )
+    if listener is not None and not callable(listener):
+        raise InvalidUse(f"message_listener must be a function or None, not {listener!r}. Nothing was opened.")
 
 
 def _intercepting(

@@ -128,6 +128,8 @@ class _SenderFactory:
         self._router: Callable[[Any, int], int] | None = None
         router = named["message_router"]
         if router is not None:
+            if not callable(router):
+                raise InvalidUse(f"message_router must be a function, not {router!r}. Nothing was opened.")
             self._router = guard_router(lambda message, count: router(adopt_message(message, Received), count))
 
     def open(self) -> Sender:

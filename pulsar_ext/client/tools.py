@@ -190,7 +190,8 @@ class ClientTools:
             pulsar.PulsarException: it could not be opened.
         """
         self.context.callbacks.refuse("replier")
-        replying = Replying(handler, subscription_name, on_error, may_reply_to)
+        has_letters = bool(consumer_options.get("enable_retry"))
+        replying = Replying(handler, subscription_name, on_error, may_reply_to, has_letters)
         options = ReplierOptions(topic, subscription_name, _or_bytes(schema), _or_bytes(reply_schema), consumer_options)
         return Replier(self.context, options, replying).open()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pulsar_ext.errors import InvalidUse
 from pulsar_ext.redelivery.backoff import Backoff, check_backoff, delay_of
 from pulsar_ext.redelivery.letter_properties import check_retry, reconsume_times
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message
 
-__all__ = ["ACTIONS", "Acknowledge", "Action", "DeadLetter", "ReconsumeLater", "Redeliver"]
+__all__ = ["Acknowledge", "Action", "DeadLetter", "ReconsumeLater", "Redeliver", "check_action", "check_on_error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +93,35 @@ class DeadLetter:
 
 
 Action = Acknowledge | Redeliver | ReconsumeLater | DeadLetter
-ACTIONS = (Acknowledge, Redeliver, ReconsumeLater, DeadLetter)
+
+
+def check_on_error(on_error: Any, *, has_letters: bool) -> None:
+    """Check the `on_error` of `process()` or of a replier, before any message is received.
+
+    Args:
+        on_error: an action, or a function that returns one.
+        has_letters: whether the consumer has retry letters.
+
+    Raises:
+        InvalidUse: it is neither, such as the class of an action; or it needs retry letters.
+    """
+    if isinstance(on_error, type) or not callable(on_error):
+        check_action(on_error, has_letters=has_letters)
+
+
+def check_action(action: Any, *, has_letters: bool) -> Action:
+    """Return an action.
+
+    Args:
+        action: the `on_error` itself, or what a function of that name returned.
+        has_letters: whether the consumer has retry letters.
+
+    Raises:
+        InvalidUse: it is no action, or it needs retry letters.
+    """
+    if not isinstance(action, Action):
+        names = "Acknowledge(), Redeliver(), ReconsumeLater(delay_ms), DeadLetter()"
+        raise InvalidUse(f"on_error must be one of {names}, or a function that returns one, not {action!r}.")
+    if action.needs_letters and not has_letters:
+        raise InvalidUse(f"{action!r} needs a consumer that was opened with subscribe(…, enable_retry=True).")
+    return action

@@ -15,7 +15,7 @@ import pulsar
 
 from pulsar_ext.errors import InvalidUse
 
-from .actions import ACTIONS, Acknowledge, Action, Redeliver
+from .actions import Acknowledge, Action, Redeliver, check_action, check_on_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +55,7 @@ class Handling:
             raise InvalidUse(f"handler is expected to be a function of a message, not {self.handler!r}.")
         if type(self.concurrency) is not int or self.concurrency < 1:
             raise InvalidUse(f"concurrency is expected to be an int, 1 or more, not {self.concurrency!r}.")
-        if not callable(self.on_error):
-            self._checked(self.on_error)
+        check_on_error(self.on_error, has_letters=self.has_letters)
 
     def steps(self, consumer: Any, message: Message) -> Steps:
         """Give the steps of one message: its handler, and what becomes of it then.
@@ -70,7 +69,8 @@ class Handling:
                 yield partial(self.handler, message)
             except Exception as error:  # noqa: BLE001  # whatever it is, something has to become of the message
                 if callable(self.on_error):
-                    action = self._checked((yield partial(self.on_error, message, error)))
+                    chosen = yield partial(self.on_error, message, error)
+                    action = check_action(chosen, has_letters=self.has_letters)
                 else:
                     action = self.on_error
                     _log.error("A handler raised; %r for %r", action, message.message_id(), exc_info=error)
@@ -96,11 +96,3 @@ class Handling:
             except Exception:  # noqa: BLE001  # the subscription's backoff, for one that came so often
                 _log.exception("%r is delivered again as one that came once", message.message_id())
                 yield partial(consumer.negative_acknowledge, message.message_id())
-
-    def _checked(self, action: Any) -> Action:
-        if not isinstance(action, ACTIONS):
-            names = ", ".join(one.__name__ for one in ACTIONS)
-            raise InvalidUse(f"on_error is one of {names}, or a function that gives one, not {action!r}.")
-        if action.needs_letters and not self.has_letters:
-            raise InvalidUse(f"{action!r} needs a consumer that was opened with subscribe(…, enable_retry=True).")
-        return action

@@ -69,12 +69,12 @@ def check_backoff(name: str, backoff: Any) -> None:
     """Refuse what cannot be asked for a delay.
 
     Raises:
-        InvalidUse: it is neither None nor callable.
+        InvalidUse: it is neither None nor callable, or it is a class, such as `MultiplierRedeliveryBackoff` itself.
     """
-    if backoff is not None and not callable(backoff):
+    if backoff is not None and (isinstance(backoff, type) or not callable(backoff)):
         raise InvalidUse(
-            f"{name} is expected to be a MultiplierRedeliveryBackoff, or a function of how often a message was "
-            f"redelivered that gives milliseconds, not {type(backoff).__name__}."
+            f"{name} must be a MultiplierRedeliveryBackoff(…), or a function of how often a message was "
+            f"redelivered that gives milliseconds, not {backoff!r}."
         )
 
 

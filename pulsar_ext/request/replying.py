@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.errors import InvalidUse, RequestFailed
-from pulsar_ext.process.actions import Redeliver
+from pulsar_ext.process.actions import Redeliver, check_on_error
 
 from .envelope import Answer, in_same_namespace
 from .reply_producers import NotSentError
@@ -38,14 +38,21 @@ class Replying:
         name: the replier's.
         on_error: what becomes of a request whose handler raised, as in `process()`; None to tell the requester.
         may_reply_to: whether replies to a request on the first topic may go to the second one.
+        has_letters: whether the consumer of the requests has retry letters.
+
+    Raises:
+        InvalidUse: the handler or `on_error` is not valid.
     """
 
     handler: Callable[[Message], Any]
     name: str
     on_error: Action | Callable[[Message, Exception], Any] | None = None
     may_reply_to: Callable[[str, str], bool] = in_same_namespace
+    has_letters: bool = False
 
     def __post_init__(self) -> None:
+        if self.on_error is not None:
+            check_on_error(self.on_error, has_letters=self.has_letters)
         if not callable(self.handler):
             raise InvalidUse(f"handler is expected to be a function of a request, not {self.handler!r}.")
 

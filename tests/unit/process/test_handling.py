@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pulsar_ext import Acknowledge, DeadLetter, InvalidUse, MultiplierRedeliveryBackoff, ReconsumeLater, Redeliver
 from pulsar_ext.process.driving import drive
 from pulsar_ext.process.handling import Handling
+from pulsar_ext.request.replying import Replying
 
 ACTIONS = (Acknowledge(), Redeliver(), ReconsumeLater(5, {"a": "b"}), DeadLetter({"c": "d"}))
 CALLS = ("acknowledge", "negative_acknowledge", "reconsume_later", "send_dead_letter")
@@ -139,3 +140,31 @@ def test_a_delay_is_whole_milliseconds(delay):
     """Or what gives them."""
     with pytest.raises(InvalidUse):
         ReconsumeLater(delay)
+
+
+@pytest.mark.parametrize("on_error", [Acknowledge, DeadLetter, ReconsumeLater, Redeliver, Exception, int, "x", None])
+def test_on_error_must_be_an_object_or_a_function(on_error):
+    """The class of an action, or anything else that is none, is refused before a message is received."""
+    with pytest.raises(InvalidUse, match="on_error must be one of"):
+        handling(on_error=on_error)
+
+
+def test_an_action_that_a_function_returns_is_checked():
+    """A function that returns a class in place of an action has its message delivered again."""
+    consumer = _Consumer()
+    run(handling(fails=ValueError(), on_error=lambda *_: DeadLetter), consumer, _Message())
+    assert consumer.calls == [("negative_acknowledge",)]
+
+
+@pytest.mark.parametrize("on_error", [DeadLetter, DeadLetter(), 5])
+def test_a_replier_checks_on_error_when_it_is_made(on_error):
+    """A replier refuses what is no action, and letters without `enable_retry=True`, before it subscribes."""
+    with pytest.raises(InvalidUse):
+        Replying(bytes, "repliers", on_error)
+    assert Replying(bytes, "repliers", DeadLetter(), has_letters=True).on_error == DeadLetter()
+
+
+def test_a_backoff_must_be_an_object_or_a_function():
+    """The class of a backoff is refused, which would otherwise be called for each delay."""
+    with pytest.raises(InvalidUse, match="must be a MultiplierRedeliveryBackoff"):
+        ReconsumeLater(MultiplierRedeliveryBackoff)

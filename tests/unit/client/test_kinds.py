@@ -1,0 +1,70 @@
+"""Arguments of another kind are refused before anything is opened."""
+
+from __future__ import annotations
+
+import pulsar
+import pytest
+
+from pulsar_ext import Client, ConsumerEventListener, InvalidUse, MultiplierRedeliveryBackoff
+
+
+class Listener(ConsumerEventListener):
+    """A listener; the class in place of an object is the mistake."""
+
+
+@pytest.fixture
+def client():
+    """Return a client that never connects."""
+    made = Client("pulsar://127.0.0.1:1", operation_timeout_seconds=1)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("consumer_event_listener", Listener),
+        ("consumer_event_listener", 5),
+        ("dead_letter_policy", pulsar.ConsumerDeadLetterPolicy),
+        ("dead_letter_policy", 5),
+        ("message_listener", 5),
+        ("negative_ack_redelivery_backoff", MultiplierRedeliveryBackoff),
+        ("subscription_properties", 5),
+        ("subscription_properties", {"a": 1}),
+    ],
+)
+def test_subscribe_refuses_another_kind(client, name, value):
+    """A class in place of an object, or a value of another kind, is refused by the argument's name."""
+    with pytest.raises(InvalidUse, match=name):
+        client.subscribe("topic", "subscription", **{name: value})
+
+
+def test_create_producer_refuses_a_router_of_another_kind(client):
+    """A `message_router` that cannot be called is refused when the producer is created."""
+    with pytest.raises(InvalidUse, match="message_router must be a function, not 5"):
+        client.create_producer("topic", message_router=5)
+
+
+def test_an_unknown_keyword_is_told_with_the_functions_name(client):
+    """A misspelt argument is told as Python tells it of any function."""
+    with pytest.raises(TypeError, match=r"^subscribe\(\) got an unexpected keyword argument 'nosuch'$"):
+        client.subscribe("topic", "subscription", nosuch=5)
+
+
+@pytest.mark.parametrize("given", ["a URL", None])
+def test_a_closed_client_asks_no_admin_api(given):
+    """After `close()` and after `shutdown()` each admin call raises `AlreadyClosed`, and no other API is derived."""
+    for end in (Client.close, Client.shutdown):
+        client = Client("pulsar://127.0.0.1:1", admin=given and "http://127.0.0.1:1")
+        end(client)
+        for name, *arguments in (
+            ("skip_messages", "topic", "subscription", 1),
+            ("diagnose", "topic"),
+            ("look", "topic"),
+            ("message_id_after", "topic", pulsar.MessageId.earliest, 1),
+            ("resolve_message_id", "topic", pulsar.MessageId(-1, 5, 7, -1)),
+            ("create_reader_group", "topic", pulsar.MessageId.earliest, 2),
+            ("stats",),
+        ):
+            with pytest.raises(pulsar.AlreadyClosed):
+                getattr(client, name)(*arguments)
