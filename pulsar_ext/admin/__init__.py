@@ -36,7 +36,8 @@ from ._oauth2 import Oauth2Tokens
 from ._places import Places
 from ._schemas import SchemaInfo
 from ._session import HttpSession, Limits
-from ._transport import AsyncTransport, SyncTransport, tls_context
+from ._tls import TlsFiles
+from ._transport import AsyncTransport, SyncTransport
 from ._url import AdminUrl, derive_admin_url
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class _Operations:
         max_attempts: int = 4,
     ) -> None:
         parsed = AdminUrl.parse(url)
-        context = tls_context(
+        tls = TlsFiles(
             tls_trust_certs_file_path,
             tls_certificate_file_path,
             tls_private_key_file_path,
@@ -164,7 +165,7 @@ class _Operations:
         if basic is not None and parsed.credentials is not None:
             raise InvalidUse("User and password are given both in the admin URL and in basic=; give them once")
         self._places = Places(parsed.bases)
-        self._transport = self._transport_class(context)
+        self._transport = self._transport_class(tls)
         self._http = HttpSession(
             self._transport,
             self._places,
@@ -208,7 +209,8 @@ class PulsarAdmin(_Operations, SyncShell):
         token: sent as bearer token; a callable is asked before every request, so that a token can be renewed. It goes
             to these URLs, and on a redirect to the brokers that the cluster lists.
         basic: user and password, instead of those in the URL.
-        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's.
+        tls_trust_certs_file_path: the CAs to trust (PEM) in place of the system's. This file and the next two are read
+            again when they change, so that renewed certificates are used.
         tls_allow_insecure_connection: accept any certificate.
         tls_validate_hostname: whether the certificate must name the host.
         tls_certificate_file_path: the client's certificate (PEM), where the broker asks for one.

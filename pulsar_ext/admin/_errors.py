@@ -53,6 +53,8 @@ _PASSED_ON = frozenset({502, 503, 504})
 _UNSEEN = re.compile(r"<(script|style|title)\b.*?</\1\s*>", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _SERVER_ERROR = re.compile(r"Message:\s*(.*?)\s*(?:Stacktrace:|$)", re.DOTALL)
+_TLS_ALERT = re.compile(r"\bALERT\b|_ALERT_", re.IGNORECASE)
+"""How OpenSSL words what the other side says as it refuses a connection."""
 _MAX_REASON = 500
 
 
@@ -105,6 +107,7 @@ def error_of_connection(
     attempts: int,
     seconds: float,
     redirected_to: str = "",
+    tls_advice: str = "",
 ) -> AdminUnavailable:
     """Describe that no answer came: what was tried, how often, and what to check.
 
@@ -116,9 +119,14 @@ def error_of_connection(
         attempts: how often it was tried.
         seconds: how long that took.
         redirected_to: the broker that did not answer, where that is another one.
+        tls_advice: what is known of the client's certificate; empty without one.
     """
     found = str(cause) or type(cause).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in found:
+    if "CERTIFICATE_VERIFY_FAILED" in found and "expired" in found:
+        hint = "the broker's certificate, or its authority's, has ended: renew it on the broker"
+    elif tls_advice and _TLS_ALERT.search(found):
+        hint = tls_advice
+    elif "CERTIFICATE_VERIFY_FAILED" in found:
         hint = "name the CA's certificate in tls_trust_certs_file_path"
     elif sent:
         hint = (

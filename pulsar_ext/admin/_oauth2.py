@@ -19,7 +19,7 @@ import httpx2
 
 from pulsar_ext.errors import AdminUnauthorized, AdminUnavailable, InvalidUse
 
-from ._transport import tls_context
+from ._tls import TlsFiles
 from ._url import is_less_safe, scheme_of
 
 __all__ = ["Oauth2Parameters", "Oauth2Tokens"]
@@ -106,14 +106,7 @@ class Oauth2Tokens:
 
     def __init__(self, parameters: str, tls_trust_certs_file_path: str | None = None) -> None:
         self._parameters = Oauth2Parameters.parse(parameters)
-        self._context = tls_context(
-            tls_trust_certs_file_path,
-            None,
-            None,
-            is_needed=self._parameters.issuer_url.startswith("https:"),
-            allow_insecure_connection=False,
-            validate_hostname=True,
-        )
+        self._tls = TlsFiles(tls_trust_certs_file_path, is_needed=self._parameters.issuer_url.startswith("https:"))
         self._kept: tuple[str, float] | None = None
 
     def __repr__(self) -> str:
@@ -135,7 +128,7 @@ class Oauth2Tokens:
     def _fetch(self) -> tuple[str, float]:
         form = self._parameters.form()
         asked = time.monotonic()
-        with httpx2.Client(verify=self._context, trust_env=False, timeout=_TIMEOUT_SECONDS) as http:
+        with httpx2.Client(verify=self._tls.context(), trust_env=False, timeout=_TIMEOUT_SECONDS) as http:
             configuration = self._answer(http, "GET", self._parameters.configuration_url, None)
             endpoint = str(configuration.get("token_endpoint", ""))
             if is_less_safe(self._parameters.issuer_url, endpoint):

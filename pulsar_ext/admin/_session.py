@@ -178,6 +178,7 @@ class HttpSession:
                     attempts=attempts,
                     seconds=passed,
                     redirected_to=last_of(redirects),
+                    tls_advice=self._transport.tls.advice(),
                 )
                 if not may_go_on or (sent and not request.may_repeat):
                     raise failure from error

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import ssl
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpcore2  # noqa: F401  # else what looks after a consumer would import it amid its messages, for 30 ms
 import httpx2
 
-from pulsar_ext.errors import InvalidUse, NotOpen
+from pulsar_ext.errors import NotOpen
 
 from ._core import Answer
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Iterator
 
-__all__ = ["AsyncTransport", "SyncTransport", "Transport", "tls_context"]
+    from ._tls import TlsFiles
+
+__all__ = ["AsyncTransport", "SyncTransport", "Transport"]
 
 
 class Transport(Protocol):
     """Carries one HTTP exchange."""
+
+    tls: TlsFiles
 
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
@@ -44,40 +50,44 @@ class SyncTransport:
     the handler of a signal may ask while the request that it interrupts holds one.
     """
 
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
+    def __init__(self, tls: TlsFiles) -> None:
+        self.tls = tls
         # By process: a forked child must not use its parent's sockets, and must not close them either. No lock guards
         # this, for a lock that is held at the moment of a fork stays held in the child for ever.
-        self._idle: dict[int, deque[httpx2.Client]] = {}
+        self._idle: dict[int, deque[tuple[ssl.SSLContext, httpx2.Client]]] = {}
         self._closed = False
 
-    def _take(self) -> httpx2.Client:
-        """Give a client that nobody uses, the last one that was used if possible."""
+    def _take(self) -> tuple[ssl.SSLContext, httpx2.Client]:
+        """Return a client that nobody uses, with the TLS settings of now; the last one that was used if possible."""
         if self._closed:
             raise NotOpen("This PulsarAdmin is closed")
-        try:
-            return self._idle[os.getpid()].pop()
-        except LookupError:
-            return httpx2.Client(verify=self._context, trust_env=False)  # no proxy sees the token
+        context = self.tls.context()
+        with contextlib.suppress(LookupError):
+            while True:
+                known, client = self._idle[os.getpid()].pop()
+                if known is context:
+                    return known, client
+                client.close()  # its connections have the certificate of before
+        return context, httpx2.Client(verify=context, trust_env=False)  # no proxy sees the token
 
-    def _put_back(self, client: httpx2.Client) -> None:
+    def _put_back(self, context: ssl.SSLContext, client: httpx2.Client) -> None:
         if self._closed:
             client.close()
         else:
-            self._idle.setdefault(os.getpid(), deque()).append(client)
+            self._idle.setdefault(os.getpid(), deque()).append((context, client))
 
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
         """See `Transport`."""
-        end, client = time.monotonic() + timeout_seconds, self._take()
+        end, (context, client) = time.monotonic() + timeout_seconds, self._take()
         try:
             with client.stream(method, url, headers=headers, content=content, timeout=timeout_seconds) as response:
                 answer = _answer(response, b"".join(_until(end, response.iter_bytes())))
         except Exception:  # after anything else, such as a Ctrl-C, nobody uses it any more
-            self._put_back(client)
+            self._put_back(context, client)
             raise
-        self._put_back(client)
+        self._put_back(context, client)
         return answer
 
     async def sleep(self, seconds: float) -> None:
@@ -87,37 +97,64 @@ class SyncTransport:
     def close(self) -> None:
         """Close this process's connections. A second call does nothing."""
         self._closed = True
-        for client in self._idle.pop(os.getpid(), ()):
+        for _, client in self._idle.pop(os.getpid(), ()):
             client.close()
+
+
+@dataclass(slots=True)
+class _LoopClient:
+    """The HTTP client of an event loop.
+
+    Args:
+        context: the TLS settings of its connections.
+        client: itself.
+        in_flight: number of exchanges that use it.
+    """
+
+    context: ssl.SSLContext
+    client: httpx2.AsyncClient
+    in_flight: int = 0
 
 
 class AsyncTransport:
     """Suspends on asyncio, with one pool of connections for each event loop."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self._context = context
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
+    def __init__(self, tls: TlsFiles) -> None:
+        self.tls = tls
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = weakref.WeakKeyDictionary()
         self._closed = False
 
-    def _client(self) -> httpx2.AsyncClient:
+    @contextlib.asynccontextmanager
+    async def _client(self) -> AsyncIterator[httpx2.AsyncClient]:
+        """Lend the loop's client with the TLS settings of now; one of before is closed when nobody uses it."""
         if self._closed:
             raise NotOpen("This AsyncPulsarAdmin is closed")
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            client = self._clients[loop] = httpx2.AsyncClient(verify=self._context, trust_env=False)
-        return client
+        loop, context = asyncio.get_running_loop(), self.tls.context()
+        used = before = self._clients.get(loop)
+        if used is None or used.context is not context:
+            client = httpx2.AsyncClient(verify=context, trust_env=False)
+            used = self._clients[loop] = _LoopClient(context, client)
+        used.in_flight += 1
+        try:
+            if before is not None and before is not used and not before.in_flight:
+                await before.client.aclose()
+            yield used.client
+        finally:
+            used.in_flight -= 1
+            if not used.in_flight and self._clients.get(loop) is not used:
+                await used.client.aclose()
 
     async def fetch(
         self, method: str, url: str, headers: dict[str, str], content: bytes | None, timeout_seconds: float
     ) -> Answer:
         """See `Transport`."""
         end = time.monotonic() + timeout_seconds
-        exchange = self._client().stream(method, url, headers=headers, content=content, timeout=timeout_seconds)
-        async with exchange as response:
-            return _answer(response, b"".join([chunk async for chunk in _until_async(end, response.aiter_bytes())]))
+        options: Any = {"headers": headers, "content": content, "timeout": timeout_seconds}
+        try:
+            async with self._client() as client, client.stream(method, url, **options) as response:
+                return _answer(response, b"".join([chunk async for chunk in _until_async(end, response.aiter_bytes())]))
+        except OSError as error:  # httpx2 passes on what the broker says of the client's certificate
+            raise httpx2.ReadError(str(error)) from error
 
     async def sleep(self, seconds: float) -> None:
         """See `Transport`."""
@@ -126,8 +163,8 @@ class AsyncTransport:
     async def close(self) -> None:
         """Close the running loop's connections. A second call does nothing."""
         self._closed = True
-        if client := self._clients.pop(asyncio.get_running_loop(), None):
-            await client.aclose()
+        if used := self._clients.pop(asyncio.get_running_loop(), None):
+            await used.client.aclose()
 
 
 def _answer(response: httpx2.Response, body: bytes) -> Answer:
@@ -151,49 +188,3 @@ async def _until_async(end: float, chunks: AsyncIterator[bytes]) -> AsyncIterato
 def _check(end: float) -> None:
     if time.monotonic() > end:
         raise httpx2.ReadTimeout("the answer was not complete in time")
-
-
-_WITHOUT_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""For URLs without TLS: a child that is forked while another thread makes a context may wait for OpenSSL for ever."""
-
-
-def tls_context(
-    trust_certs_file_path: str | None,
-    certificate_file_path: str | None,
-    private_key_file_path: str | None,
-    *,
-    is_needed: bool,
-    allow_insecure_connection: bool,
-    validate_hostname: bool,
-) -> ssl.SSLContext:
-    """Build the TLS settings once, so that a wrong file is found when the admin object is made.
-
-    Args:
-        trust_certs_file_path: whom to trust; None for the system's certificates.
-        certificate_file_path: the client's own.
-        private_key_file_path: its key.
-        is_needed: whether the URL begins with https.
-        allow_insecure_connection: whether any certificate is taken.
-        validate_hostname: whether the certificate has to name the host.
-
-    Raises:
-        InvalidUse: a file is missing or unreadable, or only one of certificate and key is given.
-    """
-    if private_key_file_path and not certificate_file_path:
-        raise InvalidUse("tls_private_key_file_path is given without tls_certificate_file_path")
-    if not (is_needed or trust_certs_file_path or certificate_file_path):
-        return _WITHOUT_TLS
-    try:
-        context = ssl.create_default_context(cafile=trust_certs_file_path)
-        if certificate_file_path:
-            context.load_cert_chain(certificate_file_path, private_key_file_path)
-    except OSError as error:
-        raise InvalidUse(
-            f"Cannot load the TLS files (trust {trust_certs_file_path!r}, certificate {certificate_file_path!r}, "
-            f"key {private_key_file_path!r}): {error}"
-        ) from error
-    if allow_insecure_connection or not validate_hostname:
-        context.check_hostname = False
-    if allow_insecure_connection:
-        context.verify_mode = ssl.CERT_NONE
-    return context
