@@ -18,7 +18,7 @@ import pulsar
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
-from ._native.schemas import value_of
+from ._native.schemas import value_of, version_of
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class _Kept:
     def __init__(self, message: Message) -> None:
         self._data: bytes = message.data()
         self._topic: str = message.topic_name()
-        self._version: int = message.inner.int_schema_version()
+        self._version = version_of(message.inner)
 
     def data(self) -> bytes:
         """Give the value's bytes."""
@@ -163,6 +163,14 @@ class _Kept:
     def topic_name(self) -> str:
         """Give the topic, or the partition, that it is on."""
         return self._topic
+    def has_null_value(self) -> bool:
+        """Return whether there is no value."""
+        return not self._data
+
+    def properties(self) -> dict[str, str]:
+        """Return no properties: the version is known."""
+        return {}
+
 
     def int_schema_version(self) -> int:
         """Give the version of the schema that it was written with; -1 if there is none."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pulsar.schema
 from _pulsar import SchemaInfo, SchemaType
-from pulsar.schema import AvroSchema
+from pulsar.schema import AvroSchema, BytesSchema
 
 from .results import UNREACHABLE
 
@@ -16,18 +15,22 @@ if TYPE_CHECKING:
     from pulsar.schema import Schema
 
 __all__ = [
+    "LETTER_VERSION",
     "Encoded",
+    "PassingSchema",
     "SchemaInfo",
     "SchemaType",
     "begin_schema",
     "forget_writers",
-    "passing_bytes",
     "text_of",
     "value_of",
+    "version_of",
     "writer_definition",
 ]
 
 
+LETTER_VERSION: Final = "PULSAR_EXT_SCHEMA_VERSION"
+"""The property of a letter of keys and values: the version of its schema on the letter's own topic."""
 _log = logging.getLogger("pulsar_ext.schema")
 
 
@@ -97,12 +100,28 @@ def writer_definition(schema: Any, message: Encoded) -> Any:
     return schema._get_writer_schema(message.topic_name(), message.int_schema_version())
 
 
-def passing_bytes(schema: Schema) -> Schema:
-    """Give a schema of the same type whose values are encoded already, as Java's `Schema.AUTO_PRODUCE_BYTES`."""
-    passing: Any = copy.copy(schema)
-    passing.encode = _as_it_is
-    return passing
+class PassingSchema(BytesSchema):  # type: ignore[misc]  # the official client ships no types
+    """A schema whose values are encoded already, as Java's `Schema.AUTO_PRODUCE_BYTES`.
+
+    Args:
+        info: the schema as the broker knows it.
+        name: what errors call it.
+    """
+
+    def __init__(self, info: Any, name: str) -> None:
+        super().__init__()
+        self._schema_info, self._name = info, name
+
+    def __str__(self) -> str:
+        return self._name
 
 
-def _as_it_is(data: bytes) -> bytes:
-    return data
+def version_of(message: Any) -> int:
+    """Return the version of the schema that a message was written with; -1 if there is none.
+
+    Of a letter of keys and values a property says it: the C++ client cannot send a message of such a schema.
+    """
+    version: int = message.int_schema_version()
+    if version < 0 and (said := message.properties().get(LETTER_VERSION, "")).isdecimal():
+        return int(said)
+    return version

@@ -77,6 +77,7 @@ class ClientContext:
         make_admin: makes it.
         owns_admin: whether it is closed with the client; not if the application gave it.
         open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
+        schema_info: asks the broker for a version of a topic's schema, as the C++ client has it.
         operation_timeout_seconds: the client's.
     """
 
@@ -91,10 +92,11 @@ class ClientContext:
         make_admin: Callable[[], PulsarAdmin],
         owns_admin: bool,
         open_reader: Callable[[str, Any], pulsar.Reader],
+        schema_info: Callable[[str, int], Any],
         operation_timeout_seconds: int,
     ) -> None:
         self.opener = opener
-        self.open_reader = open_reader
+        self.open_reader, self.schema_info = open_reader, schema_info
         self.operation_timeout_seconds = operation_timeout_seconds
         self.scheduler = ClientScheduler(
             "pulsar-ext-acks",

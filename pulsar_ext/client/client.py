@@ -106,6 +106,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=partial(super().create_reader, start_message_id_inclusive=True),
+            schema_info=self.inner.get_schema_info,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
         )
         self._authentication = arguments["authentication"]

@@ -1,8 +1,10 @@
-"""The producers of one consumer's letters: whatever was received is sent on, whole, as it was encoded."""
+"""The producers of one consumer's letters: what was received is sent on, whole, with its own bytes and schema."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,30 +12,46 @@ import pulsar
 from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.locks import Lock
-from pulsar_ext._native.schemas import passing_bytes
-from pulsar_ext.schema.key_value import KeyValueSchema
+from pulsar_ext._native.schemas import LETTER_VERSION
+from pulsar_ext.errors import AdminRequired, SchemaMismatch
+
+from .letter_schemas import NO_SCHEMA, LetterSchemas
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pulsar_ext._runtime.context import ClientContext
+
+    from .letter_schemas import LetterSchema
 
 __all__ = ["LetterProducers"]
 
+_log = logging.getLogger("pulsar_ext")
+
+
+@dataclass(frozen=True, slots=True)
+class _Letterbox:
+    """A producer of letters of one schema, and the properties that each of its letters gets."""
+
+    producer: Any
+    properties: Mapping[str, str]
+
 
 class LetterProducers:
-    """One producer for each topic that letters go to, opened with the first letter.
+    """The producers of one consumer's letters: one for each topic and schema, opened with the first such letter.
 
-    It sends in chunks what is too large, and a chunked letter is whole though its connection ends amid it.
+    Each letter has the bytes of its message and the schema that the message was written with. A producer sends in
+    chunks what is too large, and a chunked letter is whole though its connection ends amid it.
 
     Args:
         context: of the consumer's client, which opens and closes them.
-        schema: the consumer's, which the topics get.
+        schema: the consumer's. Without one, a letter whose schema its topic rejects is sent without it.
     """
 
     def __init__(self, context: ClientContext, schema: Any) -> None:
-        self._context = context
-        # Letters are bytes already; of keys and values there is no schema that leaves a key as it is.
-        self._passing = BytesSchema() if isinstance(schema, KeyValueSchema) else passing_bytes(schema)
-        self._producers: dict[str, Any] = {}
+        self._context, self._schemas = context, LetterSchemas(context, schema)
+        self._only_bytes = type(schema) is BytesSchema
+        self._boxes: dict[tuple[str, tuple[Any, ...]], _Letterbox] = {}
         self._lock = Lock()
         self._closed = False
 
@@ -50,13 +68,15 @@ class LetterProducers:
             subscription: what the topic shall have as its first letter comes; None for nothing.
 
         Raises:
+            SchemaMismatch: the topic rejects the message's schema, or the broker does not have it; nothing was sent.
             pulsar.PulsarException: it was not persisted, or nobody knows whether it was.
         """
-        producer = self._producer(topic, subscription)
+        key, box = self._letterbox(topic, inner, subscription)
         try:
-            producer.send(
+            box.producer.send(
                 None if inner.has_null_value() else inner.data(),
-                properties=properties,
+                properties={name: value for name, value in properties.items() if name != LETTER_VERSION}
+                | dict(box.properties),
                 partition_key=inner.partition_key() or None,
                 ordering_key=inner.ordering_key() or None,
                 event_timestamp=inner.event_timestamp() or None,
@@ -64,8 +84,8 @@ class LetterProducers:
             )
         except BaseException:
             with self._lock:
-                if producer.sender.closed and self._producers.get(topic) is producer:
-                    del self._producers[topic]  # the next letter opens another one
+                if box.producer.sender.closed and self._boxes.get(key) is box:
+                    del self._boxes[key]  # the next letter opens another one
             raise
 
     def send_dead(
@@ -87,16 +107,30 @@ class LetterProducers:
         """Send no more letters."""
         with self._lock:
             self._closed = True
-            producers = list(self._producers.values())
-            self._producers.clear()
-        for producer in producers:
+            boxes = list(self._boxes.values())
+            self._boxes.clear()
+        for box in boxes:
             with contextlib.suppress(pulsar.PulsarException):
-                producer.close()
+                box.producer.close()
 
-    def _producer(self, topic: str, subscription: str | None) -> Any:
-        known = self._producers.get(topic)
+    def _letterbox(self, topic: str, inner: Any, subscription: str | None) -> tuple[Any, _Letterbox]:
+        schema = NO_SCHEMA
+        try:
+            schema = self._schemas.of(inner)
+            return self._opened(topic, schema, subscription)
+        except (SchemaMismatch, AdminRequired) as error:
+            if not self._only_bytes:
+                raise
+            _log.warning("Letters to %s are sent as bytes, without the schema of their messages: %s", topic, error)
+        key, box = self._opened(topic, NO_SCHEMA, subscription)
+        self._boxes[topic, schema.content] = box
+        return key, box
+
+    def _opened(self, topic: str, schema: LetterSchema, subscription: str | None) -> tuple[Any, _Letterbox]:
+        key = topic, schema.content
+        known = self._boxes.get(key)
         if known is not None:
-            return known
+            return key, known
         opener = self._context.opener
         if subscription:
             with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
@@ -106,12 +140,14 @@ class LetterProducers:
                     pulsar.ConsumerType.Shared,
                     initial_position=pulsar.InitialPosition.Earliest,
                 ).close()
-        opened = opener.create_producer(topic, schema=self._passing, chunking_enabled=True, max_pending_messages=0)
+        properties = schema.register(self._context, topic)
+        producer = opener.create_producer(topic, schema=schema.passing, chunking_enabled=True, max_pending_messages=0)
+        opened = _Letterbox(producer, properties)
         with self._lock:
             if not self._closed:
-                known = self._producers.setdefault(topic, opened)
+                known = self._boxes.setdefault(key, opened)
         if known is not opened:  # another thread was faster, or the consumer was closed
-            opened.close()
+            producer.close()
         if known is None:
             raise pulsar.AlreadyClosed("Pulsar error: AlreadyClosed: the consumer of the letter's message is closed.")
-        return known
+        return key, known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -79,7 +79,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
             pulsar.PulsarException: the broker cannot be asked for that schema now.
             AdminRequired, AdminError: nor the admin API, which knows those of keys and values.
         """
-        key = topic, version = msg.topic_name(), msg.int_schema_version()
+        key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
             return msg.data()
         read = self._versions.get(key)

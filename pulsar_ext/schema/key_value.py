@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pulsar.schema
 
-from pulsar_ext._native.schemas import SchemaInfo, SchemaType
+from pulsar_ext._native.schemas import SchemaInfo, SchemaType, version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -181,8 +181,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         """
         read_key, read_value = self._readers(msg)
         if self.encoding is KeyValueEncoding.INLINE:
-            key, value = split_inline(msg.data())
-            return KeyValue(read_key(key), read_value(value))
+            return inline_pair(msg, read_key, read_value)
         return separated_pair(msg, read_key, read_value)
 
     def _evolves(self) -> bool:

@@ -12,6 +12,7 @@ from faststream.exceptions import NackMessage, StopConsume
 
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
+from pulsar_ext.schema import AutoConsumeSchema
 
 
 @pytest.fixture
@@ -149,6 +150,29 @@ def test_dead_letters_and_retry_letters(broker, client, topic):
     letters = {letter.data(): letter.properties().get("why") for letter in (dead.receive(10_000), dead.receive(10_000))}
     assert letters == {b"bad": None, b"by hand": "no such order"}
     assert sorted(seen) == ["bad", "by hand", "later", "later"]
+
+
+def test_rejected_messages_keep_their_schema(broker, client, topic):
+    """What `reject()` makes of a message that was written with a schema is read by that schema."""
+    service = faststream_broker(broker)
+    seen = []
+
+    @service.subscriber(
+        topic, subscription="s", subscription_type=SHARED, dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(5)
+    )
+    async def handle(body: str, message: PulsarMessage):
+        await message.reject()
+        seen.append(body)
+
+    async def steps():
+        async with service:
+            await service.start()
+            client.create_producer(topic, schema=str).send("a text")
+            await until(lambda: seen)
+
+    run_to_end(steps)
+    letters = client.create_reader(f"{topic}-s-DLQ", pulsar.MessageId.earliest, schema=AutoConsumeSchema())
+    assert letters.read_next(10_000).value() == "a text"
 
 
 def test_what_a_pattern_rejects_becomes_a_dead_letter_in_the_end(broker, client, topic):

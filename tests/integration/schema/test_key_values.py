@@ -12,7 +12,7 @@ from chunked import eventually
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import pulsar_ext as pulsar
-from pulsar_ext._native.schemas import passing_bytes
+from pulsar_ext._native.schemas import PassingSchema
 from pulsar_ext.schema import (
     AutoConsumeSchema,
     AvroSchema,
@@ -199,9 +199,8 @@ def test_any_schema_is_read_by_what_the_topic_says(client, pulsar_topic_factory,
 )
 def test_bytes_that_are_not_of_the_schema_that_they_say_raise(client, topic, schema, payload):
     """Whatever the schema, it is a SchemaMismatch, and the bytes are there."""
-    producer = client.create_producer(
-        topic, schema=passing_bytes(schema_of_class(schema) if isinstance(schema, type) else schema)
-    )
+    written = schema_of_class(schema) if isinstance(schema, type) else schema
+    producer = client.create_producer(topic, schema=PassingSchema(written.schema_info(), str(written)))
     producer.send(payload)
     message = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema()).read_next(10_000)
     with pytest.raises(pulsar.SchemaMismatch, match=f"{len(payload)} bytes are no"):

@@ -35,10 +35,10 @@ def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
         opened.append(_Producer())
         return opened[-1]
 
-    inner = SimpleNamespace(
-        has_null_value=lambda: True, partition_key=str, ordering_key=str, event_timestamp=int, topic_name=str
-    )
-    letters = LetterProducers(SimpleNamespace(opener=SimpleNamespace(create_producer=create_producer)), BytesSchema())
+    none = {"partition_key": str, "ordering_key": str, "event_timestamp": int, "topic_name": str, "properties": dict}
+    inner = SimpleNamespace(has_null_value=lambda: True, int_schema_version=lambda: -1, **none)
+    opener = SimpleNamespace(create_producer=create_producer)
+    letters = LetterProducers(SimpleNamespace(opener=opener, schema_info=None), BytesSchema())
     letters.send("t", inner, {})
 
     def another_thread():

@@ -1,0 +1,111 @@
+"""The schemas of letters: each letter has the schema that its message was written with.
+
+Mirrors Java's `newMessage(Schema.AUTO_PRODUCE_BYTES(message.getReaderSchema()))`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pulsar
+from pulsar.schema import BytesSchema
+
+from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext._native.schemas import LETTER_VERSION, PassingSchema, text_of, version_of
+from pulsar_ext.errors import AdminConflict, SchemaMismatch
+from pulsar_ext.ids.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.admin import SchemaInfo
+
+__all__ = ["NO_SCHEMA", "LetterSchema", "LetterSchemas"]
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSchema:
+    """The schema of a letter.
+
+    Args:
+        content: its type and its definition, by which schemas of several topics are compared.
+        passing: the schema object of the producer, which takes encoded bytes.
+        key_value: for keys and values the stored schema: the C++ client cannot send messages of such a schema.
+    """
+
+    content: tuple[Any, ...]
+    passing: Any
+    key_value: SchemaInfo | None = None
+
+    def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
+        """Register a schema of keys and values with a topic, and return the properties that name its version.
+
+        Raises:
+            SchemaMismatch: the broker rejects it.
+            AdminRequired, AdminError: the admin API could not be asked.
+        """
+        if self.key_value is None:
+            return {}
+        stored = self.key_value
+        try:
+            version = context.admin_api().upload_schema(topic, stored.type, stored.data, stored.properties)
+        except AdminConflict as error:
+            raise SchemaMismatch(f"The broker rejects {self.passing} for {topic}: {error}", differences=()) from error
+        return {LETTER_VERSION: str(version)}
+
+
+NO_SCHEMA: Final = LetterSchema((), BytesSchema())
+"""For messages without a schema, received by a consumer without one."""
+
+
+class LetterSchemas:
+    """The schemas of one consumer's letters.
+
+    Args:
+        context: of the consumer's client, which is asked for schemas.
+        schema: the consumer's, which letters of messages without a schema have.
+    """
+
+    def __init__(self, context: ClientContext, schema: Any) -> None:
+        self._context = context
+        info = schema.schema_info()
+        kind, definition = text_of(info)
+        passing = PassingSchema(info, str(schema))
+        self._own = NO_SCHEMA if kind == "BYTES" else LetterSchema((kind, definition), passing)
+        self._known: dict[tuple[str, int], LetterSchema] = {}
+
+    def of(self, inner: Any) -> LetterSchema:
+        """Return the schema that a C++ message was written with; its version is looked up once.
+
+        Raises:
+            SchemaMismatch: the broker does not have that version any more.
+            pulsar.PulsarException: the broker cannot be asked now.
+            AdminRequired, AdminError: the schema is one of keys and values, and the admin API could not be asked.
+        """
+        version = version_of(inner)
+        if version < 0:
+            return self._own
+        key = topic, _ = str(TopicName.parse(inner.topic_name()).parent), version
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._look_up(topic, version)
+        return known
+
+    def _look_up(self, topic: str, version: int) -> LetterSchema:
+        name = f"the schema of version {version} of {topic}"
+        try:
+            info = self._context.schema_info(topic, version)
+        except UNREACHABLE:
+            raise
+        except pulsar.PulsarException as error:
+            raise SchemaMismatch(
+                f"A letter cannot be sent with {name}, which the broker does not have: {error}", differences=()
+            ) from error
+        kind, definition = text_of(info)
+        if kind != "KEY_VALUE":
+            return LetterSchema((kind, definition), PassingSchema(info, name))
+        stored = self._context.admin_api().schema(topic, version)
+        content = (kind, stored.data, tuple(sorted(stored.properties.items())))
+        return LetterSchema(content, PassingSchema(BytesSchema().schema_info(), name), stored)

@@ -1,0 +1,119 @@
+"""Letters have the bytes of their message, and the schema that it was written with."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, make_dataclass
+
+import pytest
+from chunked import THREE_CHUNKS
+from java_peer import run_java
+from reach import Reach
+
+import pulsar_ext as pulsar
+from pulsar_ext.schema import AutoConsumeSchema, AvroSchema, GenericRecord, JsonSchema
+
+BOTH_CLIENTS = True
+SHARED = pulsar.ConsumerType.Shared
+EARLIEST = pulsar.InitialPosition.Earliest
+
+Old, New = (make_dataclass("Order", [(name, str) for name in names]) for names in (("city", "name"), ("name", "city")))
+ANN = {"city": "Berlin", "name": "Ann"}
+
+
+@dataclass
+class Town:
+    """Of another name and of other fields."""
+
+    mayor: str
+
+
+def subscribe(client, topic, schema=bytes, **options):
+    """Subscribe to a topic; what is retried once is a dead letter after that."""
+    policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-DLQ")
+    return client.subscribe(topic, "s", SHARED, schema=schema, enable_retry=True, dead_letter_policy=policy, **options)
+
+
+def dead_letters(client, topic, schema, count):
+    """Read the values of dead letters by a schema."""
+    reader = client.create_reader(f"{topic}-DLQ", pulsar.MessageId.earliest, schema=schema)
+    return [reader.read_next(20_000).value() for _ in range(count)]
+
+
+def fields_of(value):
+    return dict(value) if isinstance(value, GenericRecord) else {name: getattr(value, name) for name in ANN}
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
+@pytest.mark.parametrize("given", [New, AutoConsumeSchema(), bytes])
+def test_letters_keep_the_schema_of_their_message(client, topic, kind, given):
+    """Retry letters, dead letters and refused messages of an older version read as the message does, also chunked."""
+    consumer = subscribe(client, topic, kind(New) if given is New else given, negative_ack_redelivery_delay_ms=100)
+    sent = [ANN, {"city": "B" * THREE_CHUNKS, "name": "Ann"}, {"city": "Berlin", "name": "Eve"}]
+    with client.create_producer(topic, schema=kind(Old), chunking_enabled=True) as producer:
+        for fields in sent:
+            producer.send(Old(**fields))
+    retried, dead, refused = (consumer.receive(20_000) for _ in range(3))
+    consumer.send_dead_letter(dead)
+    consumer.negative_acknowledge(refused)
+    consumer.negative_acknowledge(consumer.receive(20_000))
+    consumer.reconsume_later(retried, 0)
+    letter = consumer.receive(20_000)
+    assert given is bytes or fields_of(letter.value()) == ANN
+    consumer.reconsume_later(letter, 0)
+    for read in (kind(New), AutoConsumeSchema()):
+        letters = dead_letters(client, topic, read, 3)
+        assert sorted(map(fields_of, letters), key=str) == sorted(sent, key=str)
+
+
+@pytest.mark.blocking_only("stops process() from its handler; the letters of an awaited handler are FastStream's")
+def test_dead_letters_of_process_keep_their_schema(client, topic):
+    """What a handler without a schema gives up is read by the version that wrote it."""
+    consumer = subscribe(client, topic, initial_position=EARLIEST)
+    client.create_producer(topic, schema=Old).send(Old(**ANN))
+
+    def handler(message):
+        consumer.stop_processing()
+        raise ValueError(message)
+
+    consumer.process(handler, on_error=pulsar.DeadLetter())
+    assert fields_of(dead_letters(client, topic, New, 1)[0]) == ANN
+
+
+def test_a_rejected_schema_ends_no_letter_in_silence(client, topic, caplog):
+    """A letter topic of another schema gets a consumer's bytes with a warning, and nothing of a typed consumer."""
+    client.create_producer(f"{topic}-DLQ", schema=Town).send(Town("Kai"))
+    client.create_producer(topic, schema=Old).send(Old(**ANN))
+    with contextlib.closing(subscribe(client, topic, New, initial_position=EARLIEST)) as consumer:
+        message = consumer.receive(20_000)
+        with pytest.raises(pulsar.SchemaMismatch, match="does not take the schema of version 0"):
+            consumer.send_dead_letter(message)
+    consumer = subscribe(client, topic)
+    message = consumer.receive(20_000)
+    consumer.send_dead_letter(message)
+    assert "without the schema of their messages" in caplog.text
+    assert dead_letters(client, topic, bytes, 2)[1] == message.data()
+    assert dead_letters(client, topic, AutoConsumeSchema(), 2)[1] == message.data()
+
+
+def test_letters_without_a_schema_get_the_consumers(client, topic):
+    """The letter of a message that was written without a schema has that of the consumer, as with Java."""
+    consumer = subscribe(client, topic, JsonSchema(New))
+    client.create_producer(topic).send(b'{"city": "Berlin", "name": "Ann"}')
+    consumer.send_dead_letter(consumer.receive(20_000))
+    for schema in (JsonSchema(New), AutoConsumeSchema()):
+        assert fields_of(dead_letters(client, topic, schema, 1)[0]) == ANN
+
+
+def test_letters_of_keys_and_values_name_their_version(client, topic, broker):
+    """Keys and values in Avro, from Java, read as the message does from a retry letter and from a dead letter."""
+    run_java("Schemas", Reach.of(broker).java_settings(), "send", topic)
+    for name in ("keyed-avro", "separated"):
+        consumer = subscribe(client, topic + name, AutoConsumeSchema(), initial_position=EARLIEST)
+        message = consumer.receive(20_000)
+        consumer.reconsume_later(message, 0)
+        letter = consumer.receive(20_000)
+        assert letter.value() == message.value()
+        consumer.reconsume_later(letter, 0)
+        assert dead_letters(client, topic + name, AutoConsumeSchema(), 1) == [message.value()]
