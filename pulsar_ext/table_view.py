@@ -113,19 +113,14 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         """Call `callback(key, value)` for every key that there is now, and then for every change.
 
         Changes come on the view's own thread, and none is missed in between. The value of a key that was removed is
-        what the schema makes of no bytes, or None. What the callback raises behind a change is logged.
+        None. What the callback raises behind a change is logged.
         """
         with self._table.lock:
             self.for_each(callback)
             self.listen(callback)
 
     def _changed(self, kept: _Kept) -> Any:
-        try:
-            return value_of(self._schema, kept)
-        except Exception:
-            if kept.data():
-                raise
-            return None
+        return value_of(self._schema, kept) if kept.data() else None
 
     def close(self) -> None:
         """Follow the topic no longer; closing again does nothing."""
@@ -163,6 +158,11 @@ class _Kept:
     def topic_name(self) -> str:
         """Give the topic, or the partition, that it is on."""
         return self._topic
+
+    def int_schema_version(self) -> int:
+        """Give the version of the schema that it was written with; -1 if there is none."""
+        return self._version
+
     def has_null_value(self) -> bool:
         """Return whether there is no value."""
         return not self._data
@@ -170,11 +170,6 @@ class _Kept:
     def properties(self) -> dict[str, str]:
         """Return no properties: the version is known."""
         return {}
-
-
-    def int_schema_version(self) -> int:
-        """Give the version of the schema that it was written with; -1 if there is none."""
-        return self._version
 
     def message_id(self) -> str:
         """Say what the value is, where it cannot be decoded."""

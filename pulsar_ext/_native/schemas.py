@@ -41,6 +41,10 @@ class Encoded(Protocol):
         """Give the bytes."""
         ...
 
+    def has_null_value(self) -> bool:
+        """Return whether the message was sent without a value."""
+        ...
+
     def topic_name(self) -> str:
         """Give the topic, or the partition, that the message is on."""
         ...
@@ -51,7 +55,7 @@ class Encoded(Protocol):
 
 
 def value_of(schema: Schema, message: Encoded) -> Any:
-    """Decode a message.
+    """Decode a message; one without a value is None, but for schemas that read its key as well.
 
     Where the broker cannot be asked for the schema that an Avro message was written with, the official client takes the
     reader's in its place: fields in another order are exchanged without a word.
@@ -59,6 +63,8 @@ def value_of(schema: Schema, message: Encoded) -> Any:
     Raises:
         pulsar.PulsarException: the broker cannot be asked for that schema now.
     """
+    if message.has_null_value() and not getattr(schema, "reads_null_values", False):
+        return None
     if isinstance(schema, AvroSchema):
         untyped: Any = schema
         try:

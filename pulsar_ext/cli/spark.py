@@ -127,7 +127,7 @@ def replay(
         source: Path of the archive to read, or the topic to read. A topic needs --checkpoint as well.
         topic: The topic to write to.
         name: Name of the replay. The broker recognizes by it what it has already. The default is the archive's name.
-        where: Which rows of the archive to write, as an SQL condition.
+        where: Which rows of the archive to write, as an SQL condition. One that would revive keys is refused.
         checkpoint: Directory for the progress, where the source is a topic.
         at_least_once: Do not deduplicate. Running it again then writes everything again.
         target: Where to find the topics, and where to run.

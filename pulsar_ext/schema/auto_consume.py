@@ -17,7 +17,7 @@ from .avro_model import AvroReader
 from .comparison import SchemaText
 from .generic_record import GenericRecord
 from .json_reading import parse_json
-from .key_value import KeyValue, separated_pair, split_inline
+from .key_value import inline_pair, separated_pair
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
 
     Bytes are what a message is that does not say its schema, as for Java.
     """
+
+    reads_null_values = True
 
     def __init__(self) -> None:
         self._record_cls = object
@@ -81,7 +83,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         """
         key = topic, version = msg.topic_name(), version_of(msg)
         if version < 0:
-            return msg.data()
+            return None if msg.has_null_value() else msg.data()
         read = self._versions.get(key)
         if read is None:
             read = self._versions[key] = self._reader_of(topic, version)
@@ -91,7 +93,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         found = SchemaText(*text_of(self._client.get_schema_info(topic, version)))
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
-            return lambda message: read(message.data())
+            return lambda message: None if message.has_null_value() else read(message.data())
         assert self._admin_api is not None  # noqa: S101  # it is a client's
         stored = self._admin_api().schema(str(TopicName.parse(topic).parent), version)
         return _key_value_reader(stored.data, stored.properties, version)
@@ -111,8 +113,7 @@ def _key_value_reader(data: str, properties: Mapping[str, str], version: int) ->
     def read(message: Any) -> Any:
         if separated:
             return separated_pair(message, read_key, read_value)
-        key, value = split_inline(message.data())
-        return KeyValue(read_key(key), read_value(value))
+        return inline_pair(message, read_key, read_value)
 
     return read
 

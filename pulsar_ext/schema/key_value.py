@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 else:
     _Official = pulsar.schema.Schema
 
-__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "separated_pair", "split_inline"]
+__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "inline_pair", "separated_pair"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _LENGTH_BYTES = 4
+_NO_LENGTH = -1
+"""The length of a key or a value of None."""
 
 
 class KeyValue(NamedTuple, Generic[K, V]):
@@ -64,6 +66,8 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         value: the schema of values.
         encoding: where the key is.
     """
+
+    reads_null_values = True
 
     def __init__(
         self,
@@ -160,20 +164,21 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return tuple(found)
 
     def encode(self, obj: KeyValue[K, V]) -> bytes:
-        """Write the payload."""
+        """Write the payload; a key or a value of None has no bytes, as Java's client writes it."""
         key, value = obj
-        written: bytes = self.value.encode(value)
+        written: bytes | None = None if value is None else self.value.encode(value)
         if self.encoding is KeyValueEncoding.SEPARATED:
-            return written
-        return _with_length(self.key.encode(key)) + _with_length(written)
+            return written or b""
+        return _with_length(None if key is None else self.key.encode(key)) + _with_length(written)
 
     def decode(self, data: bytes) -> KeyValue[K, V]:
         """Read a payload that has its key in it."""
-        key, value = split_inline(data)
-        return KeyValue(self.key.decode(key), self.value.decode(value))
+        return _pair(data, self.key.decode, self.value.decode)
 
-    def decode_message(self, msg: Any) -> KeyValue[K, V]:
+    def decode_message(self, msg: Any) -> KeyValue[K, V] | None:  # type: ignore[override]  # None for no value
         """Read a message, each part with the version of the schema that it was written with.
+
+        A part that was written without a value is None, and so is a message without a value whose key would be in it.
 
         Raises:
             SchemaMismatch: a part cannot be read.
@@ -189,7 +194,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         return any(isinstance(one, AvroSchema) and one.model is not None for one in (self.key, self.value))
 
     def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
-        version = msg.int_schema_version()
+        version = version_of(msg)
         if version < 0 or not self._evolves() or self._admin_api is None:
             return self.key.decode, self.value.decode
         topic = str(TopicName.parse(msg.topic_name()).parent)
@@ -212,6 +217,18 @@ def separated_pair(
     return KeyValue(read_key(_key_bytes(msg.partition_key())), value)
 
 
+def inline_pair(
+    msg: Any, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]
+) -> KeyValue[Any, Any] | None:
+    """Read a message whose key is in its payload; None if it has no payload."""
+    return None if msg.has_null_value() else _pair(msg.data(), read_key, read_value)
+
+
+def _pair(data: bytes, read_key: Callable[[bytes], Any], read_value: Callable[[bytes], Any]) -> KeyValue[Any, Any]:
+    key, value = split_inline(data)
+    return KeyValue(None if key is None else read_key(key), None if value is None else read_value(value))
+
+
 def _key_bytes(text: str) -> bytes:
     """Give the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
     try:
@@ -220,21 +237,31 @@ def _key_bytes(text: str) -> bytes:
         return text.encode()
 
 
-def split_inline(data: bytes) -> tuple[bytes, bytes]:
-    """Take a payload apart that is a length and a key, and a length and a value.
+def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return the key and the value of a payload that is a length and a key, and a length and a value.
+
+    A length of -1 stands for None, as in Java's `KeyValue.decode`.
 
     Raises:
         SchemaMismatch: it is not.
     """
-    end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "big", signed=True)
-    start = max(end, _LENGTH_BYTES) + _LENGTH_BYTES
-    size = int.from_bytes(data[start - _LENGTH_BYTES : start], "big", signed=True)
-    if len(data) < start or start + max(size, 0) != len(data):
+    parts: list[bytes | None] = []
+    begin = 0
+    for _ in range(2):
+        start = begin + _LENGTH_BYTES
+        size = int.from_bytes(data[begin:start], "big", signed=True)
+        begin = start + max(size, 0)
+        if size < _NO_LENGTH or begin > len(data):
+            raise SchemaMismatch(f"{len(data)} bytes are not a key and a value.", differences=())
+        parts.append(None if size == _NO_LENGTH else data[start:begin])
+    if begin != len(data):
         raise SchemaMismatch(f"{len(data)} bytes are not a key and a value.", differences=())
-    return data[_LENGTH_BYTES:end], data[start:]
+    return parts[0], parts[1]
 
 
-def _with_length(data: bytes) -> bytes:
+def _with_length(data: bytes | None) -> bytes:
+    if data is None:
+        return _NO_LENGTH.to_bytes(_LENGTH_BYTES, "big", signed=True)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 

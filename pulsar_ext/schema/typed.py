@@ -28,6 +28,9 @@ __all__ = ["T", "TypedSchema"]
 class TypedSchema(Generic[T]):
     """A schema whose values are of one type; stands before the official class."""
 
+    reads_null_values = False
+    """Whether it decodes messages without a value itself; otherwise they are None."""
+
     if TYPE_CHECKING:  # what the official classes have
         _record_cls: Any
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow as pa
 
-from pulsar_ext._wire.batch_payload import ORDERING_KEY, PARTITION_KEY, option_fields, size_field, whole_batch
+from pulsar_ext._wire.batch_payload import (
+    NULL_VALUE,
+    ORDERING_KEY,
+    PARTITION_KEY,
+    option_fields,
+    size_field,
+    whole_batch,
+)
 from pulsar_ext._wire.protobuf import bytes_head, varint
 from pulsar_ext.produce.batch import Batch
 
@@ -34,7 +41,7 @@ class EncodedRows:
     """Rows that are ready for a batch.
 
     Args:
-        contents: the payloads.
+        contents: the payloads; empty bytes of a message without a value, whose fields say that it has none.
         fields: what each message has besides, as `option_fields` writes it.
         keys: each message's keys, as `key_fields` writes them.
     """
@@ -49,7 +56,11 @@ class EncodedRows:
         """Encode rows, given in columns that have the names of a send's arguments."""
         contents = columns.column("content")
         keys = _joined(_written(columns, _KEYS), len(contents))
-        return cls(contents, _joined([keys, *_written(columns, _OTHERS)], len(contents)), keys)
+        fields = [keys, *_written(columns, _OTHERS)]
+        if contents.null_count:
+            fields.insert(0, arrow_compute.if_else(contents.is_null(), NULL_VALUE, b""))
+            contents = contents.fill_null(b"")
+        return cls(contents, _joined(fields, len(contents)), keys)
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -124,8 +135,8 @@ def divide(sizes: Any, most: int, most_bytes: int) -> list[slice]:
 
 
 def lengths_of(column: pa.Array) -> Any:
-    """Give how many bytes each value has; none is null."""
-    return np.asarray(arrow_compute.binary_length(column))
+    """Return the number of bytes of each value; a null has none."""
+    return np.asarray(arrow_compute.binary_length(column).fill_null(0))
 
 
 def _as_array(ids: Sequence[int]) -> Any:

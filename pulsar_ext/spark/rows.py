@@ -60,7 +60,7 @@ class BatchSplitter:
             task: the lane of all rows, unless option `laneBy` names a column.
 
         Raises:
-            InvalidUse: a value, a topic or a lane is null, a topic's name is invalid, or a key is not text.
+            InvalidUse: a topic or a lane is null, a topic's name is invalid, or a key is not text.
         """
         if not batch.num_rows:
             return
@@ -74,14 +74,8 @@ class BatchSplitter:
             yield lane, self._rows(batch.filter(arrow_compute.equal(lanes, lane)))
 
     def _rows(self, batch: Any) -> Rows:
-        values = batch.column("value")
-        if values.null_count:
-            raise InvalidUse(
-                f"{values.null_count} values are null, which the client cannot send. Leave those rows out, or "
-                "replace the nulls: COALESCE(value, '')."
-            )
         given = {
-            "content": values.cast(pa.binary()),
+            "content": batch.column("value").cast(pa.binary()),
             "partition_key": _texts(batch, "__key"),
             "ordering_key": _texts(batch, "__orderingKey"),
             "properties": _properties(batch),

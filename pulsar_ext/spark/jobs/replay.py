@@ -7,6 +7,7 @@ replay that died, or that is run again after the archive has grown, continues wh
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from pulsar_ext.errors import InvalidUse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Replayed", "replay", "replay_topic"]
 
@@ -54,13 +55,16 @@ def replay(
         exactly_once: whether to rely on deduplication; without it, a repeated run writes everything again.
 
     Raises:
-        InvalidUse: the path is not an archive.
+        InvalidUse: the path is not an archive, or the condition would revive keys that end in it: it selects by
+            `value` and keeps messages of a key without the last one, which has no value. Nothing was written.
     """
     rows = spark.read.parquet(path)
     missing = [column for column in (*_ORDER, "__topic", "value") if column not in rows.columns]
     if missing:
         raise InvalidUse(f"{path} is not an archive: it lacks the columns {', '.join(missing)}. `archive` makes one.")
     if where is not None:
+        if re.search(r"\bvalue\b", where, re.IGNORECASE):
+            _refuse_revived_keys(rows, where)
         rows = rows.where(where)
     count = rows.count()
     lanes = rows.withColumn(_LANE, functions.col("__topic"))
@@ -68,6 +72,17 @@ def replay(
     guarantee = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
     ordered.write.format("pulsar").options(**{**guarantee, "laneBy": _LANE, **options}).mode("append").save()
     return Replayed(count)
+
+
+def _refuse_revived_keys(rows: DataFrame, where: str) -> None:
+    key, chosen = ("__topic", "__key"), functions.expr(f"coalesce({where}, false)")
+    ends = functions.max_by(functions.col("value").isNull() & ~chosen, functions.struct(*_ORDER))
+    keyed = rows.where("__key IS NOT NULL").groupBy(*key).agg(ends.alias("ends"), functions.max(chosen).alias("chosen"))
+    if revived := keyed.where("ends AND chosen").count():
+        raise InvalidUse(
+            f"where={where!r} would revive {revived} keys: it selects messages of them, and leaves out the last one, "
+            "which has no value and ends the key. Nothing was written; add `OR value IS NULL` to the condition."
+        )
 
 
 def replay_topic(

@@ -8,6 +8,7 @@ import pytest
 from chunked import send_half
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
 
+import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
 
 jobs = pytest.importorskip("pulsar_ext.spark.jobs")
@@ -38,6 +39,21 @@ def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, 
     for row in rows:
         before = archived[int(bytes(row.value))]
         assert (row["__key"], row["__messageProperties"]) == (before["__key"], before["__messageProperties"])
+
+
+def test_a_replay_revives_no_key(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
+    """Messages without a value are replayed; a condition that keeps a key and drops its end is refused."""
+    source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))
+    keep_everything(admin, source)
+    with client.create_producer(source) as producer:
+        for key, value in (("a", b"1"), ("b", b"1"), ("b", None), ("a", None), ("a", b"2")):
+            producer.send(value, partition_key=key)
+    jobs.archive(spark, options_of(broker, source), path := str(tmp_path / "archive"))
+    with pytest.raises(pulsar.InvalidUse, match="would revive 1 keys"):
+        jobs.replay(spark, path, options_of(broker, copy), name="r", where="Value is not null", exactly_once=False)
+    assert jobs.replay(spark, path, options_of(broker, copy), name="r", exactly_once=False).rows == 5
+    view = client.create_table_view(copy)
+    assert dict(view.items()) == {"a": b"2"}
 
 
 def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic, tmp_path):

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 import pytest
 from spark_topics import drop_last_commit, keep_everything, numbers, options_of
 
+import pulsar_ext as pulsar
+
 pytest.importorskip("pyspark")
 
 pytestmark = [pytest.mark.xdist_group("spark-write"), pytest.mark.filterwarnings("default")]
@@ -152,7 +154,20 @@ def test_what_cannot_be_written_fails(spark, broker, client, topic, tmp_path):
     large = rows.selectExpr("repeat('x', 200000) value")
     fails(lambda: write(large, broker, topic), "NotWritten", "The task fails")
     fails(lambda: write(rows.selectExpr("value v"), broker, topic), "of which value is needed")
-    fails(lambda: write(rows.selectExpr("nullif(value, '1') value"), broker, topic), "values are null")
     fails(lambda: write(rows, broker, topic, guarantee="exactly-once"), "producerName")
     fails(lambda: write(rows, broker, topic, guarantee="exactly-once", producerName="p"), "does not deduplicate")
     fails(lambda: rows.write.format("pulsar").options(**options_of(broker, topic)).mode("overwrite").save(), "append")
+
+
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_null_values_are_messages_without_a_value(spark, broker, client, admin, pulsar_topic_factory, partitions):
+    """A null is written as a message without a value, and read as null."""
+    topic = pulsar_topic_factory(partitions=partitions, broker=broker)
+    keep_everything(admin, topic)
+    frame = spark.range(20).selectExpr("if(id < 10, cast(id as string), null) value", "concat('k', id % 10) __key")
+    write(frame.coalesce(1), broker, topic)
+    assert sum(row.value is None for row in read(spark, broker, topic)) == 10
+    with client.create_reader(topic, pulsar.MessageId.earliest) as reader:
+        found = [reader.read_next(10_000) for _ in range(20)]
+    assert sum(message.value() is None for message in found) == 10
+    assert {message.partition_key() for message in found if message.value() is None} == {f"k{n}" for n in range(10)}

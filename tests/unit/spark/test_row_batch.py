@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from pulsar_ext._wire.batch_payload import key_fields, option_fields
+from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.produce.batch import Batch
 from pulsar_ext.produce.outcome import BulkOutcome
@@ -20,7 +20,7 @@ from pulsar_ext.spark.rows import BatchSplitter, arguments_of
 TEXTS = st.none() | st.text(max_size=5) | st.sampled_from(["k" * 127, "k" * 128, "é" * 64, "k" * 300])
 ROW = st.fixed_dictionaries(
     {
-        "content": st.binary(max_size=5) | st.sampled_from([bytes(127), bytes(128), bytes(20_000)]),
+        "content": st.none() | st.binary(max_size=5) | st.sampled_from([bytes(127), bytes(128), bytes(20_000)]),
         "partition_key": TEXTS,
         "ordering_key": TEXTS,
         "properties": st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
@@ -41,11 +41,15 @@ def columns_of(rows, names):
     return pa.record_batch({name: pa.array([row[name] for row in rows], KINDS[name]) for name in names})
 
 
+def fields_of(row):
+    return (NULL_VALUE if row["content"] is None else b"") + option_fields(row)
+
+
 def plain_batch(rows, ids):
     """A batch of messages, each written by itself."""
     batch = Batch(
         items=[
-            (row["content"], None, number, option_fields(row), key_fields(row))
+            (row["content"] or b"", None, number, fields_of(row), key_fields(row))
             for row, number in zip(rows, ids, strict=True)
         ]
     )
@@ -61,7 +65,7 @@ def test_columns_are_written_as_messages_are(rows, names, first, step, data):
     rows = [{name: row[name] for name in names} for row in rows[begin:]]
     ids = range(first, first + step * len(rows), step)
     encoded = EncodedRows.of(columns).part(slice(begin, None))
-    assert encoded.sizes().tolist() == [len(row["content"]) + len(option_fields(row)) for row in rows]
+    assert encoded.sizes().tolist() == [len(row["content"] or b"") + len(fields_of(row)) for row in rows]
     for numbers in (ids, list(ids)):
         batch = RowBatch(encoded, BulkOutcome(), numbers)
         assert batch.payload() == plain_batch(rows, ids).payload()
