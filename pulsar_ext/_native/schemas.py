@@ -30,7 +30,18 @@ __all__ = [
 
 
 LETTER_VERSION: Final = "PULSAR_EXT_SCHEMA_VERSION"
-"""The property of a letter of keys and values: the version of its schema on the letter's own topic."""
+"""The property of a letter whose schema the C++ client cannot send: the version of it on the letter's own topic."""
+_UNNAMED: Final = {
+    5: "BOOLEAN",
+    12: "DATE",
+    13: "TIME",
+    14: "TIMESTAMP",
+    16: "INSTANT",
+    17: "LOCAL_DATE",
+    18: "LOCAL_TIME",
+    19: "LOCAL_DATE_TIME",
+}
+"""The types of schemas that the binding has no names of, by their numbers in the protocol."""
 _log = logging.getLogger("pulsar_ext.schema")
 
 
@@ -78,10 +89,12 @@ def value_of(schema: Schema, message: Encoded) -> Any:
 
 def text_of(info: Any) -> tuple[str, str]:
     """Give the type and the definition of a `SchemaInfo`; none of keys and values, which is no text."""
+    kind = info.schema_type()
+    name = _UNNAMED.get(int(kind), kind.name)
     try:
-        return info.schema_type().name, info.schema()
+        return name, info.schema()
     except UnicodeDecodeError:
-        return info.schema_type().name, ""
+        return name, ""
 
 
 def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: Any) -> None:
@@ -125,7 +138,7 @@ class PassingSchema(BytesSchema):  # type: ignore[misc]  # the official client s
 def version_of(message: Any) -> int:
     """Return the version of the schema that a message was written with; -1 if there is none.
 
-    Of a letter of keys and values a property says it: the C++ client cannot send a message of such a schema.
+    A property says it of a letter whose schema the C++ client cannot send: of keys and values, numbers and times.
     """
     version: int = message.int_schema_version()
     if version < 0 and (said := message.properties().get(LETTER_VERSION, "")).isdecimal():

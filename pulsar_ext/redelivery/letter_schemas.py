@@ -32,23 +32,23 @@ class LetterSchema:
     Args:
         content: its type and its definition, by which schemas of several topics are compared.
         passing: the schema object of the producer, which takes encoded bytes.
-        key_value: for keys and values the stored schema: the C++ client cannot send messages of such a schema.
+        stored: the schema as the admin API knows it, of a type that the C++ client cannot send messages of.
     """
 
     content: tuple[Any, ...]
     passing: Any
-    key_value: SchemaInfo | None = None
+    stored: SchemaInfo | None = None
 
     def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
-        """Register a schema of keys and values with a topic, and return the properties that name its version.
+        """Register a stored schema with a topic, and return the properties that name its version there.
 
         Raises:
             SchemaMismatch: the broker rejects it.
             AdminRequired, AdminError: the admin API could not be asked.
         """
-        if self.key_value is None:
+        stored = self.stored
+        if stored is None:
             return {}
-        stored = self.key_value
         try:
             version = context.admin_api().upload_schema(topic, stored.type, stored.data, stored.properties)
         except AdminConflict as error:
@@ -56,6 +56,8 @@ class LetterSchema:
         return {LETTER_VERSION: str(version)}
 
 
+_SENT: Final = ("STRING", "JSON", "AVRO", "PROTOBUF", "PROTOBUF_NATIVE")
+"""The types of schemas that the C++ client can send messages of, with their version."""
 NO_SCHEMA: Final = LetterSchema((), BytesSchema())
 """For messages without a schema, received by a consumer without one."""
 
@@ -82,7 +84,7 @@ class LetterSchemas:
         Raises:
             SchemaMismatch: the broker does not have that version any more.
             pulsar.PulsarException: the broker cannot be asked now.
-            AdminRequired, AdminError: the schema is one of keys and values, and the admin API could not be asked.
+            AdminRequired, AdminError: the C++ client cannot send its type, and the admin API could not be asked.
         """
         version = version_of(inner)
         if version < 0:
@@ -104,7 +106,7 @@ class LetterSchemas:
                 f"A letter cannot be sent with {name}, which the broker does not have: {error}", differences=()
             ) from error
         kind, definition = text_of(info)
-        if kind != "KEY_VALUE":
+        if kind in _SENT:
             return LetterSchema((kind, definition), PassingSchema(info, name))
         stored = self._context.admin_api().schema(topic, version)
         content = (kind, stored.data, tuple(sorted(stored.properties.items())))

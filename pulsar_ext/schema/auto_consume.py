@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pulsar.schema
 
@@ -18,6 +17,7 @@ from .comparison import SchemaText
 from .generic_record import GenericRecord
 from .json_reading import parse_json
 from .key_value import inline_pair, separated_pair
+from .primitives import PRIMITIVES
 from .typed import TypedSchema
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ else:
     _Official = pulsar.schema.Schema
 
 __all__ = ["AutoConsumeSchema"]
-
-_NUMBERS: Final = {"INT8": ">b", "INT16": ">h", "INT32": ">i", "INT64": ">q", "FLOAT": ">f", "DOUBLE": ">d"}
 
 
 class AutoConsumeSchema(TypedSchema[Any], _Official):
@@ -141,9 +139,8 @@ def _reader(schema: SchemaText, version: int) -> Callable[[bytes], Any]:
             return _said(bytes.decode, schema.type)
         case "BYTES" | "NONE":
             return bytes
-    if schema.type in _NUMBERS:
-        form = _NUMBERS[schema.type]
-        return _said(lambda data: struct.unpack(form, data)[0], schema.type)
+    if schema.type in PRIMITIVES:
+        return _said(PRIMITIVES[schema.type], schema.type)
     raise SchemaMismatch(f"Messages of a schema of type {schema.type} cannot be read.", differences=())
 
 
