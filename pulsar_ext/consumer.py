@@ -226,6 +226,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._refuse_closed()
         self._order.number_no_more()  # what comes again comes some time later, in the midst of what is numbered
         if isinstance(message, pulsar.Message):
+            if self._is_of_another_cluster(message):
+                return
             message = inner_message_of(message)
         if isinstance(message, InnerMessage):
             self._redelivery.nack_message(message)
@@ -271,6 +273,11 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribing(inner))
         return begin
 
+    def _enter_cluster(self) -> None:
+        super()._enter_cluster()
+        if self._recorder is not None:
+            self._recorder.drop()
+
     def release(self) -> None:
         """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
         super().release()
@@ -295,6 +302,11 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         super().after_fork(refusal)
         self._acks = self._redelivery = refusal
 
+    def _is_of_another_cluster(self, message: Any) -> bool:
+        return isinstance(message, Message) and message.cluster != self._message_class.cluster
+
     def _own(self, message: Any) -> Message[T]:
-        """Give a C++ message, or one of another consumer, as one of this consumer's."""
+        """Give a C++ message, or one of another consumer, as one of this consumer's; not one of another cluster."""
+        if self._is_of_another_cluster(message):
+            return message  # type: ignore[no-any-return]  # one of ours
         return self.message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))

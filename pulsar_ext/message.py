@@ -25,7 +25,7 @@ from .schema.typed import T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "message_class", "received"]
+__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "at_cluster", "message_class", "received"]
 
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
@@ -35,6 +35,10 @@ class Message(MessageDoor, Generic[T]):
 
     number = 0
     """Its place among those that one thread received; 0 if it was received in another way."""
+
+    cluster = 0
+    """Number of the cluster that it was received from; the first one of a client is 0. An acknowledgement of another
+    cluster's message is dropped."""
 
     message_id = id_of  # pyright: ignore[reportAssignmentType]  # the official client ships no types
 
@@ -115,6 +119,15 @@ def message_class(schema: Any, *, several_topics: bool = False) -> type[Message]
         return base
     decoding: Any = type("Message", (base,), {"_schema": schema, "__module__": __name__})
     return decoding  # type: ignore[no-any-return]  # a subclass of it
+
+
+def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
+    """Return the class of the same messages that are received from the cluster of this number."""
+    if messages.cluster == number:
+        return messages
+    first = messages.__mro__[1] if messages.cluster else messages
+    other: Any = type(first.__name__, (first,), {"cluster": number, "__module__": __name__})
+    return other  # type: ignore[no-any-return]  # a subclass of it
 
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:

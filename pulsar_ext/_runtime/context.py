@@ -14,6 +14,7 @@ from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminRequired
 
 from .callbacks import CallbackGuard
+from .cluster import ClusterWatch
 from .connection_looks import ConnectionLooks
 from .ending import OpenSenders
 from .recent import RecentAnswers
@@ -68,6 +69,18 @@ class MessageOpener(Protocol):
         ...
 
 
+class AdminChoice(Protocol):
+    """The admin APIs of the clusters that a client may be connected to."""
+
+    def __call__(self) -> PulsarAdmin:
+        """Return that of the cluster that the client is connected to."""
+        ...
+
+    def close(self) -> None:
+        """Close what ends with the client."""
+        ...
+
+
 class ClientContext:
     """The shared means of one client.
 
@@ -75,10 +88,12 @@ class ClientContext:
         opener: the client, for what needs a whole consumer or reader.
         admin: an admin API that is there already; None to make one when it is first needed.
         make_admin: makes it.
+        choose_admin: returns the admin API of the cluster that the client is connected to, instead of both.
         owns_admin: whether it is closed with the client; not if the application gave it.
         open_reader: opens an official reader on a topic, inclusive of the message that a C++ id names.
         schema_info: asks the broker for a version of a topic's schema, as the C++ client has it.
         operation_timeout_seconds: the client's.
+        service_url: returns the URL that the client connects to; None if it never changes.
     """
 
     begun: ClassVar[list[Callable[[ClientContext], object]]] = []
@@ -90,10 +105,12 @@ class ClientContext:
         *,
         admin: PulsarAdmin | None,
         make_admin: Callable[[], PulsarAdmin],
+        choose_admin: AdminChoice | None = None,
         owns_admin: bool,
         open_reader: Callable[[str, Any], pulsar.Reader],
         schema_info: Callable[[str, int], Any],
         operation_timeout_seconds: int,
+        service_url: Callable[[], str] | None = None,
     ) -> None:
         self.opener = opener
         self.open_reader, self.schema_info = open_reader, schema_info
@@ -128,11 +145,15 @@ class ClientContext:
         """Hears what happened, on which topic and subscription, and how often."""
         self.calls_back = False
         """Whether the application's code may run on the thread that answers asynchronous receives."""
+        self._choose_admin = choose_admin
         self._admin, self._make_admin, self._owns_admin = admin, make_admin, owns_admin
         self._admin_lock = Lock()
         self._released = False
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
+        self.cluster = ClusterWatch(service_url, opener.received_by, self._forget_cluster)
+        if self.cluster.may_change:
+            self.inquiries.watch(self.cluster)
         for hear in self.begun:
             hear(self)
 
@@ -149,6 +170,8 @@ class ClientContext:
         with self._admin_lock:
             if self._released:
                 self.senders.refuse_ended()
+            if self._choose_admin is not None:
+                return self._choose_admin()
             if self._admin is None:
                 try:
                     self._admin = self._make_admin()
@@ -158,6 +181,11 @@ class ClientContext:
                         _log.warning("No admin API is asked by this client. %s", error)
                     raise
             return self._admin
+
+    def _forget_cluster(self) -> None:
+        """Drop what is known of the cluster that the client was connected to before."""
+        self.recent.forget()
+        self.resolver.forget()
 
     def insist(
         self, begin: Callable[[Answer], object], again: type[Exception] | tuple[type[Exception], ...] = NotConnected
@@ -205,6 +233,8 @@ class ClientContext:
             self._released = True
             if self._owns_admin and self._admin is not None:
                 self._admin.close()
+        if self._choose_admin is not None:
+            self._choose_admin.close()
 
 
 def _nobody(*_: object) -> None:

@@ -26,6 +26,10 @@ class RecentAnswers:
         self._known: dict[Hashable, _Known] = {}
         """The oldest first."""
 
+    def forget(self) -> None:
+        """Drop every answer: another cluster is asked from now on."""
+        self._known.clear()
+
     def ask(self, question: Hashable, ask: Callable[[], T]) -> T:
         """Give an answer.
 

@@ -37,6 +37,8 @@ class Acknowledging:
     def acknowledge(self, message: Any) -> None:
         """Acknowledge one message, all chunks of it, by the message or any id of it.
 
+        A message of a cluster that the client is not connected to any more is not acknowledged.
+
         Args:
             message: a received message, or an id: live, deserialized, parsed or rebuilt from numbers.
 
@@ -55,7 +57,8 @@ class Acknowledging:
         elif type(message) is MessageId and self._acks.collector.takes(message):
             self._acks.put(self._acks.inbox.ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
-            self.acknowledge(self._own(message))
+            if type(own := self._own(message)) is self._message_class:
+                self.acknowledge(own)
         else:
             self._acks.add_id(message)
 
@@ -78,6 +81,8 @@ class Acknowledging:
     def acknowledge_cumulative(self, message: Any) -> None:
         """Acknowledge every message up to this one and it too, all chunks of it, by the message or any id of it.
 
+        A message of a cluster that the client is not connected to any more acknowledges nothing.
+
         A chunked message of another producer that began before this one's last entry and ends after it is cut in two:
         that is how the broker's cursor works, for every client. Acknowledge one by one where such producers share a
         topic.
@@ -98,7 +103,8 @@ class Acknowledging:
         elif type(message) is MessageId and acks.collector.takes(message):
             acks.put(acks.inbox.position_ids, message)
         elif isinstance(message, InnerMessage | pulsar.Message):
-            acks.put(acks.inbox.positions, self._own(message))
+            if type(own := self._own(message)) is self._message_class:
+                acks.put(acks.inbox.positions, own)
         else:
             acks.add_cumulative(message)
 

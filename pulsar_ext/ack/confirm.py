@@ -40,7 +40,8 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     """Send what was acknowledged, and wait until the cursors show it; a non-persistent topic has none.
 
     Raises:
-        AckNotConfirmed: they do not show all of it in time.
+        AckNotConfirmed: they do not show all of it in time, or the client was connected to another cluster meanwhile,
+            and what had not been confirmed is dropped.
         InvalidUse: the timeout is not an int of 0 or more.
         AdminError: the admin API refused.
         pulsar.AlreadyClosed: the consumer or its client is closed, before or meanwhile.
@@ -48,6 +49,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     if isinstance(timeout_ms, bool) or not isinstance(timeout_ms, int) or timeout_ms < 0:
         raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
     acks.refuse_closed()
+    cluster = acks.cluster
     sent = acks.flush(parts=confirm)
     if not confirm:
         return
@@ -57,6 +59,8 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     again = began + _AGAIN_SECONDS
     while not check.done(sent=sent):
         acks.refuse_closed()
+        if acks.cluster != cluster:
+            break
         now = time.monotonic()
         wait = max(wait, now - began)  # many take long to look at
         if check.missing < fewest:  # the broker is at it: a million take it some seconds, and twice as many longer
@@ -71,6 +75,8 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
             if sent and now >= again:
                 check.send_again()
                 again = now + 2 * _AGAIN_SECONDS
+    if acks.cluster != cluster:
+        raise check.dropped()
 
 
 class _Check:
@@ -119,6 +125,17 @@ class _Check:
             "They are kept and sent again.",
             missing=texts[:_LISTED],
             count=count,
+            subscription=self._acks.subscription,
+        )
+
+    def dropped(self) -> AckNotConfirmed:
+        """Return the error for acknowledgements of a cluster that the client is not connected to any more."""
+        return AckNotConfirmed(
+            f"The client was connected to another cluster before the cursor of subscription "
+            f"{self._acks.subscription!r} showed every acknowledgement. Those of the first cluster are dropped, and "
+            "nothing was acknowledged on the other one: process again what is delivered there.",
+            missing=[],
+            count=self.missing,
             subscription=self._acks.subscription,
         )
 

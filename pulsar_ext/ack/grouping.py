@@ -151,6 +151,11 @@ class Acknowledger(AckIntake):
                     topic.sent.take()
                 self._watch.settle()
                 self._is_moving = True
+        elif transition is Transition.ANOTHER_CLUSTER:
+            with self.lock:
+                self._is_moving = True
+                self.forget()
+                self._watch.settle()
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
             self.flush()
         elif transition is Transition.CLOSE:
@@ -159,14 +164,16 @@ class Acknowledger(AckIntake):
     def after(self, transition: Transition, /) -> None:
         """Forget what has not left, where the cursor was moved elsewhere."""
         try:
-            if transition in (Transition.SEEK, Transition.UNSUBSCRIPTION):
+            if transition in (Transition.SEEK, Transition.ANOTHER_CLUSTER, Transition.UNSUBSCRIPTION):
                 self.forget()
         finally:
             self._is_moving = False
 
     def abandon(self, transition: Transition, /) -> None:
         """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
-        if transition is Transition.SEEK:
+        if transition is Transition.ANOTHER_CLUSTER:
+            self._is_moving = False
+        elif transition is Transition.SEEK:
             self._is_moving = False
             with self.lock:
                 for topic in self.collector.by_topic:
@@ -230,8 +237,19 @@ class Acknowledger(AckIntake):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self.inner is not None and bool(self._gate.ask(self.inner.is_connected))
+        """Whether there is a connection now, to the cluster that the messages are of."""
+        # The cluster last: its number changes before the native consumer is connected there.
+        return self.inner is not None and bool(self._gate.ask(self.inner.is_connected)) and self.is_on_its_cluster
+
+    @property
+    def cluster(self) -> int:
+        """Number of the cluster that the messages are of."""
+        return self._order.cluster
+
+    @property
+    def is_on_its_cluster(self) -> bool:
+        """If the client is still connected to the cluster that the messages are of."""
+        return self._context.cluster.number() == self._order.cluster
 
     @property
     def was_connected(self) -> bool:
@@ -331,7 +349,7 @@ class Acknowledger(AckIntake):
         if not self.lock.acquire(blocking=False):  # who has it looks, where that takes long
             return True
         try:
-            connected = self._gate.ask_uninterrupted(self.inner.is_connected)
+            connected = self._gate.ask_uninterrupted(self.inner.is_connected) and self.is_on_its_cluster
             return self._watch.stays(now, connected=connected) and not self.closed
         finally:
             self.lock.release()

@@ -17,7 +17,7 @@ import pulsar
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.thread_state import keep_thread_state
-from pulsar_ext.receive.order import Part
+from pulsar_ext.receive.order import Part, Transition
 from pulsar_ext.receive.record import Records
 
 from ._loop_bridge import running_loop_bridge
@@ -25,8 +25,6 @@ from .errors import error_of, raise_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from pulsar_ext.receive.order import Transition
 
     from ._loop_bridge import LoopBridge
 
@@ -128,6 +126,8 @@ class ReceiveQueue(Part):
         """Drop what has arrived and was not taken, if it comes again."""
         if transition.brings_back:
             self._arrived.clear()
+        if transition is Transition.ANOTHER_CLUSTER:
+            self.records.drop()
 
     def drop_some(self, is_of_them: Callable[[Any], bool], /) -> None:
         """Drop what has arrived of some of several topics and was not taken."""

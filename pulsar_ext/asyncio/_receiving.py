@@ -39,7 +39,6 @@ class AsyncReceiving(Generic[T]):
 
     blocking: Any
     _executor: Executor
-    _message_class: type[Message[T]]
     _queue: ReceiveQueue
     _renewal: Renewal
 
@@ -62,7 +61,6 @@ class AsyncReceiving(Generic[T]):
         self.blocking = blocking
         self._executor = executor
         self._renewal = Renewal(lambda: blocking.renew(None))
-        self._message_class = getattr(blocking, "message_class", Received)
         if receive_async_of is None:
             receiver = BlockingReceiver(lambda: receive().inner)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
@@ -70,6 +68,10 @@ class AsyncReceiving(Generic[T]):
             self._queue = ReceiveQueue(blocking.inner, receive_async_of)
         if isinstance(blocking, Receiving):
             blocking.take_part(self._queue)
+
+    @property
+    def _message_class(self) -> type[Message[T]]:
+        return getattr(self.blocking, "message_class", Received)
 
     async def _receive(self, timeout_millis: int | None) -> Message[T]:
         queue = self._queue

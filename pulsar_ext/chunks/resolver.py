@@ -121,6 +121,10 @@ class Resolver:
         self._lock = Lock()
         self._asked_in_vain: tuple[float, AdminUnavailable] | None = None
 
+    def forget(self) -> None:
+        """Ask again, and warn again: the client is connected to another cluster."""
+        self._warned, self._asked_in_vain = False, None
+
     def resolve(self, topic: str | None, message_id: Any) -> MessageId:
         """Find out whether the id's entry is part of a chunked message.
 

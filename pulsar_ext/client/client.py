@@ -40,7 +40,7 @@ from .closing import ClientClose, stop_fetching
 from .consumer_settings import ActiveEvents, ConsumerSettings
 from .environment import located
 from .opening import ClientOpening
-from .same_cluster import checked_admin
+from .same_cluster import AdminChoice, checked_admin
 from .shutdown import close_at_exit
 from .tools import ClientTools
 
@@ -71,7 +71,9 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         *args: the official arguments.
         admin: the admin API, which is asked what an id rebuilt from numbers stands for, where the chunks of a stored id
             are, where a cursor is, and what a Shared subscription delivers to nobody: a `PulsarAdmin`, a URL or a list
-            of the URLs of one cluster, of which the next is asked when one is down, or None to take `PULSAR_ADMIN_URL`
+            of the URLs of one cluster, of which the next is asked when one is down; for a client that fails over to
+            another cluster a list of one URL, which may name several hosts, or `PulsarAdmin` for each cluster, of which
+            that of the cluster is asked that the client is connected to; or None to take `PULSAR_ADMIN_URL`
             from the environment, or else the service URL's hosts with the usual port (8080, or 8443 with TLS). URLs
             are asked with the client's own authentication and TLS settings, if the authentication is one of this
             library's; a token or a password goes to a guessed port with TLS only. What needs the admin API and may not
@@ -91,7 +93,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         self,
         service_url: Any = None,
         *args: Any,
-        admin: PulsarAdmin | str | Sequence[str] | None = None,
+        admin: PulsarAdmin | str | Sequence[str | PulsarAdmin] | None = None,
         **kwargs: Any,
     ) -> None:
         if not (admin is None or isinstance(admin, PulsarAdmin | str | list | tuple)):
@@ -100,14 +102,18 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         if isinstance(arguments["logger"], logging.Logger):
             arguments["logger"] = log_through(arguments["logger"])
         super().__init__(**arguments)
+        changes = not isinstance(arguments["service_url"], str)
+        given, choose = self._given_admins(admin, arguments, changes=changes)
         self.context = ClientContext(
             self,
-            admin=admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments),
+            admin=given,
+            choose_admin=choose,
             make_admin=lambda: derive_admin(arguments, partial(checked_admin, self)),
             owns_admin=not isinstance(admin, PulsarAdmin),
             open_reader=partial(super().create_reader, start_message_id_inclusive=True),
             schema_info=self.inner.get_schema_info,
             operation_timeout_seconds=arguments["operation_timeout_seconds"],
+            service_url=self._connected_url if changes else None,
         )
         self._authentication = arguments["authentication"]
         self._closing, self._closed = OwnedLock(), False
@@ -346,6 +352,22 @@ class Client(ClientTools, ClientOpening, ClientDoor):
     def received_by(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
+
+    def _given_admins(
+        self, admin: Any, arguments: dict[str, Any], *, changes: bool
+    ) -> tuple[PulsarAdmin | None, AdminChoice | None]:
+        """Make what the application gave: one admin API, or a choice for a client that changes its cluster."""
+        several = isinstance(admin, list | tuple)
+        if admin is None or not (changes or (several and any(isinstance(one, PulsarAdmin) for one in admin))):
+            return (admin if admin is None or isinstance(admin, PulsarAdmin) else admin_at(admin, arguments)), None
+        if not changes:
+            raise InvalidUse("A client of one service URL takes one PulsarAdmin, or URLs of one cluster.")
+        each = [*admin] if several else [admin]
+        made = [one if isinstance(one, PulsarAdmin) else admin_at(one, arguments) for one in each]
+        return None, AdminChoice(self, made, [one for one in made if one not in each])
+
+    def _connected_url(self) -> str:
+        return str(self.get_service_info().service_url)
 
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds

@@ -20,7 +20,7 @@ from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
-from pulsar_ext.message import adopt_message, message_class
+from pulsar_ext.message import adopt_message, at_cluster, message_class
 from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
@@ -91,7 +91,7 @@ def open_consumer(
         heard = _Listener(listener, subscription, make_heard)
         named["message_listener"] = kept_weakly(heard)
         context.calls_back = True
-    began = time.monotonic()
+    cluster, began = context.cluster.number(), time.monotonic()
     opened += map(call, (partial(subscribe, **named),))
     (official,) = opened
     consumer = make(official, subscription)
@@ -104,7 +104,8 @@ def open_consumer(
             context,
             gate=subscription.gate,
             acks=subscription.acks,
-        )
+        ),
+        cluster,
     )
     consumer.listen(heard)
     subscription.acks.attach(consumer.inner, began)
@@ -253,11 +254,14 @@ class _Listener:
         consumer = None if known is None else known()
         if consumer is None:  # one of several topics: the C++ consumer of that topic alone
             consumer = self._of_topic(official, topic)
-        guard_listener(self._listener, consumer, adopt_message(message, subscription.message_class))
+        guard_listener(self._listener, consumer, adopt_message(message, consumer.message_class))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription
         order = ReceiveOrder()
         order.take_part(subscription.redelivery)
         order.take_part(subscription.acks)
-        return self._make(official, replace(subscription, order=order, topics=topic, fetches=False))
+        order.cluster = subscription.order.cluster
+        messages = at_cluster(subscription.message_class, order.cluster)
+        changed = {"order": order, "topics": topic, "fetches": False, "message_class": messages}
+        return self._make(official, replace(subscription, **changed))

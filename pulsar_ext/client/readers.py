@@ -66,10 +66,11 @@ def open_reader(
         heard = _Listener(listener, context, messages, topic)
         named["reader_listener"] = kept_weakly(heard)
         context.calls_back = True
+    cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened
     reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
-    reader.found(ReaderFoundation(reader, create, named, context))
+    reader.found(ReaderFoundation(reader, create, named, context), cluster)
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)

@@ -1,15 +1,18 @@
-"""Whether an admin API that nobody gave to this client is that of the client's own cluster.
+"""Whether an admin API is that of the cluster that a client is connected to, and which one of several is.
 
-An environment variable reaches clients that it was not meant for. The admin API of another cluster that has a topic of
-the same name would answer for ids and cursors of that one, and a skip would move a cursor there. No message of the
+An environment variable reaches clients that it was not meant for, and a client that fails over leaves its cluster. The
+admin API of another cluster that has a topic of the same name would answer for ids and cursors of that one, and a skip
+would move a cursor there. No message of the
 binary protocol names the cluster; but what the client opens on a topic, its own cluster's admin API shows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -20,11 +23,11 @@ from pulsar_ext.errors import AdminError, AdminNotAllowed, AdminNotFound, AdminR
 from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from pulsar_ext.admin import PulsarAdmin
 
-__all__ = ["SameCluster", "checked_admin", "topic_of"]
+__all__ = ["AdminChoice", "SameCluster", "checked_admin", "topic_of"]
 
 _CHECK_SECONDS = 5.0
 _LOOKS = 10
@@ -68,11 +71,28 @@ class SameCluster:
         Raises:
             AdminRequired: it is another cluster's; nothing was sent.
         """
-        topic = topic_of(path)
-        if topic is None or self._same_for == (service_url := self._service_url()):
+        if (topic := topic_of(path)) is not None:
+            self.check(topic)
+
+    @property
+    def is_same(self) -> bool:
+        """If this is known to be the admin API of the cluster that the client is connected to."""
+        return self._same_for == self._service_url()
+
+    def refuse_another(self) -> None:
+        """Refuse to ask it if it is known to be another cluster's: a reader that has shown it once is not opened again.
+
+        Raises:
+            AdminRequired: it is another cluster's.
+        """
+        if self._refused_for is not None and self._refused_for[0] == self._service_url():
+            raise AdminRequired(self._refused_for[1])
+
+    def check(self, topic: TopicName) -> None:
+        """Look, if it is not known yet, by a topic; raises as a call."""
+        if self._same_for == (service_url := self._service_url()):
             return
-        if self._refused_for is not None and self._refused_for[0] == service_url:
-            raise AdminRequired(self._refused_for[1])  # what a reader has shown once is not looked for again
+        self.refuse_another()
         if self._exists_there(topic, service_url) and self._shows_reader(topic, service_url):
             self._same_for = service_url
 
@@ -127,7 +147,8 @@ class SameCluster:
             name = self._admin.broker_configuration().get("clusterName", name)
         return (
             f"{self._origin} is {self._admin.url}, the admin API of another cluster ({name}) than that of the client's "
-            f"service URL {service_url}: it {what}. Nothing was changed; give Client(admin=…)."
+            f"service URL {service_url}: it {what}. Nothing was changed; give Client(admin=…), with the admin URL of "
+            "each cluster if the client fails over."
         )
 
 
@@ -142,8 +163,67 @@ def topic_of(path: str) -> TopicName | None:
         return None
 
 
+class AdminChoice:
+    """The admin APIs of the clusters that one client may be connected to, of which that of the present one is used.
+
+    Args:
+        client: the client.
+        admins: one for each cluster. Their requests are checked, so that none goes to another cluster.
+        owned: those of them that end with the client.
+    """
+
+    def __init__(self, client: Any, admins: Sequence[PulsarAdmin], owned: Sequence[PulsarAdmin]) -> None:
+        checks = [_check_of(client, admin, "One of Client(admin=…)") for admin in admins]
+        self._each = [
+            (copy.copy(admin).check_requests(check), check) for admin, check in zip(admins, checks, strict=True)
+        ]
+        self._open_topics, self._owned = partial(_open_topics, client), owned
+
+    def __call__(self) -> PulsarAdmin:
+        """Return the admin API of the cluster that the client is connected to.
+
+        Where nothing is open to tell it by, it is the first one, whose requests are checked.
+
+        Raises:
+            AdminRequired: each one is of another cluster.
+        """
+        if len(self._each) == 1:
+            return self._each[0][0]
+        topics = [TopicName.parse(one) for one in self._open_topics()]
+        refused: AdminRequired | None = None
+        left = []
+        for admin, check in self._each:
+            try:
+                check.refuse_another()
+                for topic in [] if check.is_same else topics[:1]:
+                    check.check(topic)
+            except AdminRequired as error:
+                refused = error
+                continue
+            if check.is_same:
+                return admin
+            left.append(admin)
+        if not left and refused is not None:
+            raise refused
+        return left[0]
+
+    def close(self) -> None:
+        """Close those that end with the client."""
+        for admin in self._owned:
+            admin.close()
+
+
 def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
     """Have an admin API checked that nobody gave to a client; `origin` is where its URL comes from."""
+    return admin.check_requests(_check_of(client, admin, origin))
+
+
+def _open_topics(client: Any) -> list[str]:
+    """Return the topics that a client consumes."""
+    return [one.topic() for one in client.handles() if isinstance(one, Consumer)]
+
+
+def _check_of(client: Any, admin: PulsarAdmin, origin: str) -> SameCluster:
     plain = admin.within(_CHECK_SECONDS)
 
     def service_url() -> str:
@@ -152,7 +232,4 @@ def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
     def open_witness(topic: str, name: str) -> pulsar.Reader:
         return pulsar.Client.create_reader(client, topic, pulsar.MessageId.latest, subscription_role_prefix=name)
 
-    def open_topics() -> list[str]:
-        return [one.topic() for one in client.handles() if isinstance(one, Consumer)]
-
-    return admin.check_requests(SameCluster(plain, origin, service_url, open_witness, open_topics))
+    return SameCluster(plain, origin, service_url, open_witness, partial(_open_topics, client))

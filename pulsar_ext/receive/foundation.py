@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from functools import partial
 from operator import call
@@ -33,6 +34,7 @@ of a Failover subscription is there by then, it reads on for that one, and moves
 _BUSY_SECONDS, _BUSY_LOOK_SECONDS = 10.0, 0.1
 """How long the broker may take until it knows that a consumer is gone whose connection was lost."""
 
+_log = logging.getLogger("pulsar_ext")
 
 _NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {}
 """The names of the arguments that are not defaults, each set of them once."""
@@ -189,6 +191,10 @@ class ConsumerFoundation(_Foundation):
     def move_before(self, _: Any) -> None:
         """Do nothing: what was not acknowledged comes again."""
 
+    def move_to_cluster(self) -> None:
+        """Skip nothing: the entry that was sought is of another cluster."""
+        self._heads = ()
+
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another C++ consumer, by the same name; give it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
@@ -296,6 +302,17 @@ class ReaderFoundation(_Foundation):
     def move_before(self, inner_id: Any) -> None:
         """The same, where the message of a C++ id, which is live, is the next one."""
         self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
+
+    def move_to_cluster(self) -> None:
+        """Open another C++ reader where the first one began; at the earliest message if that was an id."""
+        start = self._named["start_message_id"]
+        if start not in (InnerMessageId.earliest, InnerMessageId.latest):
+            _log.warning(
+                "A reader of %s began at an id of another cluster; it reads from the earliest message of this one.",
+                self._named["topic"],
+            )
+            start = InnerMessageId.earliest
+        self._next = self._open(start_message_id=start)
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""

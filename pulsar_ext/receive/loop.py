@@ -7,6 +7,7 @@ the message: nothing is ever on its way when Python looks for signals.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -18,10 +19,11 @@ from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
 from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
+from pulsar_ext.message import at_cluster
 from pulsar_ext.schema.typed import T
 
 from .moving import Moving
-from .order import Part, ReceiveOrder, Transition
+from .order import OutdatedError, Part, ReceiveOrder, Transition, refuse_unless
 from .pending import PendingReceives
 
 if TYPE_CHECKING:
@@ -77,9 +79,35 @@ class Receiving(Moving, Generic[T]):
         """Have a part that keeps messages hear of seeks, redeliveries and the like."""
         self._order.take_part(part)
 
-    def found(self, foundation: Foundation) -> None:
-        """Take what opens another C++ object in the place of this one."""
-        self._order.foundation = foundation
+    def found(self, foundation: Foundation, cluster: int = 0) -> None:
+        """Take what opens another C++ object in the place of this one, and the number of the cluster that it is on."""
+        self._order.foundation, self._order.cluster = foundation, cluster
+        self._message_class = at_cluster(self._message_class, cluster)
+
+    @property
+    def cluster(self) -> int:
+        """Number of the cluster that the native object was opened on."""
+        return self._order.cluster
+
+    def follow_cluster(self, number: int) -> None:
+        """Drop all that is of another cluster than this one, and have another native object begin here.
+
+        Args:
+            number: of the cluster that the client is connected to.
+
+        Raises:
+            pulsar.PulsarException: it cannot be opened now; it is opened again by the next receive, or the next call.
+        """
+        order = self._order
+        if self._closed or order.foundation is None:  # readers of several topics: each follows by itself
+            order.cluster = number
+            return
+        with (
+            contextlib.suppress(OutdatedError),
+            order.passing(Transition.ANOTHER_CLUSTER, lambda: refuse_unless(lambda: not self._closed)),
+        ):
+            order.foundation.move_to_cluster()
+            order.cluster = number
 
     @property
     def judges(self) -> bool:
@@ -98,11 +126,11 @@ class Receiving(Moving, Generic[T]):
             pulsar.Timeout: no message came in time.
             pulsar.AlreadyClosed: it is closed.
         """
-        message = self._message_class()
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
-            return self._receive_soon(message, timeout_millis)
+            return self._receive_soon(self._message_class(), timeout_millis)
         deadline = tried = None
         while True:
+            message = self._message_class()  # again: the last wait may have ended on another cluster
             try:
                 if self._order.is_paused:
                     self._wait_while_paused(POLL_MILLIS)
@@ -222,6 +250,7 @@ class Receiving(Moving, Generic[T]):
                     return message
             except AlreadyClosed:
                 tried = self._other_than(tried, timeout_millis)
+                message = self._message_class()
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
         """Wait for the end of a pause, if this can be paused; raises `pulsar.Timeout` if it does not end in time."""
@@ -233,10 +262,16 @@ class Receiving(Moving, Generic[T]):
             pulsar.AlreadyClosed: this was closed meanwhile, and the other one is as well now.
         """
         adopt(self, official, self._client)
+        if self._message_class.cluster != self._order.cluster:
+            self._enter_cluster()
         if self._closed:
             self.inner.close()
             raise closed_error(type(self).__name__)
         return self.inner
+
+    def _enter_cluster(self) -> None:
+        """Receive messages of another cluster from now on."""
+        self._message_class = at_cluster(self._message_class, self._order.cluster)
 
     def _other_than(self, tried: Any, timeout_millis: int | None = None) -> Any:
         """Give the C++ object that took the place of one that was found closed, once it is there.

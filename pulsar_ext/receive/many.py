@@ -135,8 +135,9 @@ class ReceivingMany(Receiving[T]):
         Returns:
             The messages, in order; empty if none came within the policy's time.
         """
-        thread, new = get_ident(), self._message_class
+        thread = get_ident()
         batch = self._receive_batch(thread)
+        new = self._message_class  # afterwards: the wait may have ended on another cluster
         messages = []
         for inner in batch if self._screen is None else filter(self._screen, batch):
             message = new()
@@ -213,10 +214,10 @@ class ReceivingMany(Receiving[T]):
         """
         thread = get_ident()
         while len(kept) < upto:
+            new = self._message_class
             numbers, ahead, left = self._order.claim(thread), self._fetching(), upto - len(kept)
             source = map(self._source.wait, repeat(0, left)) if ahead is None else ahead.several_here(left)
             self._mind(ahead)
-            new = self._message_class
             message = new()
             if numbers is not None:
                 for message.inner, message.number in zip(source, numbers, strict=False):
@@ -229,9 +230,9 @@ class ReceivingMany(Receiving[T]):
 
     def __iter__(self) -> Iterator[Message[T]]:
         """Receive for ever, one message after the other, until it is closed."""
-        new, order = self._message_class, self._order
-        tried = None
+        order, tried = self._order, None
         while not self._closed:
+            new = self._message_class
             message = new()
             try:
                 self._refill()

@@ -59,6 +59,8 @@ class Transition(Enum):
     """The broker's cursor was moved back, by an operator or because the broker lost a position."""
     REPLACEMENT = "replacement"
     """The C++ object is not fit for what comes; another one gets everything that is not acknowledged."""
+    ANOTHER_CLUSTER = "another cluster"
+    """The client is connected to another cluster, where no id, position or acknowledgement from before is valid."""
     UNSUBSCRIPTION = "unsubscription"
     CLOSE = "close"
 
@@ -70,7 +72,12 @@ class Transition(Enum):
     @property
     def replaces(self) -> bool:
         """Whether another C++ object takes the place of the old one."""
-        return self in (Transition.SEEK, Transition.CURSOR_RESET, Transition.REPLACEMENT)
+        return self in _REPLACING
+
+
+_REPLACING: Final = frozenset(
+    {Transition.SEEK, Transition.CURSOR_RESET, Transition.REPLACEMENT, Transition.ANOTHER_CLUSTER}
+)
 
 
 class Part:
@@ -118,6 +125,10 @@ class Foundation(Protocol):
         """Whether a C++ message is in the entry that was sought, and before what was sought."""
         ...
 
+    def move_to_cluster(self) -> None:
+        """Get ready to open the next one on another cluster; it begins there as the first one began."""
+        ...
+
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open another one, stand on it, and give it, and the messages that it has given already."""
         ...
@@ -162,6 +173,7 @@ class ReceiveOrder:
         "_may_number",
         "_moving",
         "_parts",
+        "cluster",
         "epoch",
         "foundation",
         "is_paused",
@@ -184,6 +196,8 @@ class ReceiveOrder:
         self._parts: list[Part] = []
         self._lock = OwnedLock()
         self._moving = OwnedLock()
+        self.cluster = 0
+        """Number of the cluster that the native object was opened on; see `pulsar_ext._runtime.cluster`."""
         self.foundation: Any = None
         """The `Foundation` that transitions replace; None where it cannot be replaced, and behind a close."""
         self._is_retired = False

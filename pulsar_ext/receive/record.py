@@ -41,6 +41,11 @@ class Records:
         for record in self.lists:
             record.extend(inners)
 
+    def drop(self) -> None:
+        """Drop what was noted: it is of another cluster."""
+        for record in self.lists:
+            record.clear()
+
     def end(self, record: list[Any]) -> None:
         """Note nothing in this list any more."""
         self.lists.discard(record)  # type: ignore[arg-type]  # made here

@@ -231,7 +231,7 @@ class Redelivery(Part):
             except BaseException:
                 self._refused.put((due_at, refused))
                 raise
-        asks = self._splits or self._acks.is_connected
+        asks = self._acks.is_on_its_cluster and (self._splits or self._acks.is_connected)
         with self._lock:
             inner = self._inner if asks else None
             late = [] if inner is None else self._late.due(now)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ERRORS", "MOVES", "PLACES", "WAYS", "World"]
 
-MOVES: Final = ("seek", "redeliver", "replace", "reset", "unsubscribe", "close", "fork", "reconnect")
+MOVES: Final = ("seek", "redeliver", "replace", "reset", "cluster", "unsubscribe", "close", "fork", "reconnect")
 PLACES: Final = ("first before", "before", "move", "moved", "retire", "first after", "after", "open", "renew")
 """Where a transition fails, is interrupted, or meets another one."""
 WAYS: Final = ("one", "many", "batch", "loop")
@@ -149,6 +149,12 @@ class Ground:
 
     def move(self, target: int) -> None:
         self._consumer.inner.seek(target)
+
+    def move_to_cluster(self) -> None:
+        """Have the cursor be where another cluster has it."""
+        self._broker.step("move")
+        self._broker.cursor = 0
+        self._broker.step("moved")
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Open it, and take its first message beforehand, as behind a seek into a batch."""
@@ -349,6 +355,8 @@ class World:
             with order.passing(Transition.CURSOR_RESET):
                 self.broker.step("move")
                 self.broker.cursor = 0
+        elif what == "cluster":
+            consumer.follow_cluster(consumer.cluster + 1)
         elif what == "fork":
             self.consumer.after_fork(Refusing(lambda: ForkedClientError("forked")))
             self.ended = self.ended or what
@@ -363,7 +371,7 @@ class World:
 
     def _moved(self, what: str) -> None:
         brings_back = what in ("seek", "redeliver") or (
-            what in ("replace", "reset") and self.order.foundation is not None
+            what in ("replace", "reset", "cluster") and self.order.foundation is not None
         )
         if brings_back and not self.ended:
             self.floor = self.broker.stamp

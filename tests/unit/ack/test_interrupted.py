@@ -67,7 +67,7 @@ def messages_of(size):
 def opened(grouped):
     """Acknowledgements of a consumer that is no more than what it sends."""
     scheduler = SimpleNamespace(watch=lambda _: None, keep=lambda _: None)
-    context = SimpleNamespace(scheduler=scheduler, senders=OpenSenders())
+    context = SimpleNamespace(scheduler=scheduler, senders=OpenSenders(), cluster=SimpleNamespace(number=lambda: 0))
     acks = Acknowledger(
         context,
         ReceiveOrder(numbers=True),

@@ -50,7 +50,11 @@ class _Driven:
         looks = ConnectionLooks(self.scheduler)
         inquiries = SimpleNamespace(run=lambda _: None, watch=lambda _: None)
         context = SimpleNamespace(
-            scheduler=self.scheduler, senders=OpenSenders(), connection_looks=looks, inquiries=inquiries
+            scheduler=self.scheduler,
+            senders=OpenSenders(),
+            connection_looks=looks,
+            inquiries=inquiries,
+            cluster=SimpleNamespace(number=lambda: 0),
         )
         self.acks = Acknowledger(
             context,

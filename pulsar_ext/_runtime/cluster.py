@@ -1,0 +1,125 @@
+"""Changes of the cluster that a client is connected to, as `AutoClusterFailover` and service info providers make them.
+
+Ids, positions and acknowledgements belong to one cluster. The C++ client does not report that it connects to another
+one, but its service info shows the other cluster's URL before its first connection there. So the service info is asked
+before anything is sent that names an id, and several times a second for consumers and readers that only receive. They
+follow with a transition that drops all that they keep; see `pulsar_ext.receive.order`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+import pulsar
+
+from pulsar_ext._native.locks import OwnedLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["ClusterChanges", "ClusterWatch"]
+
+_LOOK_SECONDS: Final = 0.05
+"""How often the service info is asked; the C++ client takes 90 ms at least to connect to another cluster."""
+_AGAIN_SECONDS: Final = 1.0
+"""After how long a consumer or reader is replaced again that could not be opened on the other cluster."""
+
+_log = logging.getLogger("pulsar_ext")
+
+
+class ClusterChanges:
+    """Counts how often a service URL has changed (pure).
+
+    Args:
+        service_url: the first one.
+    """
+
+    __slots__ = ("count", "service_url")
+
+    def __init__(self, service_url: str) -> None:
+        self.service_url, self.count = service_url, 0
+
+    def note(self, service_url: str) -> bool:
+        """Take the service URL of now; return if it is another one than at the last call."""
+        if service_url == self.service_url:
+            return False
+        self.service_url, self.count = service_url, self.count + 1
+        return True
+
+
+class Follower(Protocol):
+    """A consumer or a reader."""
+
+    @property
+    def cluster(self) -> int:
+        """Number of the cluster that its native object was opened on."""
+        ...
+
+    def follow_cluster(self, number: int) -> None:
+        """Drop all that is of another cluster, and replace the native object."""
+        ...
+
+
+class ClusterWatch:
+    """Numbers the clusters that one client is connected to, and has its consumers and readers follow.
+
+    Args:
+        service_url: returns the client's; None if it never changes.
+        followers: returns the client's open consumers and readers.
+        forget: drops what the client itself keeps of a cluster.
+    """
+
+    def __init__(
+        self,
+        service_url: Callable[[], str] | None,
+        followers: Callable[[], Sequence[Follower]],
+        forget: Callable[[], object],
+    ) -> None:
+        self._service_url, self._followers, self._forget = service_url, followers, forget
+        self._changes = ClusterChanges("" if service_url is None else service_url())
+        self._forgotten = 0
+        self._lock = OwnedLock()
+
+    @property
+    def may_change(self) -> bool:
+        """If the client may be connected to another cluster some day."""
+        return self._service_url is not None
+
+    def number(self) -> int:
+        """Return the number of the cluster that the client is connected to now: 0 for the first one."""
+        if self._service_url is None:
+            return 0
+        with self._lock:
+            if self._changes.note(self._service_url()):
+                _log.warning(
+                    "The client is connected to another cluster, %s. Acknowledgements that were not sent are dropped, "
+                    "and its consumers and readers are replaced: ids belong to one cluster.",
+                    self._changes.service_url,
+                )
+            return self._changes.count
+
+    def tick(self, _: float) -> float:
+        """Have consumers and readers follow a change; the scheduler's call.
+
+        Returns:
+            After how many seconds to look again.
+        """
+        number = self.number()
+        if number != self._forgotten:
+            self._forget()
+            self._forgotten = number
+        for one in self._followers():
+            if one.cluster == number:
+                continue
+            try:
+                one.follow_cluster(number)
+            except pulsar.AlreadyClosed:
+                continue
+            except pulsar.PulsarException as error:
+                _log.warning("It is not open on the other cluster yet, and is opened again later: %s", error)
+                return _AGAIN_SECONDS
+        return _LOOK_SECONDS
+
+    def close(self) -> None:
+        """Watch nothing: the client is closing."""

@@ -1,0 +1,85 @@
+"""Changes of the cluster that a client is connected to: they are numbered, and consumers and readers follow them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pulsar
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext._runtime.cluster import ClusterChanges, ClusterWatch
+
+WEST, EAST = "pulsar://west:6650", "pulsar://east:6650"
+
+
+class Following:
+    """A consumer that notes which cluster it follows to, and fails as often as it is told."""
+
+    def __init__(self, failures=(), cluster=0):
+        self.cluster, self.failures, self.calls = cluster, list(failures), 0
+
+    def follow_cluster(self, number):
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop()
+        self.cluster = number
+
+
+def watch_of(*followers):
+    """A watch over these, the list whose last item is the service URL, and the list of what was forgotten."""
+    urls, forgotten = [WEST], []
+    return ClusterWatch(lambda: urls[-1], lambda: followers, lambda: forgotten.append(urls[-1])), urls, forgotten
+
+
+@given(urls=st.lists(st.sampled_from([WEST, EAST, "pulsar://north:6650"])))
+def test_each_change_of_the_service_url_counts_once(urls):
+    """The number grows by one with each URL that differs from the one before."""
+    changes = ClusterChanges(WEST)
+    noted = [changes.note(url) for url in urls]
+    assert changes.count == sum(noted) == len(list(groupby([WEST, *urls]))) - 1
+
+
+def test_a_client_of_one_service_url_stays_at_its_cluster():
+    """Where the service URL cannot change it is not asked for."""
+    watch = ClusterWatch(None, list, lambda: None)
+    assert not watch.may_change
+    assert watch.number() == 0
+
+
+def test_consumers_follow_to_the_cluster_of_now():
+    """Each one follows once, also one that was opened on the first cluster after the change was seen."""
+    first, late = Following(), Following()
+    followers = [first]
+    watch, urls, forgotten = watch_of()
+    watch._followers = lambda: followers
+    watch.tick(0.0)
+    assert not first.calls
+    urls.append(EAST)
+    assert watch.number() == 1
+    watch.tick(0.0)
+    followers.append(late)
+    watch.tick(0.0)
+    watch.tick(0.0)
+    assert (first.cluster, first.calls, late.cluster, late.calls) == (1, 1, 1, 1)
+    assert forgotten == [EAST]
+
+
+def test_a_consumer_that_cannot_follow_yet_is_tried_again():
+    """An error of one is retried; a consumer that is closed meanwhile does not keep others from following."""
+    closed, failing = Following([pulsar.AlreadyClosed()]), Following([pulsar.ConnectError(), pulsar.Timeout()])
+    watch, urls, _ = watch_of(closed, failing)
+    urls.append(EAST)
+    for _ in range(3):
+        watch.tick(0.0)
+    assert (failing.cluster, failing.calls, closed.cluster) == (1, 3, 1)
+
+
+def test_going_back_is_another_change():
+    """The first cluster again has a number of its own: what was received before is not acknowledged there either."""
+    following = Following()
+    watch, urls, _ = watch_of(following)
+    for url in (EAST, WEST):
+        urls.append(url)
+        watch.tick(0.0)
+    assert following.cluster == 2
