@@ -71,7 +71,8 @@ class AsyncReceiving(Generic[T]):
 
     @property
     def _message_class(self) -> type[Message[T]]:
-        return getattr(self.blocking, "message_class", Received)
+        messages: type[Message[T]] = getattr(self.blocking, "message_class", Received)
+        return messages
 
     async def _receive(self, timeout_millis: int | None) -> Message[T]:
         queue = self._queue

@@ -263,5 +263,5 @@ class _Listener:
         order.take_part(subscription.acks)
         order.cluster = subscription.order.cluster
         messages = at_cluster(subscription.message_class, order.cluster)
-        changed = {"order": order, "topics": topic, "fetches": False, "message_class": messages}
-        return self._make(official, replace(subscription, **changed))
+        changed = replace(subscription, order=order, topics=topic, fetches=False, message_class=messages)
+        return self._make(official, changed)

@@ -38,6 +38,7 @@ class DeadLetters:
         subscription: the consumer's subscription.
         acknowledge: is given each C++ message that is persisted.
         redeliver: is given each that could not be.
+        cluster: returns the number of the cluster that messages are received from; neither is given one of another.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class DeadLetters:
         *,
         acknowledge: Callable[[Any], None],
         redeliver: Callable[[Any], None],
+        cluster: Callable[[], int] = lambda: 0,
     ) -> None:
         self.max_redeliver_count: int = policy.max_redeliver_count
         self._producers, self._policy, self._subscription = producers, policy, subscription
-        self._acknowledge, self._redeliver = acknowledge, redeliver
+        self._acknowledge, self._redeliver, self._cluster = acknowledge, redeliver, cluster
         self.tell: Callable[[Any], None] | None = None
         """Hears which C++ messages were acknowledged, because they are letters by now."""
         self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
@@ -62,7 +64,7 @@ class DeadLetters:
 
     def send(self, inner: Any) -> None:
         """Send a C++ message to the dead letter topic, once, however often it is asked for meanwhile."""
-        key = inner.topic_name().encode() + bytes(inner.message_id().serialize())
+        key = self._cluster_key() + inner.topic_name().encode() + bytes(inner.message_id().serialize())
         with self._lock:
             if self._closed or key in self._on_their_way:
                 return
@@ -104,13 +106,17 @@ class DeadLetters:
             else:
                 then = self._acknowledge
             try:
-                then(inner)
+                if key.startswith(self._cluster_key()):  # else its id is of another cluster by now
+                    then(inner)
                 if then is self._acknowledge and self.tell is not None:
                     self.tell(inner)
             except Exception:  # noqa: BLE001  # the other letters still go
                 _log.exception("%r is neither acknowledged nor redelivered yet", from_inner(inner.message_id()))
             with self._lock:
                 self._on_their_way.discard(key)
+
+    def _cluster_key(self) -> bytes:
+        return b"%d " % self._cluster()
 
     def _deliver(self, inner: Any) -> None:
         topic = inner.topic_name()

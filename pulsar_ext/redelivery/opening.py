@@ -133,5 +133,6 @@ def take_over_redelivery(
             subscription,
             acknowledge=lambda inner: acks.add_messages([received(inner)]),
             redeliver=redelivery.ask_for,
+            cluster=lambda: order.cluster,
         )
     return redelivery
