@@ -170,17 +170,20 @@ class ClientContext:
         with self._admin_lock:
             if self._released:
                 self.senders.refuse_ended()
-            if self._choose_admin is not None:
-                return self._choose_admin()
-            if self._admin is None:
-                try:
-                    self._admin = self._make_admin()
-                except AdminRequired as error:
-                    if not self._told_admin_is_required:
-                        self._told_admin_is_required = True
-                        _log.warning("No admin API is asked by this client. %s", error)
-                    raise
-            return self._admin
+            if self._choose_admin is None:
+                return self._only_admin()
+        return self._choose_admin()  # which may ask each of them
+
+    def _only_admin(self) -> PulsarAdmin:
+        if self._admin is None:
+            try:
+                self._admin = self._make_admin()
+            except AdminRequired as error:
+                if not self._told_admin_is_required:
+                    self._told_admin_is_required = True
+                    _log.warning("No admin API is asked by this client. %s", error)
+                raise
+        return self._admin
 
     def _forget_cluster(self) -> None:
         """Drop what is known of the cluster that the client was connected to before."""
