@@ -11,7 +11,7 @@ from weakref import WeakSet
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
-from pulsar_ext.errors import AdminRequired
+from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable
 
 from .callbacks import CallbackGuard
 from .cluster import ClusterWatch
@@ -189,6 +189,14 @@ class ClientContext:
         """Drop what is known of the cluster that the client was connected to before."""
         self.recent.forget()
         self.resolver.forget()
+
+    def keeps_batch_indexes(self) -> bool | None:
+        """Return if the broker keeps acknowledgements inside batches; None if it may not or cannot be asked."""
+        try:
+            settings = self.admin_api().broker_configuration()
+        except (AdminUnauthorized, AdminUnavailable):
+            return None
+        return settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
 
     def insist(
         self, begin: Callable[[Answer], object], again: type[Exception] | tuple[type[Exception], ...] = NotConnected

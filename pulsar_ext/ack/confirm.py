@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnauthorized, AdminUnavailable, InvalidUse
+from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 
 from .leaving import Leaving
 
@@ -50,7 +50,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         raise InvalidUse(f"timeout_ms is an int of milliseconds, 0 or more, not {timeout_ms!r}.")
     acks.refuse_closed()
     cluster = acks.cluster
-    sent = acks.flush(parts=confirm)
+    sent = acks.flush()
     if not confirm:
         return
     deadline = time.monotonic() + timeout_ms / 1000
@@ -71,7 +71,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
         wait = min(2 * wait, _LONGEST_WAIT)
         began = time.monotonic()
         if not sent or now >= again:
-            sent = acks.flush(parts=True)
+            sent = acks.flush()
             if sent and now >= again:
                 check.send_again()
                 again = now + 2 * _AGAIN_SECONDS
@@ -189,11 +189,7 @@ class _Check:
 
     def _keeps_indexes(self) -> bool:
         if self._keeps is None:
-            try:
-                settings = self._context.admin_api().broker_configuration()
-                self._keeps = settings.get("acknowledgmentAtBatchIndexLevelEnabled") == "true"
-            except (AdminUnauthorized, AdminUnavailable):
-                self._keeps = True  # it cannot be asked; the application said that the broker does
+            self._keeps = self._context.keeps_batch_indexes() is not False  # as every broker since 4.2 by default
         return self._keeps
 
 

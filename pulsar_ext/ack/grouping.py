@@ -207,16 +207,11 @@ class Acknowledger(AckIntake):
         if not self.scheduled:
             self.schedule()
 
-    def flush(self, *, parts: bool = False) -> bool:
-        """Send everything now; False if there is no connection, and everything is kept for the next.
-
-        Args:
-            parts: also what waits for the others of its batch.
-        """
+    def flush(self) -> bool:
+        """Send everything now, parts of batches too; False if there is no connection: everything is pending then."""
         with self.lock:
             self._absorb()
-            if parts:
-                self.collector.settle(everything=True)
+            self.collector.settle(everything=True)
             leaves = self._lets_leave
             if leaves:
                 self._leave(time.monotonic(), force=True)
@@ -274,6 +269,7 @@ class Acknowledger(AckIntake):
             if (monitor := Acknowledger._monitor.made_for(self)) is not None:
                 monitor.close()
             self._absorb()
+            self.collector.settle(everything=True)
             pending = self.pending
             for topic in self.collector.by_topic:
                 topic.is_held = False

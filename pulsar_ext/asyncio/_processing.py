@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
+
+from pulsar_ext._native.results import POLL_MILLIS
+from pulsar_ext.process.begun_batches import BegunBatches
 
 from ._driving import drive
 from ._loop_bridge import running_loop_bridge
@@ -30,6 +34,7 @@ class Run:
         self._consumer, self._handling = consumer, handling
         self._slots = asyncio.Semaphore(handling.concurrency)
         self._bridge = running_loop_bridge()
+        self._batches = BegunBatches(handling.batch_timeout_ms, consumer.blocking.ask_about_batches)
         self._receiving: asyncio.Task[None] | None = None
         self._unbegun: set[Message] = set()
         self._error: Exception | None = None
@@ -43,6 +48,9 @@ class Run:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._receiving = tasks.create_task(self._receive(tasks))
+                await asyncio.wait([self._receiving])
+                if self._receiving.cancelled():
+                    await self._finish_batches(tasks)
         finally:
             for message in self._unbegun:  # a task that is cancelled before it begins runs no line
                 await drive(self._handling.refused(self._consumer, message))
@@ -58,15 +66,31 @@ class Run:
     async def _receive(self, tasks: asyncio.TaskGroup) -> None:
         try:
             while True:
-                await self._slots.acquire()
-                message = await self._consumer.receive()
-                self._unbegun.add(message)
-                handled = tasks.create_task(self._handle(message))
-                handled.add_done_callback(lambda _: self._slots.release())
+                await self._begin_one(tasks)
         except pulsar.AlreadyClosed:
             return
         except Exception as error:  # noqa: BLE001  # raised when the handlers have ended
             self._error = error
+
+    async def _begin_one(self, tasks: asyncio.TaskGroup, timeout_millis: int | None = None) -> None:
+        await self._slots.acquire()
+        try:
+            message = await self._consumer.receive(timeout_millis)
+        except BaseException:
+            self._slots.release()
+            raise
+        self._unbegun.add(message)
+        self._batches.note(message)
+        handled = tasks.create_task(self._handle(message))
+        handled.add_done_callback(lambda _: self._slots.release())
+
+    async def _finish_batches(self, tasks: asyncio.TaskGroup) -> None:
+        """Handle the rest of each batch that was begun, see `BegunBatches`."""
+        # Without a message the rest is not in the queue: it comes from a new connection, or from nowhere.
+        with contextlib.suppress(TimeoutError, pulsar.Timeout, pulsar.AlreadyClosed):
+            while seconds := self._batches.seconds_left(time.monotonic()):
+                async with asyncio.timeout(seconds):
+                    await self._begin_one(tasks, POLL_MILLIS)
 
     async def _handle(self, message: Message) -> None:
         self._unbegun.discard(message)

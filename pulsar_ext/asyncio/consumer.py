@@ -240,6 +240,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         *,
         concurrency: int = 100,
         on_error: Action | Callable[[Message[T], Exception], object] = _REDELIVER,
+        batch_timeout_ms: int = 10_000,
     ) -> None:
         """Hand every message to `handler`, `concurrency` at a time, until something ends it.
 
@@ -247,14 +248,17 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         handler can run for it. It ends when the consumer is closed, behind `stop_processing()`, and behind a SIGTERM,
         if the loop runs in the main thread and the application has no handler of its own for that signal. Handlers
         that are under way end first, and their acknowledgements are sent; so it is where a receive raises, and that
-        error is raised then. When this is cancelled, so are the handlers, and their messages are negatively
-        acknowledged.
+        error is raised then. After `stop_processing()` and a SIGTERM the rest of a batch is handled too, if the broker
+        keeps whole batches only: it would deliver all of the batch again. When this is cancelled, so are the handlers,
+        and their messages are negatively acknowledged.
 
         Args:
             handler: an async function of one message; a plain one holds up the loop.
             concurrency: how many of them run at once, 1 or more.
             on_error: what becomes of a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
                 or `Acknowledge()`, or a function of the message and the error that gives one of them, async or not.
+            batch_timeout_ms: how long after the end, in milliseconds, the rest of a batch that was begun is handled;
+                only if the broker keeps whole batches. 0 to handle no more messages.
 
         Raises:
             InvalidUse: one of these is not valid; nothing was received.
@@ -262,7 +266,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        run = Run(self, Handling(handler, concurrency, on_error, self.blocking.has_letters))
+        run = Run(self, Handling(handler, concurrency, on_error, self.blocking.has_letters, batch_timeout_ms))
         self._runs.add(run)
         try:
             with at_termination(run):

@@ -40,6 +40,7 @@ class Handling:
         on_error: what becomes of a message whose handler raised: an action, or a function of the message and the error
             that gives one.
         has_letters: whether the consumer has retry letters.
+        batch_timeout_ms: how long the rest of a batch that was begun is handled after the end, in milliseconds.
 
     Raises:
         InvalidUse: one of them is not valid.
@@ -49,6 +50,7 @@ class Handling:
     concurrency: int
     on_error: Action | Callable[[Message, Exception], Any]
     has_letters: bool
+    batch_timeout_ms: int = 0
 
     def __post_init__(self) -> None:
         if not callable(self.handler):
@@ -56,6 +58,10 @@ class Handling:
         if type(self.concurrency) is not int or self.concurrency < 1:
             raise InvalidUse(f"concurrency is expected to be an int, 1 or more, not {self.concurrency!r}.")
         check_on_error(self.on_error, has_letters=self.has_letters)
+        if type(self.batch_timeout_ms) is not int or self.batch_timeout_ms < 0:
+            raise InvalidUse(
+                f"batch_timeout_ms must be an int >= 0, got {self.batch_timeout_ms!r}; nothing was received."
+            )
 
     def steps(self, consumer: Any, message: Message) -> Steps:
         """Give the steps of one message: its handler, and what becomes of it then.

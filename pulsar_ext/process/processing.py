@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from _thread import start_new_thread
 from inspect import iscoroutinefunction
 from queue import Empty, SimpleQueue
@@ -18,6 +19,7 @@ from pulsar_ext.redelivery.retry_letters import Reconsuming
 from pulsar_ext.schema.typed import T
 
 from .actions import Redeliver
+from .begun_batches import BegunBatches
 from .driving import drive
 from .handling import Handling
 
@@ -46,6 +48,7 @@ class Processing(Reconsuming[T]):
         *,
         concurrency: int = 1,
         on_error: Action | Callable[[Message[T], Exception], Action] = _REDELIVER,
+        batch_timeout_ms: int = 10_000,
     ) -> None:
         """Hand every message to `handler`, `concurrency` at a time on as many threads, until something ends it.
 
@@ -53,7 +56,8 @@ class Processing(Reconsuming[T]):
         handler can run for it. It ends when the consumer is closed, behind `stop_processing()`, and behind a SIGTERM,
         if this is the main thread and the application has no handler of its own for that signal. Handlers that are
         under way end first, and their acknowledgements are sent. So it is where a receive, or the handler of a signal,
-        raises: that error is raised then. A second Ctrl-C waits for nobody.
+        raises: that error is raised then. A second Ctrl-C waits for nobody. After `stop_processing()` and a SIGTERM the
+        rest of a batch is handled too, if the broker keeps whole batches only: it would deliver all of the batch again.
 
         Args:
             handler: a function of one message.
@@ -61,6 +65,8 @@ class Processing(Reconsuming[T]):
             on_error: what becomes of a message whose handler raised: `Redeliver()`, `ReconsumeLater(…)`, `DeadLetter()`
                 or `Acknowledge()`, or a function of the message and the error that gives one of them. What fails here,
                 such as a letter that cannot be sent, has the message redelivered.
+            batch_timeout_ms: how long after the end, in milliseconds, the rest of a batch that was begun is handled;
+                only if the broker keeps whole batches. 0 to handle no more messages.
 
         Raises:
             InvalidUse: one of these is not valid; nothing was received.
@@ -71,7 +77,7 @@ class Processing(Reconsuming[T]):
         self._refuse_closed()
         if iscoroutinefunction(handler):
             raise InvalidUse("The handler is an async function: process() of pulsar_ext.asyncio awaits it.")
-        run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters))
+        run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters, batch_timeout_ms))
         try:
             self._runs.append(run)
             with at_termination(run):
@@ -79,6 +85,11 @@ class Processing(Reconsuming[T]):
         finally:
             if run in self._runs:  # a Ctrl-C may have come first
                 self._runs.remove(run)
+
+    def ask_about_batches(self, answer: Callable[[bool | None], object]) -> None:
+        """Have `answer` called, on another thread, with `ClientContext.keeps_batch_indexes()`."""
+        context = self._context
+        context.inquiries.run(lambda: answer(context.keeps_batch_indexes()))
 
     def stop_processing(self) -> None:
         """Have every `process()` that runs now receive no more, and return when its handlers have ended.
@@ -107,6 +118,7 @@ class _Run:
 
     def __init__(self, consumer: Processing, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
+        self._batches = BegunBatches(handling.batch_timeout_ms, consumer.ask_about_batches)
         self._slots = [_Slot() for _ in range(handling.concurrency)]
         self._unserved = iter(self._slots)
         self._threads: list[threading.Thread] = []
@@ -156,18 +168,27 @@ class _Run:
             self._begun.set()
 
     def _hand_over(self) -> None:
-        while not self._is_ending:
+        while self._wants_more():
             with contextlib.suppress(Empty):
                 self._fill(self._free.get(timeout=POLL_MILLIS / 1000))
 
     def _fill(self, slot: _Slot) -> None:
-        while not self._is_ending:
+        while self._wants_more():
             try:
                 slot.message = self._consumer.receive(POLL_MILLIS)
             except Timeout:
+                if self._is_ending:
+                    self._batches.give_up()  # the rest of a batch is in the queue, or comes from a new connection
                 continue
+            self._batches.note(slot.message)
             self._filled.put(slot)
             return
+
+    def _wants_more(self) -> bool:
+        """Return if messages are received: until the end, and after it the rest of each batch that was begun."""
+        if not self._is_ending:
+            return True
+        return self._error is None and self._batches.seconds_left(time.monotonic()) > 0
 
     def _finish(self) -> None:
         """Wait until the handlers have ended, and send acknowledgements; what no handler began with comes again."""

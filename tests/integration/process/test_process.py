@@ -258,6 +258,47 @@ def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
     assert {index_of(one) for one in rest} == set(range(10)) - handled
 
 
+class TestStopInABatch:
+    """A stop after the first messages of a batch."""
+
+    @pytest.fixture(params=["plain", "batch-index-acks"])
+    def broker(self, pulsar_broker_factory, request):
+        """One that keeps whole batches only, and one that keeps acknowledgements inside batches."""
+        return pulsar_broker_factory(request.param)
+
+    @pytest.mark.parametrize("concurrency", [1, 3])
+    @pytest.mark.parametrize("partitions", [0, 2])
+    def test_a_stop_in_a_batch_repeats_nothing(self, client, admin, topic, concurrency, partitions):
+        """The next worker gets what the one before did not handle, and nothing that it did."""
+        if partitions:
+            admin.create_partitioned_topic(topic, partitions)
+        consumer = client.subscribe(topic, "s", SHARED)
+        send_batches(client, topic, 4, 10)
+
+        def handle(_):
+            if len(processing.begun) == 3:
+                consumer.stop_processing()
+
+        with Processing(consumer, handle, concurrency=concurrency) as processing:
+            processing.join()
+        consumer.close()
+        rest = {
+            index_of(one) for one in drain(client.subscribe(topic, "s", SHARED).receive, 40 - len(processing.begun))
+        }
+        assert set(processing.begun.values()) == {1}
+        assert rest == set(range(40)) - set(processing.begun)
+
+    def test_a_stop_waits_no_longer_than_it_may(self, client, topic):
+        """With `batch_timeout_ms=0` no more messages are handled after the stop."""
+        consumer = client.subscribe(topic, "s", SHARED)
+        send_batches(client, topic, 1, 10)
+        with Processing(
+            consumer, lambda _: consumer.stop_processing(), concurrency=1, batch_timeout_ms=0
+        ) as processing:
+            processing.join()
+        assert set(processing.begun) == {0}
+
+
 def test_a_handler_may_stop_it(client, topic, admin):
     """`stop_processing()` in a handler: that message is acknowledged, and `process()` returns."""
     consumer = client.subscribe(topic, "s")

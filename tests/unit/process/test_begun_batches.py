@@ -1,0 +1,87 @@
+"""Batches that were begun when something ended `process()`: their rest is handled, for a time, and no other message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext._wire.message_id_data import MessageIdData, encode
+from pulsar_ext.process.begun_batches import BegunBatches
+
+
+@dataclass
+class _Message:
+    """One of a batch of `size` messages, in entry `entry` of a topic."""
+
+    topic: str
+    entry: int
+    index: int
+    size: int
+
+    @property
+    def inner(self):
+        return self
+
+    def message_id(self):
+        return self
+
+    def topic_name(self):
+        return self.topic
+
+    def serialize(self):
+        return encode(MessageIdData(1, self.entry, batch_index=self.index, batch_size=self.size))
+
+
+def begun(*messages, timeout_ms=1_000, asked=None):
+    batches = BegunBatches(timeout_ms, (lambda _: None) if asked is None else asked.append)
+    for message in messages:
+        batches.note(message)
+    return batches
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 5)), max_size=6), st.randoms())
+def test_no_batch_is_open_after_whole_batches(kinds, random):
+    """Whole batches, interleaved between topics, leave nothing; without the last message of one they do."""
+    queues = {topic: [] for topic in "ab"}
+    for entry, (topic, size) in enumerate(kinds):
+        queues[topic] += [_Message(topic, entry, index, size) for index in range(size)]
+    messages = []
+    while any(queues.values()):
+        messages.append(queues[random.choice([topic for topic in queues if queues[topic]])].pop(0))
+    assert begun(*messages).seconds_left(0.0) == 0.0
+    if messages and (last := messages[-1]).size > 1:
+        assert begun(*messages[:-1]).seconds_left(0.0) > 0.0, last
+
+
+def test_messages_of_no_batch_and_chunks_leave_nothing_open():
+    """An id without a batch index is of a whole entry."""
+    assert begun(_Message("a", 3, -1, 0)).seconds_left(0.0) == 0.0
+
+
+def test_the_rest_is_handled_until_the_timeout():
+    """The time begins with the first question, and does not begin again."""
+    batches = begun(_Message("a", 0, 0, 3))
+    assert batches.seconds_left(10.0) == 1.0
+    batches.note(_Message("a", 0, 1, 3))
+    assert batches.seconds_left(10.75) == 0.25
+    assert batches.seconds_left(12.0) == 0.0
+
+
+def test_a_timeout_of_0_handles_no_more_and_asks_nothing():
+    """With `batch_timeout_ms=0` the rest of a batch is left to a redelivery."""
+    asked = []
+    assert begun(_Message("a", 0, 0, 3), timeout_ms=0, asked=asked).seconds_left(0.0) == 0.0
+    assert asked == []
+
+
+def test_a_broker_that_keeps_parts_ends_it():
+    """It is asked once; only its yes ends the handling, not a no and not an unknown answer."""
+    asked = []
+    batches = begun(_Message("a", 0, 0, 3), asked=asked)
+    batches.seconds_left(0.0)
+    for answer, left in ((None, 0.5), (False, 0.5), (True, 0.0)):
+        asked[0](answer)
+        assert batches.seconds_left(0.5) == left
+    assert len(asked) == 1
