@@ -22,12 +22,13 @@ from ._native.schemas import value_of, version_of
 from .schema.typed import T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from .ids.message_id import MessageId
     from .message import Message
     from .reader import Reader
 
-__all__ = ["TableView"]
+__all__ = ["End", "TableView"]
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -50,7 +51,13 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
 
     @classmethod
     def assemble(
-        cls, reader: Reader, topic: str, subscription: str | None, schema: Any, ends_in_a_half: Callable[[], bool]
+        cls,
+        reader: Reader,
+        topic: str,
+        subscription: str | None,
+        schema: Any,
+        ends_in_a_half: Callable[[], bool],
+        end: End,
     ) -> Self:
         """Make a view that follows a reader from now on, which is its own.
 
@@ -60,6 +67,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
             subscription: what the application calls the view.
             schema: of the values.
             ends_in_a_half: tells whether the topic ends in a chunked message that has no end, which never comes.
+            end: what the view reads up to, if it becomes known in time; else until the broker has no more.
 
         Raises:
             pulsar.Timeout: for a minute the broker had messages to come, and none came.
@@ -68,7 +76,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         self = cls()
         pulsar.TableView.__init__(self, None, topic, subscription, schema)
         self._reader, self._table = reader, _Table(reader, topic)
-        self._table.catch_up(ends_in_a_half)
+        self._table.catch_up(ends_in_a_half, end)
         threading.Thread(target=self._table.follow, name="pulsar-ext-table-view", daemon=True).start()
         weakref.finalize(self, self._table.let_go).atexit = False
         refuse_after_fork(self)
@@ -176,6 +184,47 @@ class _Kept:
         return f"of {self._topic}"
 
 
+class End:
+    """The end of a topic, or of each partition, at one time, and if a view has read up to there (pure).
+
+    Whoever finds it out does so while the view is reading already.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, MessageId] = {}
+        self._found: Iterable[MessageId] | None = None
+        self._unread: dict[str, tuple[int, int, int]] | None = None
+
+    def find(self, last_ids: Iterable[MessageId]) -> None:
+        """Set the last id of each, whose entry is -1 if there is no message; on any thread."""
+        self._found = last_ids
+
+    def note(self, message: Message) -> None:
+        """Note a message that was read; within a topic, or a partition, they arrive in order."""
+        topic = message.topic_name()
+        self._read[topic] = message.message_id()
+        self._drop_if_read(topic)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether everything up to the end was read; False as long as the end is not known."""
+        if self._unread is None and self._found is not None:
+            self._unread = {str(one.topic_name()): _place_of(one) for one in self._found if one.entry_id() >= 0}
+            for topic in list(self._unread):
+                self._drop_if_read(topic)
+        return self._unread is not None and not self._unread
+
+    def _drop_if_read(self, topic: str) -> None:
+        read, last = self._read.get(topic), (self._unread or {}).get(topic)
+        if self._unread and read is not None and last is not None and _place_of(read) >= last:
+            del self._unread[topic]
+
+
+def _place_of(message_id: MessageId) -> tuple[int, int, int]:
+    """Return what orders the ids of one topic or partition."""
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+
+
 class _Table:
     """The values of a view, which one thread changes and any thread reads.
 
@@ -192,12 +241,12 @@ class _Table:
         self._reader, self._topic = reader, topic
         self._is_wanted = True
 
-    def catch_up(self, ends_in_a_half: Callable[[], bool]) -> None:
-        """Read what is on the topic now."""
+    def catch_up(self, ends_in_a_half: Callable[[], bool], end: End) -> None:
+        """Read what is on the topic now, and no further if that is known: others may go on writing."""
         since = time.monotonic()
-        while self._reader.has_message_available():
+        while not end.is_reached and self._reader.has_message_available():
             try:
-                self._take(self._read())
+                message = self._read()
             except Timeout:
                 silent = time.monotonic() - since if self._reader.is_connected() else 0.0
                 if silent > _DOUBTFUL_SECONDS and ends_in_a_half():
@@ -209,6 +258,8 @@ class _Table:
                     ) from None
             else:
                 since = time.monotonic()
+                self._take(message)
+                end.note(message)
 
     def follow(self) -> None:
         """Take what comes until nobody wants it any more, or the reader is closed."""

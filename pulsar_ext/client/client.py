@@ -278,7 +278,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
     ) -> TableView[T]:
         """Create a table view; the arguments are the official ones.
 
-        The subscription on the broker has a name of its own, which `subscription_name` is the beginning of.
+        The subscription on the broker has a name of its own, which `subscription_name` is the beginning of. The view
+        has read up to the last ids of the moment it began, as in Java; without an admin API, until there is no more.
         """
         self.context.callbacks.refuse("create_table_view")
         named = named_arguments(pulsar.Client.create_table_view, args, with_schema(schema, kwargs))

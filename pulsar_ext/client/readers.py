@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from pulsar_ext._native.handles import reader_heard
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.chunks.leftovers import ends_in_a_half
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import AdminError, InvalidUse
 from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
@@ -22,7 +23,7 @@ from pulsar_ext.reader import Reader
 from pulsar_ext.receive.foundation import ReaderFoundation
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema
-from pulsar_ext.table_view import TableView
+from pulsar_ext.table_view import End, TableView
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +105,14 @@ def open_table_view(
         opened,
     )
     has_no_end = partial(ends_in_a_half, context.admin_api, topic)
-    opened += (TableView.assemble(opened[1], topic, name, schema, has_no_end),)
+    reader, end = opened[1], End()
+
+    def find_end() -> None:
+        with suppress(AdminError, pulsar.PulsarException):  # without it the view reads until there is no more
+            end.find(reader.get_last_message_ids())
+
+    context.inquiries.run(find_end)  # meanwhile the view begins to read: the admin API may not answer
+    opened += (TableView.assemble(reader, topic, name, schema, has_no_end, end),)
 
 
 class _Listener:

@@ -198,3 +198,28 @@ def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, pulsar_broker
             proxy.cut()
             time.sleep(0.02)
         assert eventually(lambda: view.get("k") == b"19")
+
+
+def test_a_view_opens_while_others_write(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+    """It opens with what was there at the beginning, though more is written in each round trip to the broker."""
+    expected, opened = send(client, pulsar_topic, KEYS), threading.Event()
+    producer = client.create_producer(pulsar_topic)
+
+    def write():
+        while not opened.wait(0.001):
+            producer.send_async(b"later", None, partition_key="k0")
+
+    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
+        far = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url)
+        proxy.delay(0.1)
+        writer = threading.Thread(target=write)
+        writer.start()
+        opening = threading.Timer(60, opened.set)  # where it never opens the test fails, and does not hang
+        opening.start()
+        view = far.create_table_view(pulsar_topic)
+        is_in_time = not opened.is_set()
+        opened.set()
+        opening.cancel()
+        writer.join()
+        assert is_in_time
+        assert set(view.keys()) == set(expected)
