@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.messages import InnerMessageId, inner_id_of
+from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import (
     AdminError,
     AdminRequired,
@@ -98,6 +99,8 @@ def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
     if isinstance(target, bool):
         raise InvalidUse(f"seek({target}) is neither a message id nor a publish time in milliseconds.")
     if isinstance(target, int):
+        if target < 0:
+            raise InvalidUse(f"seek({target}) must be a publish time in milliseconds, 0 or more. Nothing was moved.")
         return target
     topic = topics if isinstance(topics, str) else None
     start = resolver.start_of(topic, target)
@@ -129,26 +132,50 @@ class Resolver:
         """Find out whether the id's entry is part of a chunked message.
 
         Returns:
-            The `ChunkMessageId` of the whole message, or an id equal to the given one that is known to be plain.
+            The `ChunkMessageId` of the whole message, or an id equal to the given one that is known to be plain. Of a
+            batch of several messages, which the id does not choose among, the id as it is.
 
         Raises:
             MessageIdNotFound: no such entry; `IncompleteChunkedMessage` if chunks of the message are gone.
             MessageIdUnresolved: its chunks are too far apart.
             AdminError: the admin API refused or did not answer.
         """
+        return self._resolve(topic, as_message_id(message_id))[0]
+
+    def message_of(self, topic: str | None, message_id: Any) -> MessageId:
+        """Find the message of an id, as `resolve()`.
+
+        Raises:
+            InvalidMessageId: the entry is a batch of several messages, and the id does not say which one it means.
+        """
         ours = as_message_id(message_id)
+        whole, messages = self._resolve(topic, ours)
+        if messages > 1:
+            raise InvalidMessageId(
+                f"{ours!r} names an entry of {entry_topic(topic, ours)} that holds {messages} messages, not which of "
+                f"them. Nothing was changed; give the batch index, 0 to {messages - 1}: "
+                "MessageId(partition, ledger_id, entry_id, index)."
+            )
+        return whole
+
+    def _resolve(self, topic: str | None, ours: MessageId) -> tuple[MessageId, int]:
+        """Resolve an id, and return the number of messages that it may mean as well."""
         if not is_open(ours):
-            return ours
+            return ours, 1
         name = entry_topic(topic, ours)
         found = self._find(name, ours)
+        messages = found.messages if isinstance(found, Chunks) else _batch_size(found)
+        if messages > 1:
+            return ours, messages
         whole = _whole(ours, found) if isinstance(found, Chunks) else found
         whole.topic_name(name)
-        return whole
+        return whole, 1
 
     def start_of(self, topic: str | None, message_id: Any) -> MessageId:
         """Find where a seek to the id, or a start from it, has to go; without an admin API, the id as it is.
 
         Raises:
+            InvalidMessageId: the entry is a batch of several messages, and the id does not say which one it means.
             IncompleteChunkedMessage: the id's message cannot be delivered any more.
             MessageIdNotFound: the id is beyond the topic's end; messages to come would be dropped silently.
             MessageIdUnresolved: its chunks are too far apart.
@@ -158,7 +185,7 @@ class Resolver:
         if not is_open(ours):
             return ours
         try:
-            return self.resolve(topic, ours)
+            return self.message_of(topic, ours)
         except IncompleteChunkedMessage:
             raise
         except MessageIdNotFound:
@@ -290,6 +317,11 @@ def is_open(message_id: MessageId) -> bool:
         and message_id != MessageId.latest
         and not isinstance(message_id, ChunkMessageId)
     )
+
+
+def _batch_size(live: MessageId) -> int:
+    """Return the number of messages in the entry of an id that was read from the topic."""
+    return decode(live.serialize()).batch_size if live.batch_index() >= 0 else 1
 
 
 def _position(message_id: MessageId) -> Position:

@@ -31,9 +31,15 @@ _MAX_FOREIGN_ENTRIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """Where the chunks of one message are, first to last; a single position for a message that is not chunked."""
+    """Where the chunks of one message are, first to last; a single position for an entry that is not chunked.
+
+    Args:
+        positions: of the chunks, or of the entry.
+        messages: number of messages in the entry; more than one for a batch.
+    """
 
     positions: tuple[Position, ...]
+    messages: int = 1
 
     @property
     def is_chunked(self) -> bool:
@@ -56,7 +62,7 @@ def find_chunks(position: Position) -> Search[Chunks]:
             position=position,
         )
     if not start.is_chunk:
-        return Chunks((position,))
+        return Chunks((position,), start.num_messages_in_batch or 1)
     chunk, count = start.chunk_id or 0, start.num_chunks or 0
     walk = _Walk(start)
     before = yield from walk.collect(position, range(chunk - 1, -1, -1), -1)

@@ -233,7 +233,7 @@ class ClientTools:
             AdminNotAllowed: the topic is a partitioned parent, or not persistent.
             AdminError: the admin API refused or did not answer.
         """
-        start = self.context.resolver.resolve(topic, message_id)
+        start = self.context.resolver.message_of(topic, message_id)
         return message_id_after(self.context, topic, start, count)
 
     def skip_messages(

@@ -270,3 +270,30 @@ class TestWithoutAnAdminApi:
             consumer.acknowledge(made_up)
         consumer.close()
         assert list(acknowledged(admin, topic, "s")) == []
+
+
+def test_two_numbers_do_not_choose_in_a_batch(client, topic):
+    """Ledger and entry of a batch are refused for a start and a seek; the batch index says where to go."""
+    sent = []
+    producer = client.create_producer(topic, batching_enabled=True)
+    for index in range(5):
+        producer.send_async(payload(index, 50), lambda _, message_id: sent.append(message_id))
+    producer.flush()
+    numbers = sent[3].ledger_id(), sent[3].entry_id()
+    entry = MessageId(-1, *numbers)
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    assert client.resolve_message_id(topic, entry) == entry
+    for use in (
+        lambda: client.create_reader(topic, entry, start_message_id_inclusive=True),
+        lambda: client.create_reader(topic, client.resolve_message_id(topic, entry)),
+        lambda: client.message_id_after(topic, entry, 1),
+        lambda: consumer.seek(entry),
+    ):
+        with pytest.raises(pulsar.InvalidMessageId, match="holds 5 messages"):
+            use()
+    exact = MessageId(-1, *numbers, 3)
+    reader = client.create_reader(topic, exact, start_message_id_inclusive=True)
+    assert index_of(reader.read_next(10_000)) == 3
+    assert [index_of(message) for message in drain(consumer.receive, 5)] == list(range(5))
+    consumer.seek(exact)
+    assert index_of(consumer.receive(10_000)) == 4

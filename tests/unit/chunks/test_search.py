@@ -24,6 +24,7 @@ def _entry(message, chunk, count):
         chunk_id=chunk if count > 1 else None,
         num_chunks=count if count > 1 else None,
         is_chunk=count > 1,
+        num_messages_in_batch=None,
     )
 
 
