@@ -58,7 +58,9 @@ def fields_of(fields: Mapping[str, Any], *, nested: bool = False) -> MessageIdDa
             batch_size=_integer(fields.get("batch_size", 0)),
             first_chunk=first,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
+        raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error} is missing.") from None
+    except (TypeError, AttributeError) as error:
         raise InvalidMessageId(f"This is not a message id as to_dict() writes it: {error!r}.") from None
 
 

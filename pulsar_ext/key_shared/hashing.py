@@ -74,7 +74,10 @@ def auto_split_slot(key: str | bytes) -> int:
 
 def _hash(key: str | bytes) -> int:
     # mmh3 itself ends the process at a text that cannot be written as UTF-8.
-    found: int = mmh3.hash(key.encode() if isinstance(key, str) and not key.isascii() else key)
+    try:
+        found: int = mmh3.hash(key.encode() if isinstance(key, str) and not key.isascii() else key)
+    except TypeError:
+        raise TypeError(f"A key must be a str or bytes, not {key!r}.") from None
     return found
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,8 +65,16 @@ def rows_of(contents: Iterable[Any], columns: dict[str, Iterable[Any]]) -> Itera
     """Give each content of a `send_many` with its options.
 
     Raises:
-        ValueError: the iterables are not equally long.
+        InvalidUse: a column has a length, and another one than the contents. Nothing was sent.
+        ValueError: the iterables turn out not to be equally long.
     """
+    if isinstance(contents, Sized):
+        for name, column in columns.items():
+            if isinstance(column, Sized) and len(column) != len(contents):
+                raise InvalidUse(
+                    f"send_many() needs one {name} for each of the {len(contents)} messages, got {len(column)}. "
+                    "Nothing was sent."
+                )
     for content, *row in zip(contents, *columns.values(), strict=True):
         yield content, dict(zip(columns, row, strict=True))
 

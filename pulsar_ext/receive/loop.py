@@ -143,10 +143,11 @@ class Receiving(Moving, Generic[T]):
                 if deadline is None:
                     deadline = time.monotonic() + (timeout_millis - POLL_MILLIS) / 1000
                 left = int((deadline - time.monotonic()) * 1000)
-                if left < POLL_MILLIS:
-                    return self._receive_soon(message, left)
             except AlreadyClosed:
                 tried = self._other_than(tried, timeout_millis)
+                continue
+            if left < POLL_MILLIS:  # not in the handler, whose error would show above that of the timeout
+                return self._receive_soon(message, left)
 
     def close(self) -> None:
         """Close, after sending pending acknowledgements; closing again does nothing.
