@@ -18,7 +18,7 @@ import pulsar
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
-from ._native.schemas import value_of, version_of
+from ._native.schemas import value_of
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -121,14 +121,19 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         """Call `callback(key, value)` for every key that there is now, and then for every change.
 
         Changes come on the view's own thread, and none is missed in between. The value of a key that was removed is
-        None. What the callback raises behind a change is logged.
+        what the schema makes of no bytes, or None. What the callback raises behind a change is logged.
         """
         with self._table.lock:
             self.for_each(callback)
             self.listen(callback)
 
     def _changed(self, kept: _Kept) -> Any:
-        return value_of(self._schema, kept) if kept.data() else None
+        try:
+            return value_of(self._schema, kept)
+        except Exception:
+            if kept.data():
+                raise
+            return None
 
     def close(self) -> None:
         """Follow the topic no longer; closing again does nothing."""
@@ -152,16 +157,21 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
 class _Kept:
     """What a view keeps of a message: what decoding it takes."""
 
-    __slots__ = ("_data", "_topic", "_version")
+    __slots__ = ("_data", "_is_null", "_topic", "_version")
 
     def __init__(self, message: Message) -> None:
         self._data: bytes = message.data()
+        self._is_null: bool = message.has_null_value()
         self._topic: str = message.topic_name()
-        self._version = version_of(message.inner)
+        self._version: int = message.inner.int_schema_version()
 
     def data(self) -> bytes:
         """Give the value's bytes."""
         return self._data
+
+    def has_null_value(self) -> bool:
+        """Return whether the message was sent without a value."""
+        return self._is_null
 
     def topic_name(self) -> str:
         """Give the topic, or the partition, that it is on."""
@@ -170,14 +180,6 @@ class _Kept:
     def int_schema_version(self) -> int:
         """Give the version of the schema that it was written with; -1 if there is none."""
         return self._version
-
-    def has_null_value(self) -> bool:
-        """Return whether there is no value."""
-        return not self._data
-
-    def properties(self) -> dict[str, str]:
-        """Return no properties: the version is known."""
-        return {}
 
     def message_id(self) -> str:
         """Say what the value is, where it cannot be decoded."""
