@@ -91,6 +91,8 @@ class Acknowledger(AckIntake):
         self._left, self._settled, self._splits = 0.0, 0.0, splits
         self._is_moving = False
         """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
+        self._leaves_cluster = False
+        """If another native object is about to be opened on another cluster."""
 
     # What follows is made when something is acknowledged: many consumers of a process may be idle.
 
@@ -125,6 +127,9 @@ class Acknowledger(AckIntake):
 
     def renew(self, inner: Any, _: Iterator[Any], /) -> None:
         """Acknowledge to another C++ consumer from now on."""
+        if self._leaves_cluster:  # what was acknowledged while it was opened is of the first cluster, too
+            self.forget()
+            self._leaves_cluster = False
         self.attach(inner)
         with self.lock:
             self._is_moving = False
@@ -153,7 +158,7 @@ class Acknowledger(AckIntake):
                 self._is_moving = True
         elif transition is Transition.ANOTHER_CLUSTER:
             with self.lock:
-                self._is_moving = True
+                self._is_moving = self._leaves_cluster = True
                 self.forget()
                 self._watch.settle()
         elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
@@ -172,7 +177,7 @@ class Acknowledger(AckIntake):
     def abandon(self, transition: Transition, /) -> None:
         """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
         if transition is Transition.ANOTHER_CLUSTER:
-            self._is_moving = False
+            self._is_moving = self._leaves_cluster = False
         elif transition is Transition.SEEK:
             self._is_moving = False
             with self.lock:

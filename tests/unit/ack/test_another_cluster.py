@@ -59,9 +59,11 @@ class Consumer:
         inbox = self.acks.inbox.positions if cumulative else self.acks.inbox.messages
         self.acks.put(inbox, *map(received, batch.messages()))
 
-    def follow(self):
+    def follow(self, meanwhile=()):
         with self.order.passing(Transition.ANOTHER_CLUSTER):
             self.order.cluster = self.cluster
+        for entry in meanwhile:
+            self.acknowledge(entry)
         self.inner = Inner()
         self.acks.renew(self.inner, iter(()))
 
@@ -77,7 +79,7 @@ def test_nothing_is_sent_to_another_cluster(cumulative):
     consumer.cluster = 1
     assert not consumer.acks.flush()
     assert consumer.acks.pending == 1
-    consumer.follow()
+    consumer.follow(meanwhile=[2, 3])
     assert consumer.acks.pending == 0
     assert consumer.acks.flush()
     assert (len(first.taken), consumer.inner.taken) == (sent, [])
