@@ -106,7 +106,8 @@ class Receiving(Moving, Generic[T]):
             contextlib.suppress(OutdatedError),
             order.passing(Transition.ANOTHER_CLUSTER, lambda: refuse_unless(lambda: not self._closed)),
         ):
-            order.foundation.move_to_cluster()
+            if order.foundation is not None:  # closed meanwhile, by the handler of a signal
+                order.foundation.move_to_cluster()
             order.cluster = number
 
     @property

@@ -151,9 +151,8 @@ class Ground:
         self._consumer.inner.seek(target)
 
     def move_to_cluster(self) -> None:
-        """Have the cursor be where another cluster has it."""
+        """Fail, or be interrupted, where the broker says; the cursor is at the same place there."""
         self._broker.step("move")
-        self._broker.cursor = 0
         self._broker.step("moved")
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
