@@ -77,7 +77,6 @@ def _acknowledged(clusters, topic):
     return _COUNT - backlog
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("when", ["before", "outage", "after"])
 @pytest.mark.parametrize("how", ["each", "cumulative"])
 def test_acknowledgements_stay_with_their_cluster(clusters, how, when):
