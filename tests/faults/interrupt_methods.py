@@ -212,16 +212,19 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
             (
                 *(
                     "after_fork",
+                    "ask_about_batches",
                     "assemble",
                     "assemble_judged",
                     "assemble_filtered",
                     "bar",
+                    "cluster",
                     "context",
                     "end_receives",
                 ),
                 *(
                     "end_record",
                     "fail_pending",
+                    "follow_cluster",
                     "finish_queued",
                     "found",
                     "handles",

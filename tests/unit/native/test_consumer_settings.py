@@ -50,7 +50,7 @@ def test_another_version_is_refused(monkeypatch):
     for call in (
         lambda: consumer_settings.set_priority_level(configuration, 1),
         lambda: consumer_settings.set_subscription_properties(configuration, {"a": "b"}),
-        lambda: event_listener.set_event_listener(configuration, ActiveEvents(None)),
+        lambda: event_listener.set_event_listener(configuration, ActiveEvents(Listener())),
     ):
         with pytest.raises(InvalidUse, match=r"pulsar-client 3\.14\.0"):
             call()

@@ -29,7 +29,7 @@ def test_no_method_takes_arguments_of_any_name(method):
 
 @given(st.sampled_from(METHODS), st.integers(0, 40), st.data())
 def test_arguments_are_bound_as_python_binds_them(method, placed, data):
-    """Some by place, some by name, defaults in their order; what does not fit raises TypeError with the same words."""
+    """Some by place, some by name, defaults in their order; what does not fit raises TypeError that names it."""
     names = [*inspect.signature(method).parameters][1:]
     args = tuple(range(placed))
     chosen = data.draw(st.sets(st.sampled_from([*names, "unknown"])))
@@ -43,7 +43,7 @@ def test_arguments_are_bound_as_python_binds_them(method, placed, data):
     if refusal is not None:
         with pytest.raises(TypeError) as raised:
             named_arguments(method, args, kwargs)
-        assert str(raised.value) == refusal
+        assert str(raised.value) == f"{method.__name__}() {refusal}"
         return
     bound.apply_defaults()
     assert [("self", None), *named_arguments(method, args, kwargs).items()] == [*bound.arguments.items()]
