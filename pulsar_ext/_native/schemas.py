@@ -90,7 +90,7 @@ def value_of(schema: Schema, message: Encoded) -> Any:
 def text_of(info: Any) -> tuple[str, str]:
     """Give the type and the definition of a `SchemaInfo`; none of keys and values, which is no text."""
     kind = info.schema_type()
-    name = _UNNAMED.get(int(kind), kind.name)
+    name = _UNNAMED.get(int(kind)) or str(kind.name)
     try:
         return name, info.schema()
     except UnicodeDecodeError:
@@ -131,7 +131,7 @@ class PassingSchema(BytesSchema):  # type: ignore[misc]  # the official client s
         super().__init__()
         self._schema_info, self._name = info, name
 
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]  # pyright takes its text for a type
         return self._name
 
 

@@ -99,7 +99,7 @@ class ClusterWatch:
                 )
             return self._changes.count
 
-    def tick(self, _: float) -> float:
+    def tick(self, now: float) -> float:  # noqa: ARG002  # the scheduler's protocol
         """Have consumers and readers follow a change; the scheduler's call.
 
         Returns:

@@ -130,6 +130,7 @@ class Receiving(Moving, Generic[T]):
         if timeout_millis is not None and (type(timeout_millis) is not int or timeout_millis < POLL_MILLIS):
             return self._receive_soon(self._message_class(), timeout_millis)
         deadline = tried = None
+        left = POLL_MILLIS
         while True:
             message = self._message_class()  # again: the last wait may have ended on another cluster
             try:

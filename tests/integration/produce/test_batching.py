@@ -201,7 +201,7 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
     assert [(m.partition_key(), m.properties()) for m in messages[2500:]] == [("1", {}), ("", {"p": "q"})]
     with pytest.raises(pulsar.MessageTooBig):
         producer.send_many([b"x", b"x" * 300_000])
-    with pytest.raises(ValueError, match="argument"):
+    with pytest.raises(ValueError, match="one partition_key for each"):
         producer.send_many([b"x", b"y"], partition_keys=["1"])
     unbatched = client.create_producer(topic)
     assert unbatched.send_many([b"x"] * 1500).messages == 1500

@@ -152,7 +152,10 @@ def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
     schema = KeyValueSchema(str, City).of_client(lambda: admin, reads=True)
     payload = schema.encode(KeyValue("a", BERLIN))
     sent = SimpleNamespace(  # as Java's producer sends it: this library's cannot say a version
-        topic_name=lambda: own + ending, int_schema_version=lambda: 0, data=lambda: payload
+        topic_name=lambda: own + ending,
+        int_schema_version=lambda: 0,
+        data=lambda: payload,
+        has_null_value=lambda: False,
     )
     assert schema.decode_message(sent) == KeyValue("a", BERLIN)
 
