@@ -10,6 +10,7 @@ from .links import broken_links
 from .pages import ROOT, gather
 from .reference import write_reference
 from .results import fault_totals, speed_picture
+from .upstream import write_reports
 
 _SITE = ROOT / ".site"
 _OF_A_DOCSTRING = "griffe: "
@@ -25,6 +26,7 @@ def main() -> None:
     gather(pages, {"<!-- totals -->": fault_totals(), "speed.svg": ""})
     (pages / "speed.svg").write_text(speed_picture(), encoding="utf-8")
     write_reference(pages / "reference")
+    write_reports(pages / "upstream")
     build = [sys.executable, "-m", "zensical", "build", "--strict"]
     built = subprocess.run(build, cwd=_SITE, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(built.stdout, end="")  # noqa: T201  # it is the result

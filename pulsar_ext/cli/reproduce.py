@@ -23,6 +23,7 @@ from pulsar_ext.reproduce import (
     select,
     to_json,
     to_markdown,
+    to_report,
     to_script,
     to_table,
     update_markdown,
@@ -52,6 +53,7 @@ def run(
     script: Annotated[bool, Parameter(negative="")] = False,
     as_json: Json = False,
     as_markdown: Annotated[bool, Parameter(name="--markdown", negative="")] = False,
+    report: Annotated[bool, Parameter(negative="")] = False,
     update: list[Path] | None = None,
 ) -> int:
     """Run the same steps with the official client and with pulsar_ext, and show what each did with the messages.
@@ -69,6 +71,7 @@ def run(
         script: Print a program that shows the one scenario with the official client alone, and run nothing.
         as_json: Print JSON instead of a table.
         as_markdown: Print a Markdown table instead.
+        report: Print each scenario as a report for the official project instead, in Markdown.
         update: A Markdown file whose tables are to be replaced by this run's. May be given several times.
     """
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -81,7 +84,7 @@ def run(
         if as_list:
             _list(chosen)
             return 0
-        _refuse("--json and --markdown exclude each other", when=as_json and as_markdown)
+        _refuse("--json, --markdown and --report exclude each other", when=as_json + as_markdown + report > 1)
         _refuse("--admin-url goes with --url", when=url is None and admin_url not in (None, *_of_environment()))
         _refuse("--backend and --url (or PULSAR_URL) exclude each other", when=backend is not None and url is not None)
         old = {file: _markdown(file, chosen) for file in update or ()}
@@ -91,6 +94,9 @@ def run(
         return _NOT_RUN
     if as_json or as_markdown:
         print(to_json(rows) if as_json else to_markdown(rows))  # noqa: T201  # it is the result
+    elif report:
+        for row in rows:
+            print_result(to_report(row.scenario, str(row.official), row.broker_version))
     else:
         Console().print(to_table(rows))
     for file, text in old.items():

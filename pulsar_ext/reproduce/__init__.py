@@ -13,6 +13,7 @@ from ._runner import Row, Site, carry_out, existing_broker, own_brokers, reprodu
 from ._scenario import Counts, Scenario, Verdict, judge
 from ._scenarios import GROUPS, SCENARIOS, select
 from ._script import to_script
+from ._upstream import causes, to_report
 
 __all__ = [
     "GROUPS",
@@ -25,6 +26,7 @@ __all__ = [
     "Site",
     "Verdict",
     "carry_out",
+    "causes",
     "existing_broker",
     "judge",
     "own_brokers",
@@ -32,6 +34,7 @@ __all__ = [
     "select",
     "to_json",
     "to_markdown",
+    "to_report",
     "to_script",
     "to_summary",
     "to_table",

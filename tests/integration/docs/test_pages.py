@@ -13,7 +13,6 @@ from pulsar_ext.testing import Profile
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if "upstream" not in page.parts]  # programs of their own: tests/integration/reproduce
 PROFILE = Profile(
     "docs",
     "what the documents' examples need: deduplication, an index of entries, acknowledgements inside batches",
