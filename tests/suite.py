@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-_PARALLEL = ["-n", "3", "--dist", "loadgroup", "--durations", "25"]
+_FETCH = ["pulsar-ext", "broker", "fetch"]
+"""Fetches Pulsar, and archives its classes, so that a broker takes half the processor time to start."""
+_ON_BROKERS = ["--pulsar-backend", "process", "-n", "3", "--dist", "loadgroup", "--durations", "25"]
+"""Containers start without an archive; what is about containers starts its own."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,12 @@ STEPS = {
     "core": Step(
         "each public promise once, on real brokers",
         4,
-        [["pytest", "tests/integration", "--tier", "core", *_PARALLEL]],
+        [_FETCH, ["pytest", "tests/integration", "--tier", "core", *_ON_BROKERS]],
     ),
     "rest": Step(
         "what the core leaves out, on real brokers",
         60,
-        [["pytest", "tests/integration", "--tier", "rest", *_PARALLEL]],
+        [_FETCH, ["pytest", "tests/integration", "--tier", "rest", *_ON_BROKERS]],
     ),
 }
 REPORTS = "build/reports"

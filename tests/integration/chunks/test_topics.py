@@ -252,7 +252,6 @@ class TestTinyLedgers:
         assert any(i.first_chunk_message_id().ledger_id() != i.ledger_id() for i in ids), "no message spans ledgers"
         return ids
 
-    @pytest.mark.core
     @pytest.mark.parametrize("form", STORED)
     def test_a_message_across_ledgers(self, client, topic, sent, form):
         """From a stored id it is read whole, acknowledged whole and redelivered whole."""

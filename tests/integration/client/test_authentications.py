@@ -14,7 +14,7 @@ _LARGE = b"x" * 6_000_000
 """Two chunks."""
 
 
-@pytest.fixture(params=["mtls", "auth", "basic", "oauth2"])
+@pytest.fixture(params=["auth", "mtls", "basic", "oauth2"])
 def broker(request, pulsar_broker_factory):
     """A broker that wants to know who asks."""
     return pulsar_broker_factory(request.param)

@@ -176,7 +176,7 @@ def test_what_cannot_be_effectively_once_is_refused_before_anything_is_sent(
             client.create_producer(topic, **{"producer_name": "p", "deduplication": True, **settings})
     with pytest.raises(pulsar.InvalidUse, match="persistent"):
         opened(client, topic.replace("persistent://", "non-persistent://"))
-    plain = pulsar_broker_factory("plain")
+    plain = pulsar_broker_factory("small-chunks")
     with pytest.raises(pulsar.DeduplicationDisabled, match="Disabled"):
         opened(client_factory(plain), pulsar_topic_factory(broker=plain))
 

@@ -54,7 +54,6 @@ def routes_of(producer):
     return [producer.send(b"1", partition_key=key).partition() for key in KEYS]
 
 
-@pytest.mark.core
 @needs_java
 @pytest.mark.parametrize("scheme", ["JavaStringHash", "Murmur3_32Hash"])
 def test_keys_go_where_java_sends_them(client, broker, topic, scheme):

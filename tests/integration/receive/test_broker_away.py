@@ -62,33 +62,33 @@ def gone_as_it_is_replaced(proxy, consumer):
 
 
 @pytest.fixture
-def proxy(pulsar_broker):
+def proxy(broker):
     """What stands before the broker."""
-    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def connected(pulsar_broker, proxy):
+def connected(broker, proxy):
     """A client through the proxy whose openings end soon."""
     with contextlib.closing(
-        pulsar.Client(proxy.service_url, **Reach.of(pulsar_broker).options(), operation_timeout_seconds=2)
+        pulsar.Client(proxy.service_url, **Reach.of(broker).options(), operation_timeout_seconds=2)
     ) as client:
         yield client
 
 
 @pytest.fixture
-def direct(pulsar_broker):
+def direct(broker):
     """A client that the proxy is not before."""
-    with contextlib.closing(pulsar.Client(pulsar_broker.service_url, **Reach.of(pulsar_broker).options())) as client:
+    with contextlib.closing(pulsar.Client(broker.service_url, **Reach.of(broker).options())) as client:
         yield client
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whoever_receives_waits_for_the_broker(connected, proxy, pulsar_topic, way):
+def test_whoever_receives_waits_for_the_broker(connected, proxy, topic, way):
     """A seek raises that cannot open another C++ consumer; the receives behind it do not, and get what was sought."""
-    send_plain(connected, pulsar_topic, COUNT)
-    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    send_plain(connected, topic, COUNT)
+    consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     for _ in range(COUNT):
         consumer.receive(10_000)
     with gone_as_it_is_replaced(proxy, consumer):
@@ -99,10 +99,10 @@ def test_whoever_receives_waits_for_the_broker(connected, proxy, pulsar_topic, w
 
 
 @pytest.mark.core
-def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, pulsar_topic):
+def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, topic):
     """While the broker is away it raises Timeout, and no other error."""
-    send_plain(connected, pulsar_topic, COUNT)
-    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    send_plain(connected, topic, COUNT)
+    consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     timeouts = 0
     with gone_as_it_is_replaced(proxy, consumer):
         with pytest.raises(pulsar.PulsarException):
@@ -116,12 +116,12 @@ def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, pulsar_topic):
     assert timeouts
 
 
-def test_a_listener_is_called_again(connected, proxy, pulsar_topic):
+def test_a_listener_is_called_again(connected, proxy, topic):
     """Nobody receives, and another C++ consumer is opened all the same, once the broker is there."""
-    send_plain(connected, pulsar_topic, COUNT)
+    send_plain(connected, topic, COUNT)
     came = []
     consumer = connected.subscribe(
-        pulsar_topic,
+        topic,
         "s",
         initial_position=pulsar.InitialPosition.Earliest,
         message_listener=lambda _, message: came.append(index_of(message)),
@@ -135,16 +135,16 @@ def test_a_listener_is_called_again(connected, proxy, pulsar_topic):
     assert came[before:] == list(range(COUNT))
 
 
-def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_topic):
+def test_an_awaited_receive_waits_for_the_broker(broker, proxy, topic):
     """As the blocking one."""
 
     async def receive_behind_a_seek():
         async with pulsar_ext.asyncio.Client(
-            proxy.service_url, **Reach.of(pulsar_broker).options(), operation_timeout_seconds=2
+            proxy.service_url, **Reach.of(broker).options(), operation_timeout_seconds=2
         ) as client:
-            producer = await client.create_producer(pulsar_topic)
+            producer = await client.create_producer(topic)
             await producer.send(b"0")
-            consumer = await client.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+            consumer = await client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
             await consumer.receive()
             with gone_as_it_is_replaced(proxy, consumer.blocking):
                 with pytest.raises(pulsar.PulsarException):
@@ -154,15 +154,15 @@ def test_an_awaited_receive_waits_for_the_broker(pulsar_broker, proxy, pulsar_to
     assert asyncio.run(receive_behind_a_seek()) == b"0"
 
 
-def test_abandoned_receives_leave_a_close_its_threads(pulsar_broker, pulsar_topic):
+def test_abandoned_receives_leave_a_close_its_threads(broker, topic):
     """More receives than the client has threads give up on a broker that is away; a close ends, and one that waits."""
 
     def raise_unreachable():
         raise pulsar.ConnectError("The broker is away.")
 
     async def receive_and_close():
-        client = pulsar_ext.asyncio.Client(pulsar_broker.service_url, **Reach.of(pulsar_broker).options())
-        consumer = await client.subscribe(pulsar_topic, "s")
+        client = pulsar_ext.asyncio.Client(broker.service_url, **Reach.of(broker).options())
+        consumer = await client.subscribe(topic, "s")
         consumer.blocking._order.foundation.open_anew = raise_unreachable
         with pytest.raises(pulsar.ConnectError):
             await consumer.seek(pulsar.MessageId.earliest)
@@ -188,37 +188,37 @@ def cut_amid(proxy):
     cut.join()
 
 
-def test_a_reader_asks_again_whether_there_is_a_message(direct, connected, proxy, pulsar_topic):
+def test_a_reader_asks_again_whether_there_is_a_message(direct, connected, proxy, topic):
     """The connection ends while the broker owes the answer: officially that means no, here it is asked again."""
-    reader = connected.create_reader(pulsar_topic, pulsar.MessageId.earliest)
+    reader = connected.create_reader(topic, pulsar.MessageId.earliest)
     for _ in range(3):
         assert not reader.has_message_available()
         with cut_amid(proxy):
-            send_plain(direct, pulsar_topic, 1)
+            send_plain(direct, topic, 1)
             assert reader.has_message_available()
         assert index_of(reader.read_next(10_000)) == 0
 
 
-def test_a_consumer_asks_again_for_the_last_id(connected, proxy, pulsar_topic):
+def test_a_consumer_asks_again_for_the_last_id(connected, proxy, topic):
     """The connection ends while the broker owes the answer: officially all numbers are -1, here it is asked again."""
-    sent = connected.create_producer(pulsar_topic).send(b"")
-    consumer = connected.subscribe(pulsar_topic, "s")
+    sent = connected.create_producer(topic).send(b"")
+    consumer = connected.subscribe(topic, "s")
     with cut_amid(proxy):
         assert consumer.get_last_message_id() == sent
 
 
-def test_an_unsubscription_deletes_the_subscription(connected, proxy, pulsar_topic, pulsar_admin):
+def test_an_unsubscription_deletes_the_subscription(connected, proxy, topic, pulsar_admin):
     """The connection ends while the broker owes the answer: officially it returns and the subscription stays."""
-    consumer = connected.subscribe(pulsar_topic, "s")
+    consumer = connected.subscribe(topic, "s")
     with cut_amid(proxy):
         consumer.unsubscribe()
-    assert "s" not in pulsar_admin.subscriptions(pulsar_topic)
+    assert "s" not in pulsar_admin.subscriptions(topic)
 
 
-def test_a_seek_is_done(connected, proxy, pulsar_topic):
+def test_a_seek_is_done(connected, proxy, topic):
     """The connection ends while the broker owes the answer: officially a seek returns that was not done."""
-    send_plain(connected, pulsar_topic, COUNT)
-    consumer = connected.subscribe(pulsar_topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    send_plain(connected, topic, COUNT)
+    consumer = connected.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
     for _ in range(COUNT):
         consumer.acknowledge(consumer.receive(10_000))
     with cut_amid(proxy):
@@ -226,19 +226,19 @@ def test_a_seek_is_done(connected, proxy, pulsar_topic):
     assert [index_of(consumer.receive(10_000)) for _ in range(COUNT)] == list(range(COUNT))
 
 
-def test_a_reader_that_another_thread_seeks_tells_whether_there_is_a_message(connected, pulsar_topic):
+def test_a_reader_that_another_thread_seeks_tells_whether_there_is_a_message(connected, topic):
     """A seek closes the C++ reader for another one, and whoever asks meanwhile gets the answer of one of them."""
-    send_plain(connected, pulsar_topic, COUNT)
-    reader = connected.create_reader(pulsar_topic, pulsar.MessageId.earliest)
+    send_plain(connected, topic, COUNT)
+    reader = connected.create_reader(topic, pulsar.MessageId.earliest)
     seeks = threading.Thread(target=lambda: [reader.seek(pulsar.MessageId.earliest) for _ in range(20)])
     seeks.start()
     while seeks.is_alive():
         assert reader.has_message_available()
 
 
-def test_a_seek_that_cannot_be_done_raises(connected, proxy, pulsar_topic):
+def test_a_seek_that_cannot_be_done_raises(connected, proxy, topic):
     """The broker stays away for the operation timeout: the seek says that it is not known whether it was done."""
-    consumer = connected.subscribe(pulsar_topic, "s")
+    consumer = connected.subscribe(topic, "s")
     proxy.refuse()
     proxy.cut()
     with pytest.raises(pulsar.NotConnected, match="not known"):

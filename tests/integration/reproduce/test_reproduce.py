@@ -89,7 +89,6 @@ def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
     assert re.search(r"chunk-reader-start.+\| fixed (here|upstream) \|", file.read_text())
 
 
-@pytest.mark.core
 def test_the_readme_example_runs(pulsar_broker, pulsar_namespace):
     """What the README shows works as it stands, given this broker's addresses."""
     code = next(

@@ -105,7 +105,6 @@ def _plain(value):
     return dict(value) if hasattr(value, "schema_type") else value
 
 
-@pytest.mark.core
 def test_each_reads_what_the_other_wrote(client, topic, pulsar_topic_factory, broker, java):
     """Java reads the same from this library as from itself; this library reads the same from Java as it sends."""
     ours, theirs = topic, pulsar_topic_factory(broker=broker)

@@ -30,7 +30,6 @@ VALUES = {
 }
 
 
-@pytest.mark.core
 def test_javas_primitive_schemas_are_read(client, topic, broker):
     """Each value is what Java wrote, also as a part of keys and values, and as a dead letter."""
     run_java("Primitives", Reach.of(broker).java_settings(), topic)

@@ -194,7 +194,6 @@ def test_interleaved_chunks(bench):
     assert bench.backlog(topic) == 0
 
 
-@pytest.mark.core
 @on(BATCH_ACKS)
 def test_acknowledged_inside_batches(bench):
     """Single messages acknowledged inside batches count nothing: the skip is exact, and none of them comes again."""

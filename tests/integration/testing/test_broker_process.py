@@ -117,7 +117,6 @@ def test_authentication_is_on(name, pulsar_broker_factory):
     assert not default_namespace_exists(broker.admin_url, nobody)
 
 
-@pytest.mark.core
 def test_kill_and_restart_keep_data_and_urls():
     """After a SIGKILL and a restart the same data is under the same URLs; a plain restart keeps it as well."""
     with PulsarProcess() as broker:

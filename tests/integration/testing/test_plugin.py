@@ -27,7 +27,6 @@ def started(result):
     return STARTED.findall(result.stdout.str())
 
 
-@pytest.mark.core
 def test_costs_nothing_unused(project):
     """A project that uses no fixture gets no broker, and neither testcontainers nor Docker is loaded."""
     project.makepyfile("""
@@ -51,7 +50,6 @@ def test_fixtures_are_documented(project):
     assert "no docstring available" not in ours
 
 
-@pytest.mark.core
 @needs_process
 def test_a_namespace_a_test_and_one_broker(project):
     """All tests have one broker, each a namespace of its own, and no namespace or tenant outlives the run."""
@@ -135,7 +133,6 @@ def test_log_of_a_failing_test(project, workers):
     assert "/before-" not in text
 
 
-@pytest.mark.core
 @needs_process
 def test_existing_broker(project, monkeypatch, pulsar_own_broker):
     """With `--pulsar-url` an existing broker is used, cleaned up after, and left running."""
