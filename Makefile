@@ -10,7 +10,7 @@ PART ?=
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
 	@echo '                      10 to 15 minutes, and more the first time, with about 1 GB to fetch'
-	@echo 'make test-all         the same, and the rest of the integration tests: over an hour; PART=3/8 runs one part of the rest'
+	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: over an hour; PART=3/8: a part of it'
 	@echo 'make reproduce        each known defect, the official client beside pulsar_ext: 6 minutes'
 	@echo 'make docs             the site, in .site/html'
 	@echo 'make through ARGS=mtls       every family of integration tests with mutual TLS; ARGS=cluster: on a cluster'
@@ -24,8 +24,8 @@ test: $(VENV)/ready
 	$(TOX) run -q -e lint,suite
 
 test-all: $(if $(PART),,test) $(VENV)/ready
-	@echo 'make test-all: what make test leaves out of the integration tests$(if $(PART),; part $(PART): about 10 minutes,: over an hour).'
-	$(TOX) run -q -e suite -- rest $(if $(PART),--part $(PART)) $(ARGS)
+	@echo 'make test-all: the pages, and what make test leaves out of the integration tests$(if $(PART),; part $(PART): about 10 minutes,: over an hour).'
+	$(TOX) run -q -e suite -- pages rest $(if $(PART),--part $(PART)) $(ARGS)
 
 docs: $(VENV)/ready
 	$(TOX) run -q -e suite -- docs $(ARGS)

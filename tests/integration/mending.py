@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import httpx2
+from commands import call_command
 
 from pulsar_ext import DiagnosisLimits
 from pulsar_ext.admin import Retention
@@ -48,15 +49,7 @@ def pulsar_ext(broker, command):
     """Run a command line of `pulsar-ext` against the broker, and give its status, output and error output."""
     name, *arguments = shlex.split(command)
     assert name == "pulsar-ext"
-    done = subprocess.run(
-        [sys.executable, "-c", "from pulsar_ext.cli import main; main()", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=environment_of(broker),
-    )
-    return done.returncode, done.stdout, done.stderr
+    return call_command(*arguments, environment=environment_of(broker))
 
 
 @contextlib.contextmanager

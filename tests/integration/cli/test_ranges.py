@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from xml.etree import ElementTree as ET
 
 import pytest
+from commands import call_command
 from keyed import fill
 from reach import Reach
 
@@ -19,12 +18,9 @@ from pulsar_ext.key_shared.coverage import UncoveredSlotsWarning
 pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning")
 
 
-def ranges(*arguments, broker=None, cwd=None):
-    """Run the command and give its exit status, output and error output."""
-    where = [] if broker is None else Reach.of(broker).command_line()
-    command = [sys.executable, "-c", "from pulsar_ext.cli import main; main()", "ranges", *arguments, *where]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
-    return done.returncode, done.stdout, done.stderr
+def ranges(*arguments, broker=None):
+    """Call the command and return its exit status, output and error output."""
+    return call_command("ranges", *arguments, *([] if broker is None else Reach.of(broker).command_line()))
 
 
 @pytest.mark.core
@@ -48,12 +44,13 @@ def test_split():
 
 @pytest.mark.core
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
+def test_plan(client, pulsar_topic_factory, broker, tmp_path, monkeypatch, partitions):
     """The plan's weights are those of the topic's messages, whatever their batches, and a PNG is drawn."""
     pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
     topic = pulsar_topic_factory(broker=broker, partitions=partitions)
     keys = fill(client, topic, "default", 500)
-    status, printed, _ = ranges("plan", topic, "4", "--json", broker=broker, cwd=tmp_path)
+    status, printed, _ = ranges("plan", topic, "4", "--json", broker=broker)
     assert status == 0
     rows = json.loads(printed)
     for row in rows:
@@ -62,7 +59,7 @@ def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
     assert sum(row["messages"] for row in rows) == 500
     assert (tmp_path / "ranges.png").read_bytes().startswith(b"\x89PNG")
     html = ["--no-png", "--html", "plan.html"]
-    _, printed, _ = ranges("plan", topic, "4", *html, broker=broker, cwd=tmp_path)
+    _, printed, _ = ranges("plan", topic, "4", *html, broker=broker)
     slots, owners, *table = printed.splitlines()
     assert any(rows[0]["ranges"] in line for line in table)
     assert [int(one) for one in owners.split()] == [0, 1, 2, 3]
@@ -74,7 +71,7 @@ def test_plan(client, pulsar_topic_factory, broker, tmp_path, partitions):
     assert [(row[1], int(row[2])) for row in shown] == [(row["ranges"], row["messages"]) for row in rows]
     bars = page.findall(".//figure//rect")
     assert {int(bar.get("x")) for bar in bars} == {key_slot(key) // 256 for key in keys}
-    _, table, _ = ranges("plan", topic, "4", "--by", "bytes", "--no-png", broker=broker, cwd=tmp_path)
+    _, table, _ = ranges("plan", topic, "4", "--by", "bytes", "--no-png", broker=broker)
     assert rows[0]["ranges"].split("-")[0] in table
 
 

@@ -71,7 +71,6 @@ def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic
     assert max(sizes) < 40 << 20
 
 
-@pytest.mark.core
 def test_copy_of_a_topic(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
     """A copy continues where it ended, with each message once."""
     source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))

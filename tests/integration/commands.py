@@ -1,0 +1,33 @@
+"""Call `pulsar-ext` in this process: a process of its own takes a second of processor time to begin."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import warnings
+
+import pytest
+
+from pulsar_ext.cli import main
+
+
+def call_command(*arguments, environment=()):
+    """Call the command with these arguments and variables; return its status, output and error output."""
+    output, error, log = io.StringIO(), io.StringIO(), logging.getLogger("pulsar_ext.admin")
+    level = log.level
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(error),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Cyclopts application invoked without tokens")  # it is to take sys.argv
+        patch.setattr(sys, "argv", ["pulsar-ext", *arguments])
+        for name, value in dict(environment).items():
+            patch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    log.setLevel(level)  # a command is quieter
+    return ended.value.code, output.getvalue(), error.getvalue()
