@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
-from ._native.results import UNREACHABLE
+from ._native.results import UNREACHABLE, Timeout
+from .chunks.leftovers import ends_in_a_half
 from .message import Message
+from .receive.filter import FilteredSource
 from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
 from .receive.source import NativeSource
 from .schema.typed import T
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pulsar
 
     from ._runtime.context import ClientContext
     from .admin import InternalStats
+    from .receive.compacted import CompactionFilter
 
 __all__ = ["Reader"]
+
+_SILENT_SECONDS: Final = 3.0
+_LONGEST_SECONDS: Final = 60.0
 
 
 class Reader(Receiving[T], ReaderDoor):
@@ -29,6 +38,7 @@ class Reader(Receiving[T], ReaderDoor):
         "_client",
         "_closed",
         "_context",
+        "_filter",
         "_hear",
         "_message_class",
         "_order",
@@ -37,10 +47,14 @@ class Reader(Receiving[T], ReaderDoor):
         "_topics",
     )
 
+    _filter: Any
+    """A `FilteredSource`; None if every message is handed out."""
+
     def __init__(self) -> None:
         super().__init__()
         self._client = self._context = self._source = self._order = self.inner  # never opened
         self._closed = self._queued = False
+        self._filter = None
         self._message_class = Message
 
     @classmethod
@@ -52,6 +66,7 @@ class Reader(Receiving[T], ReaderDoor):
         topic: str,
         *,
         queued: bool = True,
+        compaction: CompactionFilter | None = None,
     ) -> Self:
         """Make a reader of an official one.
 
@@ -61,6 +76,7 @@ class Reader(Receiving[T], ReaderDoor):
             message_class: what its messages become.
             topic: what it reads.
             queued: whether the receiver queue has room, so that a read with a timeout is possible.
+            compaction: tells what is left of a compacted topic; None if everything is read.
         """
         self = cls.__new__(cls)
         adopt(self, official, context.opener)
@@ -72,8 +88,22 @@ class Reader(Receiving[T], ReaderDoor):
         self._order = ReceiveOrder()
         native = self._source = NativeSource(self.inner, self._wait_of)
         self._order.take_part(native)
+        self._filter = None
+        if compaction is not None:
+            self._order.take_part(compaction)
+            self._filter_by(compaction)
         refuse_after_fork(self)
         return self
+
+    def _filter_by(self, wanted: Callable[[Any], bool]) -> None:
+        """Hand out only the C++ messages that a function wants."""
+        self._source = self._filter = FilteredSource(self._source, wanted)
+        self._order.take_part(self._filter)
+
+    @property
+    def judges(self) -> bool:
+        """Whether Python looks at each message before the application does."""
+        return self._filter is not None or super().judges
 
     if TYPE_CHECKING:
 
@@ -94,11 +124,37 @@ class Reader(Receiving[T], ReaderDoor):
     def has_message_available(self) -> bool:
         """Tell whether there is a message to read; mirrors Java's `Reader.hasMessageAvailable`.
 
-        While the broker cannot be reached it is asked again; officially the end of a connection means False.
+        While the broker cannot be reached it is asked again; officially the end of a connection means False. A reader
+        of key ranges or of a compacted topic reads and drops what it skips, and keeps what it finds for `read_next()`.
 
         Raises:
             pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
+            pulsar.Timeout: for a minute, the broker had messages to come and none came.
             pulsar.AlreadyClosed: the reader is closed.
         """
+        found = self._filter
+        return self.has_native_message() if found is None else self._has_message_of(found)
+
+    def _has_message_of(self, found: FilteredSource) -> bool:
+        since, seen = time.monotonic(), found.passed_by
+        while not found.holds:
+            if not self.has_native_message():
+                return False
+            if found.peek():
+                break
+            now = time.monotonic()
+            if found.passed_by != seen or not self.inner.is_connected():
+                since, seen = now, found.passed_by
+            elif now - since > _SILENT_SECONDS and ends_in_a_half(self._context.admin_api, self._topics):
+                return False
+            elif now - since > _LONGEST_SECONDS:
+                raise Timeout(
+                    f"The broker says that {self._topics} has messages to read, and none came in "
+                    f"{_LONGEST_SECONDS:.0f} seconds."
+                )
+        return True
+
+    def has_native_message(self) -> bool:
+        """Ask if the native reader has a message to read, which may be one that is skipped here."""
         self._context.callbacks.refuse("has_message_available")
         return bool(self._ask(lambda inner: inner.has_message_available_async, UNREACHABLE))

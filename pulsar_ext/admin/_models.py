@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 from urllib.parse import unquote_plus
 
 from pulsar_ext.ids.position import Position, PositionRanges
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _Json = Mapping[str, Any]
+COMPACTION_CURSOR: Final = "__compaction"
 _WHOLE = re.compile(r" \(ackSet (is null|with long\[\] size of 0)\)\Z")
 """What brokers write behind some positions that a whole entry was acknowledged at, as a compaction does."""
 
@@ -175,6 +176,12 @@ class InternalStats:
         """The ledger of the compacted view; None without one."""
         found = self.raw.get("compactedLedger")
         return None if found is None or found["ledgerId"] < 0 else LedgerInfo.from_json(found)
+
+    @property
+    def compaction_horizon(self) -> Position:
+        """The last position that compaction has gone over; -1:-1 if the topic was never compacted."""
+        cursor = self.cursors.get(COMPACTION_CURSOR)
+        return Position(-1, -1) if cursor is None else cursor.mark_delete_position
 
     def entry_bytes(self) -> float:
         """Give the average size of an entry, in bytes."""

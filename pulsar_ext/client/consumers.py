@@ -21,6 +21,7 @@ from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_consumer
 from pulsar_ext.key_shared.policy import check_key_shared
 from pulsar_ext.message import adopt_message, at_cluster, message_class
+from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
@@ -201,6 +202,9 @@ def _take_over(
     # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
     named["batch_index_ack_enabled"] = True
     redelivery = take_over_redelivery(context, named, acks, order, options, retry, splits=splits)
+    if named["is_read_compacted"]:
+        redelivery.compaction = CompactionFilter(context.admin_api)
+        order.take_part(redelivery.compaction)
     order.take_part(redelivery)
     order.take_part(acks)
     if redelivery.screens:

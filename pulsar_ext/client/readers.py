@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext._native.handles import reader_heard
+from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._native.signatures import named_arguments
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.chunks.leftovers import ends_in_a_half
@@ -20,6 +21,7 @@ from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.receivers import intercept_reader
 from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
+from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.foundation import ReaderFoundation
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema
@@ -44,6 +46,7 @@ def open_reader(
     chain: ReaderChain | None = None,
     *,
     several_topics: bool = False,
+    skips_removed: bool = True,
 ) -> None:
     """Open a reader.
 
@@ -55,8 +58,10 @@ def open_reader(
         make: makes a reader of an official one, as `Reader.assemble()`.
         chain: its interceptors.
         several_topics: whether it is one of several, whose messages' ids have to tell their topic.
+        skips_removed: whether a reader of a compacted topic skips what was removed of batches.
     """
     topic, listener = named["topic"], named["reader_listener"]
+    compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
     messages = message_class(named["schema"], several_topics=several_topics)
@@ -64,13 +69,13 @@ def open_reader(
     if chain is not None and listener:
         listener = chain.listening(listener)
     if listener:
-        heard = _Listener(listener, context, messages, topic)
+        heard = _Listener(listener, context, messages, topic, compaction)
         named["reader_listener"] = kept_weakly(heard)
         context.calls_back = True
     cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened
-    reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0)
+    reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0, compaction=compaction)
     reader.found(ReaderFoundation(reader, create, named, context), cluster)
     reader.listen(heard)
     if heard is not None:
@@ -103,6 +108,7 @@ def open_table_view(
         create,
         named_arguments(pulsar.Client.create_reader, (topic, MessageId.earliest), reading),
         opened,
+        skips_removed=False,  # a view drops what has no key
     )
     has_no_end = partial(ends_in_a_half, context.admin_api, topic)
     reader, end = opened[1], End()
@@ -123,18 +129,27 @@ class _Listener:
         context: of the client.
         messages: the class of its messages.
         topic: what is read.
+        compaction: tells what is left of a compacted topic; None if everything is read.
 
     `reader` is weak: the C++ reader keeps the listener, which must not keep the reader.
     """
 
     def __init__(
-        self, listener: Callable[[Any, Any], object], context: ClientContext, messages: type[Message], topic: str
+        self,
+        listener: Callable[[Any, Any], object],
+        context: ClientContext,
+        messages: type[Message],
+        topic: str,
+        compaction: CompactionFilter | None,
     ) -> None:
         self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
+        self._compaction = compaction
         self.reader: weakref.ref[Reader] | None = None
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
         """Hear one message, on a thread of the C++ client."""
+        if self._compaction is not None and not self._compaction(inner_message_of(message)):
+            return
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader.assemble(reader_heard(official), self._context, self._messages, self._topic)

@@ -7,17 +7,14 @@ messages without loss or overlap.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
 from pulsar_ext._native.messages import InnerMessage
-from pulsar_ext.chunks.leftovers import ends_in_a_half
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, NoSuchTopic
 from pulsar_ext.reader import Reader
-from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Part
 
 from .hash_ranges import KeyHashRanges, as_ranges
@@ -31,15 +28,13 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.intercept.chain import ReaderChain
     from pulsar_ext.message import Message
+    from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.order import Transition
 
     from .hash_ranges import RangesLike
     from .key_encoding import KeyFormsMode
 
 __all__ = ["RangeReader", "open_range_reader", "refuse_missing_topic"]
-
-_SILENT_SECONDS = 3.0
-_LONGEST_SECONDS = 60.0
 
 _ordering_key, _partition_key = InnerMessage.ordering_key, InnerMessage.partition_key
 """Called with the message: a call less for each than its method is."""
@@ -66,11 +61,9 @@ class RangeReader(Reader):
     Iterating it gives what is available now and ends there.
     """
 
-    __slots__ = ("_admin", "_fast", "_filter", "key_hash_ranges")
+    __slots__ = ("_fast", "key_hash_ranges")
 
     key_hash_ranges: KeyHashRanges
-    _filter: FilteredSource
-    _admin: Callable[[], PulsarAdmin]
     _fast: tuple[Any, ...]
 
     @classmethod
@@ -83,22 +76,23 @@ class RangeReader(Reader):
         topic: str,
         *,
         queued: bool = True,
+        compaction: CompactionFilter | None = None,
     ) -> Self:
         """Make a reader of an official one, as `Reader.assemble()`; `wanted` says which messages it hands out."""
         self = cls.assemble(official, context, message_class, topic, queued=queued)
-        self._admin = context.admin_api
         self.key_hash_ranges = wanted.ranges
         source = self._source
-        self._filter = FilteredSource(source, wanted)
-        self._order.take_part(self._filter)
+        if compaction is not None:
+            self._order.take_part(compaction)
+        self._filter_by(wanted if compaction is None else lambda inner: compaction(inner) and wanted(inner))
 
         def take_the_short_way() -> None:
-            takes_all = wanted.ranges.is_full
-            self._fast = source.each, wanted.decided.get, *self._filter.kept, self._message_class, takes_all
+            takes_all = compaction is None and wanted.ranges.is_full
+            found = self._filter
+            self._fast = source.each, wanted.decided.get, found.wants, *found.kept, self._message_class, takes_all
 
         self._order.take_part(_Renewed(take_the_short_way))
         take_the_short_way()
-        self._source = self._filter
         return self
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
@@ -113,7 +107,7 @@ class RangeReader(Reader):
             pulsar.Timeout: no message of these ranges came in time.
             pulsar.AlreadyClosed: the reader is closed.
         """
-        unfiltered, verdict_of, ready, unseen, new, takes_all = self._fast
+        unfiltered, verdict_of, wants, ready, unseen, new, takes_all = self._fast
         # The source is another one in a child process that must not touch this reader.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
             return self.receive_next(timeout_millis)
@@ -126,7 +120,7 @@ class RangeReader(Reader):
             for inner in unfiltered:
                 try:
                     wanted = None if _ordering_key(inner) else verdict_of(_partition_key(inner))
-                    if wanted or (wanted is None and self._filter.wants(inner)):
+                    if wanted or (wanted is None and wants(inner)):
                         message.inner = inner
                         return message
                 except UnicodeDecodeError:  # an ordering key of any bytes
@@ -138,32 +132,6 @@ class RangeReader(Reader):
         except (pulsar.Timeout, pulsar.AlreadyClosed):  # or replaced: the slower way finds out
             pass
         return self.receive_next(None)
-
-    def has_message_available(self) -> bool:
-        """Whether a message of these ranges can be read without waiting for one to be published.
-
-        Messages of other ranges are read and dropped meanwhile; one that is found is kept for `read_next()`.
-
-        Raises:
-            pulsar.Timeout: for a minute, the broker had messages to come and none came.
-        """
-        since, seen = time.monotonic(), self._filter.passed_by
-        while not self._filter.holds:
-            if not super().has_message_available():
-                return False
-            if self._filter.peek():
-                break
-            now = time.monotonic()
-            if self._filter.passed_by != seen or not self.inner.is_connected():
-                since, seen = now, self._filter.passed_by
-            elif now - since > _SILENT_SECONDS and ends_in_a_half(self._admin, self._topics):
-                return False
-            elif now - since > _LONGEST_SECONDS:
-                raise pulsar.Timeout(
-                    f"The broker says that {self._topics} has messages to read, and none came in "
-                    f"{_LONGEST_SECONDS:.0f} seconds."
-                )
-        return True
 
     def __iter__(self) -> Iterator[Any]:
         while self.has_message_available():

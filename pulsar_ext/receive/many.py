@@ -135,22 +135,23 @@ class ReceivingMany(Receiving[T]):
         Returns:
             The messages, in order; empty if none came within the policy's time.
         """
-        thread = get_ident()
-        batch = self._receive_batch(thread)
-        new = self._message_class  # afterwards: the wait may have ended on another cluster
-        messages = []
-        for inner in batch if self._screen is None else filter(self._screen, batch):
-            message = new()
-            message.inner = inner
-            messages.append(message)
-        if self._recorder is not None:
-            self._recorder.note([message.inner for message in messages])
-        batches = self._interrupted.batches
-        try:  # noqa: SIM105  # no call from here on, as above
-            del batches[thread]
-        except KeyError:  # a seek on another thread has dropped it, or nothing came
-            pass
-        return messages
+        thread, batches = get_ident(), self._interrupted.batches
+        while True:
+            batch = self._receive_batch(thread)
+            new = self._message_class  # afterwards: the wait may have ended on another cluster
+            messages = []
+            for inner in batch if self._screen is None else filter(self._screen, batch):
+                message = new()
+                message.inner = inner
+                messages.append(message)
+            if self._recorder is not None:
+                self._recorder.note([message.inner for message in messages])
+            try:  # noqa: SIM105  # no call from here on, as above
+                del batches[thread]
+            except KeyError:  # a seek on another thread has dropped it, or nothing came
+                pass
+            if messages or not batch:  # else none of them was for the application
+                return messages
 
     def stop_fetching(self) -> None:
         """Let nobody begin to wait for the C++ consumer's answer: its client ends, and it may never give one."""

@@ -28,6 +28,7 @@ from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
+from pulsar_ext.message import received
 from pulsar_ext.receive.order import Part, Transition
 
 from .delay_queue import Delayed
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
+    from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.filter import ScreenedSource
     from pulsar_ext.receive.order import ReceiveOrder
 
@@ -96,6 +98,7 @@ class Redelivery(Part):
         self._inner: Any = None
         self._screened: ScreenedSource | None = None
         self._closed = False
+        self.compaction: CompactionFilter | None = None  # if the topic is read as compacted
         self.dead_letters: DeadLetters | None = None
         self.retry_letters: RetryLetters | None = None
         self.letter_producers: LetterProducers | None = None
@@ -110,7 +113,12 @@ class Redelivery(Part):
     @property
     def screens(self) -> bool:
         """Whether each message has to be looked at as it comes."""
-        return bool(self._delays.timeout_ms) or self.dead_letters is not None
+        return bool(self._delays.timeout_ms) or self._looks_ahead
+
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether a message may be acknowledged here that the application has not asked for yet."""
+        return self.dead_letters is not None or self.compaction is not None
 
     @property
     def harmless(self) -> int:
@@ -125,7 +133,7 @@ class Redelivery(Part):
             self._inner, self._screened = inner, screened
         if self.letter_producers is not None:
             self._scheduler.keep(self)
-        if self.dead_letters is not None:
+        if self._looks_ahead:
             self._scheduler.watch(self)
 
     def renew(self, inner: Any, _: Iterator[Any], /) -> None:
@@ -152,6 +160,9 @@ class Redelivery(Part):
 
     def screen(self, inner: Any) -> bool:
         """Look at a C++ message that arrives: False if it is not for the application."""
+        if self.compaction is not None and not self.compaction(inner):
+            self._acks.add_messages([received(inner)])  # else its entry would stay in the backlog
+            return False
         letters = self.dead_letters
         if letters is not None and inner.redelivery_count() > letters.max_redeliver_count:
             if not self._acks.is_duplicate(inner):
@@ -248,7 +259,7 @@ class Redelivery(Part):
                 self._ask(inner, refused + timed_out)
         with self._lock:
             waits = [self._nacked.wait(now), self._late.wait(now), self._until_late(now)]
-        if self._screened is not None and self.dead_letters is not None:
+        if self._screened is not None and self._looks_ahead:
             self._screened.look_ahead()
             waits.append(_TICK_SECONDS)
         soonest = min((one for one in waits if one is not None), default=None)

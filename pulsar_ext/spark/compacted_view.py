@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactedView"]
 
-_CURSOR = "__compaction"
-
 
 class CompactedView:
     """The compacted view of one segment.
@@ -84,9 +82,7 @@ class CompactedView:
 
     def _ask(self) -> InternalStats:
         stats = admin_of(self._settings).internal_stats(self._segment.topic)
-        cursor = stats.cursors.get(_CURSOR)
-        if cursor is not None:
-            self._horizon = cursor.mark_delete_position
+        self._horizon = max(self._horizon, stats.compaction_horizon)
         return stats
 
     def without_removed(self, block: MessageBlock) -> MessageBlock | None:

@@ -36,9 +36,9 @@ class PartReader(Reader):
         """Whether it says when something has come, and there is nothing until then."""
         return self.arrivals.is_owed() and not self.arrivals.holds
 
-    def has_message_available(self) -> bool:
-        """Tell whether there is a message to read."""
-        return self.arrivals.holds or super().has_message_available()
+    def has_native_message(self) -> bool:
+        """Ask if the native reader has a message to read, unless one has arrived already."""
+        return self.arrivals.holds or super().has_native_message()
 
 
 class RangePartReader(RangeReader, PartReader):

@@ -66,7 +66,7 @@ class TopicsReader(Reader):
         self._context, self._topics, self._message_class = context, topics, message_class
         self._order = ReceiveOrder()
         self._parts, self._promising, self._changed = {}, deque(), Condition()
-        self._closed, self._queued, self._hear, self._watch = False, True, None, None
+        self._closed, self._queued, self._hear, self._watch, self._filter = False, True, None, None, None
         refuse_after_fork(self)
         return self
 
