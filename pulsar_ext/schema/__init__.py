@@ -24,11 +24,12 @@ from pulsar.schema import (
     Long,
     Map,
     Null,
-    Record,
     Schema,
     String,
     StringSchema,
 )
+
+from pulsar_ext._native.records import Record
 
 from .annotations import AvroName, AvroType, Float32, Int32, LocalTimestamp, TimeMillis, TimestampMillis, decimal_type
 from .auto_consume import AutoConsumeSchema

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import pulsar.schema
 
+from pulsar_ext._native.records import record_of_avro, refuse_lost_fields
 from pulsar_ext._native.schemas import SchemaType, begin_schema, forget_writers, writer_definition
 from pulsar_ext.errors import SchemaMismatch
 
@@ -36,7 +37,8 @@ class AvroSchema(TypedSchema[T], _Official):
         schema_definition: for dicts, the Avro definition, as parsed JSON.
 
     Raises:
-        InvalidUse: a field of the model has a type that Avro has not, or fastavro is not installed.
+        InvalidUse: a field of the model has a type that Avro has not, fastavro is not installed, or an official
+            `Record` class loses fields.
     """
 
     @overload
@@ -47,6 +49,8 @@ class AvroSchema(TypedSchema[T], _Official):
         self.model: AvroModel[T] | None = None
         self._readers: dict[tuple[str, int], AvroReader] = {}
         if not is_model(record_cls):
+            if record_cls is not None:
+                refuse_lost_fields(record_cls)
             official: Any = pulsar.schema.AvroSchema
             official.__init__(self, record_cls, schema_definition)
             self.attach_client(None)
@@ -76,7 +80,11 @@ class AvroSchema(TypedSchema[T], _Official):
 
     def decode(self, data: bytes) -> T:
         """Read a value that this very schema wrote."""
-        return super().decode(data) if self.model is None else self.model.decode(data)
+        if self.model is not None:
+            return self.model.decode(data)
+        if self._record_cls is None:
+            return super().decode(data)
+        return record_of_avro(self, lambda plain: plain.decode(data))  # type: ignore[no-any-return]  # of that class
 
     def decode_message(self, msg: Encoded) -> T:
         """Read a message with the version of the schema that it was written with.
@@ -87,7 +95,9 @@ class AvroSchema(TypedSchema[T], _Official):
         """
         model, version = self.model, msg.int_schema_version()
         if model is None:
-            return super().decode_message(msg)
+            if self._record_cls is None:
+                return super().decode_message(msg)
+            return record_of_avro(self, lambda plain: plain.decode_message(msg))  # type: ignore[no-any-return]
         if version < 0:  # it says nothing of its schema
             return model.decode(msg.data())
         key = msg.topic_name(), version

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar.schema
 
+from pulsar_ext._native.records import record_of_json, refuse_lost_fields
 from pulsar_ext._native.schemas import SchemaType, begin_schema
 from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
@@ -40,12 +41,14 @@ class JsonSchema(TypedSchema[T], _Official):
         record_cls: a dataclass or a pydantic model, or an official `Record` class.
 
     Raises:
-        InvalidUse: a field has a type that Avro has not, or a union of what looks alike in JSON.
+        InvalidUse: a field has a type that Avro has not, or a union of what looks alike in JSON; or an official
+            `Record` class loses fields.
     """
 
     def __init__(self, record_cls: type[T]) -> None:
         self._shape: Record | None = None
         if not is_model(record_cls):
+            refuse_lost_fields(record_cls)
             official: Any = pulsar.schema.JsonSchema
             official.__init__(self, record_cls)
             return
@@ -77,10 +80,11 @@ class JsonSchema(TypedSchema[T], _Official):
         """Read a value, with the defaults of fields that it has not; what the model does not know is left out.
 
         Raises:
-            SchemaMismatch: it is not JSON, or something in it is of another type than its annotation.
+            SchemaMismatch: it is not JSON, or something in it is of another type than its annotation; or the text of an
+                enum in a `Record` is the value of one member and the name of another.
         """
         if self._shape is None:
-            return super().decode(data)
+            return record_of_json(self._record_cls, data)  # type: ignore[no-any-return]  # of that class
         name, parsed = self._record_cls.__name__, parse_json(data)
         try:
             return self._read(parsed)  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ class Order:
     id: int
 
 
-class Old(Record):  # error
+class Old(Record):
     name = String()
 
 
