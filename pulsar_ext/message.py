@@ -8,6 +8,7 @@ message in the receive loop is one allocation and one store.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic
 
 import pulsar
@@ -24,8 +25,18 @@ from .schema.typed import T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
-__all__ = ["Message", "MessageBatch", "Received", "adopt_message", "at_cluster", "message_class", "received"]
+__all__ = [
+    "Message",
+    "MessageBatch",
+    "Received",
+    "adopt_message",
+    "at_cluster",
+    "handled_in",
+    "message_class",
+    "received",
+]
 
 _ALTERABLE = ("value", "data", "properties", "partition_key", "ordering_key", "event_timestamp")
 
@@ -128,6 +139,12 @@ def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
     first = messages.__mro__[1] if messages.cluster else messages
     other: Any = type(first.__name__, (first,), {"cluster": number, "__module__": __name__})
     return other  # type: ignore[no-any-return]  # a subclass of it
+
+
+def handled_in(message: Any) -> AbstractContextManager[object]:
+    """Return what a handler of the message runs in: its span, if its client is instrumented; nothing otherwise."""
+    block: Callable[[], AbstractContextManager[object]] = vars(message).get("handled_in", nullcontext)
+    return block()
 
 
 def adopt_message(official: pulsar.Message, cls: type[Message]) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -24,7 +25,10 @@ _MAX_THREADS = 64
 
 
 class Executor:
-    """The threads of one client, each of which is started when it is needed."""
+    """The threads of one client, each of which is started when it is needed.
+
+    Calls run in a copy of their caller's context: what they send is a part of the caller's span.
+    """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(_MAX_THREADS, "pulsar-ext-asyncio")
@@ -39,7 +43,8 @@ class Executor:
         """
         self._refuse_if_closed()
         with translating():
-            return await asyncio.get_running_loop().run_in_executor(self._pool, partial(call, *args, **kwargs))
+            in_context = partial(contextvars.copy_context().run, call, *args, **kwargs)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, in_context)
 
     async def end(self, call: Callable[[], object], ended: Callable[[], None]) -> None:
         """Run a call that closes something, and then `ended()` in the loop, also if the caller is cancelled meanwhile.
@@ -56,7 +61,7 @@ class Executor:
     async def open(self, call: Callable[[], T]) -> T:
         """Run a call that opens something; if the caller is cancelled, what it opened is closed."""
         self._refuse_if_closed()
-        opening = self._pool.submit(call)
+        opening = self._pool.submit(contextvars.copy_context().run, call)
         try:
             with translating():
                 return await asyncio.wrap_future(opening)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
-from pulsar_ext.message import Message, Received
+from pulsar_ext.message import Message, Received, handled_in
 from pulsar_ext.receive.loop import Receiving
 from pulsar_ext.receive.many import check_max_messages
 from pulsar_ext.schema.typed import T
@@ -218,9 +218,10 @@ class AsyncSeeking(AsyncReceiving[T]):
                 await asyncio.sleep(1)
                 continue
             try:
-                returned = listener(self, message)
-                if isawaitable(returned):
-                    await returned
+                with handled_in(message):
+                    returned = listener(self, message)
+                    if isawaitable(returned):
+                        await returned
             except (Exception, asyncio.CancelledError) as error:  # the next message has to be handed out
                 if is_own_cancellation(error):
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -165,14 +166,14 @@ class Producer(AsyncProducerDoor, Generic[T]):
             self._left_unflushed += 1
 
     async def _send_on_thread(self, send: Any) -> None:
-        """Send on the one thread that may wait for room, which keeps the order."""
+        """Send on the one thread that may wait for room, which keeps the order, in a copy of the caller's context."""
         if self._closing:
             raise_for(pulsar.Result.AlreadyClosed)
         if self._sending_thread is None:
             self._sending_thread = ThreadPoolExecutor(1, "pulsar-ext-send")
         self._queued += 1
         self._in_flight += 1
-        sending = self._sending_thread.submit(send)
+        sending = self._sending_thread.submit(contextvars.copy_context().run, send)
         # Counted until the thread is done with it, also if the caller is cancelled.
         sending.add_done_callback(partial(running_loop_bridge().call_soon, self._left_queue))
         await asyncio.shield(asyncio.wrap_future(sending))

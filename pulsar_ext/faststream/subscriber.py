@@ -14,7 +14,7 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import IncorrectState
 from faststream.middlewares import AckPolicy
 
-from pulsar_ext.message import Message
+from pulsar_ext.message import Message, handled_in
 
 from .message import PulsarMessage, Rejection, have_again
 from .parser import PulsarParser
@@ -186,7 +186,8 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
     async def _handle(self, consumer: Consumer[Any], message: Message) -> None:
         _own_task.set(asyncio.current_task())
         try:
-            await self.consume(message)
+            with handled_in(message):
+                await self.consume(message)
         except asyncio.CancelledError:
             # FastStream settles nothing then. Amid a stop the close has it come again; otherwise nothing would.
             if self.running and self.ack_policy not in (AckPolicy.ACK_FIRST, AckPolicy.MANUAL):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.message_id import from_inner
-from pulsar_ext.message import Message, received
+from pulsar_ext.message import Message, handled_in, received
 
 from .interfaces import ConsumerInterceptor, Interceptor, ProducerInterceptor, ReaderInterceptor
 from .outgoing import OutgoingMessage
@@ -146,7 +146,13 @@ class ReceiverChain(Chain[I]):
         if self._listens:
             return listener
         self._listens = True
-        return lambda receiver, message: listener(receiver, self.before(receiver, message))
+
+        def heard(receiver: Any, message: Message) -> object:
+            message = self.before(receiver, message)
+            with handled_in(message):
+                return listener(receiver, message)
+
+        return heard
 
 
 class ReaderChain(ReceiverChain[ReaderInterceptor]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import propagate, trace
@@ -50,7 +51,7 @@ def _received(instruments: Instruments, operation: str, message: Message, more: 
     span = instruments.begin(attributes, propagate.extract(message.properties()))
     if span.is_recording():
         span.set_attribute("messaging.message.id", message_id.to_text())
-    message.__dict__["span"] = span
+    message.__dict__.update(span=span, handled_in=partial(trace.use_span, span))  # which does not end it
     instruments.consumed.add(1, attributes)
     instruments.received_bytes.add(message.inner.length(), attributes)
     if message.redelivery_count():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.message import handled_in
 
 from .actions import Acknowledge, Action, Redeliver, check_action, check_on_error
 
@@ -72,7 +73,8 @@ class Handling:
         action: Action = Acknowledge()
         try:
             try:
-                yield partial(self.handler, message)
+                with handled_in(message):
+                    yield partial(self.handler, message)
             except Exception as error:  # noqa: BLE001  # whatever it is, something has to become of the message
                 if callable(self.on_error):
                     chosen = yield partial(self.on_error, message, error)

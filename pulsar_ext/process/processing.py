@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import threading
 import time
 from _thread import start_new_thread
+from functools import partial
 from inspect import iscoroutinefunction
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -118,6 +120,7 @@ class _Run:
 
     def __init__(self, consumer: Processing, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
+        self._context = contextvars.copy_context()
         self._batches = BegunBatches(handling.batch_timeout_ms, consumer.ask_about_batches)
         self._slots = [_Slot() for _ in range(handling.concurrency)]
         self._unserved = iter(self._slots)
@@ -158,7 +161,8 @@ class _Run:
         with self._beginning:
             try:
                 for slot in self._unserved:
-                    thread = threading.Thread(target=self._serve, name="pulsar-ext-handler", daemon=True)
+                    serve = partial(self._context.copy().run, self._serve)
+                    thread = threading.Thread(target=serve, name="pulsar-ext-handler", daemon=True)
                     thread.start()
                     self._threads.append(thread)
                     self._free.put(slot)

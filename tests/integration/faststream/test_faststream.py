@@ -289,24 +289,42 @@ def test_the_test_client_on_the_real_broker(broker, topic, admin):
     assert admin.stats(f"{topic}-out").subscriptions == {}
 
 
-def test_traces_go_through_a_handler(service, topic):
-    """A client that is instrumented before the start traces what is published and handled, as one trace."""
+@pytest.mark.core
+@pytest.mark.parametrize("publish", ["publish", "publish_batch"])
+def test_one_trace_goes_through_all_handlers(service, topic, publish):
+    """What is published is a part of the current span, and each handler and its publisher of their message's."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    seen = []
+    tracer, seen = provider.get_tracer("service"), []
 
     @service.subscriber(topic, subscription="s")
-    async def handle(body: str, message: PulsarMessage):
-        seen.append(message.headers["traceparent"])
+    @service.publisher(f"{topic}-out")
+    async def first(body: str):
+        with tracer.start_as_current_span("first"):
+            return body
+
+    @service.subscriber(f"{topic}-out", subscription="s")
+    async def second(body: str):
+        with tracer.start_as_current_span("second"):
+            seen.append(body)
 
     async def steps():
         async with service:
             instrument(await service.connect(), tracer_provider=provider)
             await service.start()
-            await service.publish("x", topic)
+            with tracer.start_as_current_span("root"):
+                await getattr(service, publish)("x", topic=topic)
             await until(lambda: seen)
 
     run_to_end(steps)
-    spans = exporter.get_finished_spans()
-    assert {span.name for span in spans} == {f"send {topic}", f"process {topic}", f"ack {topic}"}
-    assert {f"{span.context.trace_id:032x}" for span in spans} == {seen[0].split("-")[1]}
+    spans = {one.name: one for one in exporter.get_finished_spans() if "replies" not in one.name}
+    assert len({one.context.trace_id for one in spans.values()}) == 1
+
+    def path(name):
+        parent = spans[name].parent
+        above = [one.name for one in spans.values() if parent and one.context.span_id == parent.span_id]
+        return [name.removesuffix(topic), *(path(above[0]) if above else [])]
+
+    out = f"{topic}-out"
+    assert path("second") == ["second", f"process {out}", f"send {out}", "process ", "send ", "root"]
+    assert path("first") == ["first", "process ", "send ", "root"]
