@@ -283,7 +283,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         self,
         message: SendableMessage = None,
         topic: str = "",
-        /,
         timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
         *,
         headers: dict[str, str] | None = None,

@@ -290,7 +290,7 @@ def test_the_test_client_on_the_real_broker(broker, topic, admin):
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("publish", ["publish", "publish_batch"])
+@pytest.mark.parametrize("publish", ["publish", "publish_batch", "request"])
 def test_one_trace_goes_through_all_handlers(service, topic, publish):
     """What is published is a part of the current span, and each handler and its publisher of their message's."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()

@@ -176,6 +176,7 @@ def test_requests_and_replies(service):
 
     async def steps(tested):
         assert await (await tested.request(4, "double")).decode() == 8
+        assert await (await tested.request(4, topic="double")).decode() == 8
         await tested.publish(5, "double", reply_to="replies")
         await tested.publish(6, "double", reply_to="public/other/replies")
         with pytest.raises(SubscriberNotFound, match="nobody"):
