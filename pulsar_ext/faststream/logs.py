@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["logger_state"]
 
 _ID_WIDTH: Final = 10
+_LONGEST_ID: Final = 200
+"""FastStream cuts ids at a length; this is more than that of two ids, as a chunked message has."""
 
 
 class _Columns(DefaultLoggerStorage):
@@ -35,7 +37,7 @@ class _Columns(DefaultLoggerStorage):
             logger = get_broker_logger(
                 name="pulsar",
                 default_context=dict.fromkeys(self._widths, ""),
-                message_id_ln=_ID_WIDTH,
+                message_id_ln=_LONGEST_ID,
                 fmt=f"%(asctime)s %(levelname)-8s - {columns}%(message_id)-{_ID_WIDTH}s - %(message)s",
                 context=context,
                 log_level=self.logger_log_level,

@@ -135,7 +135,8 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             None if none came in time.
 
         Raises:
-            IncorrectState: there are handlers, which get the messages, or it is not started.
+            AssertionError: there are handlers, which get the messages; as FastStream's other brokers.
+            IncorrectState: it is not started.
         """
         try:
             raw = await self._own_consumer().receive(round(timeout * 1000))
@@ -207,7 +208,7 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
 
     def _own_consumer(self) -> Consumer[Any]:
         if self.calls:
-            raise IncorrectState("This subscriber has handlers, which get its messages: use one without handlers.")
+            raise AssertionError("This subscriber has handlers, which get its messages: use one without handlers.")
         if self._consumer is None:
             raise IncorrectState("This subscriber is not started: call `await subscriber.start()` first.")
         return self._consumer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_subscriber_with_handlers_gives_no_single_messages(service):
     async def handle(body: str):
         pass
 
-    with pytest.raises(IncorrectState, match="has handlers"):
+    with pytest.raises(AssertionError, match="has handlers"):
         asyncio.run(subscriber.get_one())
 
 
@@ -176,3 +177,11 @@ def test_a_bare_class_is_answered_with_its_annotation(service):
 def test_which_topics_are_meant(declared, prefix, topic, included):
     """Short and full names are the same; a prefix is in front of each name, and is no pattern in front of a pattern."""
     assert Topics(declared).include(topic, prefix) is included
+
+
+def test_log_lines_have_whole_ids(service):
+    """The id of a chunked message is longer than FastStream's column, and is not cut."""
+    service._setup_logger()
+    record = logging.makeLogRecord({"message_id": "1234567:10:-1;1234567:19:-1"})
+    assert logging.getLogger("faststream.access.pulsar").filter(record)
+    assert record.message_id == "1234567:10:-1;1234567:19:-1"
