@@ -12,7 +12,15 @@ with MissingExtra.named("faststream", "pulsar_ext.faststream"):
     from .annotations import PulsarMessage
     from .broker import PulsarBroker
     from .response import PulsarResponse
-    from .router import PulsarRouter
+    from .router import PulsarPublisher, PulsarRoute, PulsarRouter
     from .testing import TestPulsarBroker
 
-__all__ = ["PulsarBroker", "PulsarMessage", "PulsarResponse", "PulsarRouter", "TestPulsarBroker"]
+__all__ = [
+    "PulsarBroker",
+    "PulsarMessage",
+    "PulsarPublisher",
+    "PulsarResponse",
+    "PulsarRoute",
+    "PulsarRouter",
+    "TestPulsarBroker",
+]

@@ -1,10 +1,12 @@
-"""A router: subscribers and publishers that a broker takes over."""
+"""A router: subscribers and publishers that a broker takes over, declared by decorators or by routes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from faststream._internal.broker import BrokerRouter
+from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
 
 from pulsar_ext.message import Message
@@ -13,13 +15,62 @@ from .config import PulsarBrokerConfig
 from .registrator import PulsarRegistrator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from fast_depends.dependencies import Dependant
     from faststream._internal.types import BrokerMiddleware, CustomCallable
     from faststream.middlewares import AckPolicy
 
-__all__ = ["PulsarRouter"]
+__all__ = ["PulsarPublisher", "PulsarRoute", "PulsarRouter"]
+
+
+def _arguments_of(method: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(method).parameters.values())[1:]
+
+
+class PulsarPublisher(ArgsContainer):
+    """A publisher of a `PulsarRoute`; the arguments are those of `PulsarBroker.publisher()`.
+
+    Raises:
+        TypeError: an argument is missing, or there is no such argument.
+    """
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(_arguments_of(PulsarRegistrator.publisher))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.__signature__.bind(*args, **kwargs)
+        super().__init__(*args, **kwargs)
+
+
+class PulsarRoute(SubscriberRoute):
+    """A handler for `PulsarRouter(handlers=[…])`: `PulsarRoute(handle, "orders", subscription="billing")`.
+
+    Args:
+        call: the handler.
+        *args: the arguments of `PulsarBroker.subscriber()`.
+        publishers: where what it returns is published, each a `PulsarPublisher`.
+        **kwargs: the arguments of `PulsarBroker.subscriber()`.
+
+    Raises:
+        TypeError: an argument is missing.
+    """
+
+    __slots__ = ()
+    __signature__: ClassVar = inspect.Signature(
+        [
+            inspect.Parameter("call", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+            *(one for one in _arguments_of(PulsarRegistrator.subscriber) if one.kind is not one.VAR_KEYWORD),
+            inspect.Parameter("publishers", inspect.Parameter.KEYWORD_ONLY, default=()),
+            inspect.Parameter("consumer_options", inspect.Parameter.VAR_KEYWORD),
+        ]
+    )
+
+    def __init__(
+        self, call: Callable[..., Any], *args: Any, publishers: Iterable[PulsarPublisher] = (), **kwargs: Any
+    ) -> None:
+        self.__signature__.bind(call, *args, publishers=publishers, **kwargs)
+        super().__init__(call, *args, publishers=publishers, **kwargs)
 
 
 class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
@@ -29,6 +80,7 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
 
     Args:
         prefix: comes in front of their topics, such as `"orders."` or `"tenant/namespace/"`.
+        handlers: subscribers that are declared without a decorator.
         dependencies: of the handlers.
         middlewares: around them.
         routers: other routers that this one takes over.
@@ -42,6 +94,7 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     def __init__(
         self,
         prefix: str = "",
+        handlers: Iterable[SubscriberRoute] = (),
         *,
         dependencies: Sequence[Dependant] = (),
         middlewares: Sequence[BrokerMiddleware[Any, Any]] = (),
@@ -52,7 +105,7 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         include_in_schema: bool | None = None,
     ) -> None:
         super().__init__(
-            handlers=(),
+            handlers=handlers,
             routers=routers,
             config=PulsarBrokerConfig(
                 prefix=prefix,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import re
 
@@ -13,7 +14,7 @@ from faststream.specification import AsyncAPI
 
 import pulsar_ext as pulsar
 from pulsar_ext.asyncio import Client  # noqa: TC001  # FastStream reads the annotation
-from pulsar_ext.faststream import PulsarBroker, PulsarRouter, TestPulsarBroker
+from pulsar_ext.faststream import PulsarBroker, PulsarPublisher, PulsarRoute, PulsarRouter, TestPulsarBroker
 from pulsar_ext.faststream.topics import Topics
 
 TOKEN = "secret-token"
@@ -42,6 +43,20 @@ def test_a_subscriber_that_cannot_be(service, options, said):
     topic = options.pop("topic", "t")
     with pytest.raises(SetupError, match=said):
         service.subscriber(topic, subscription="s", **options)
+
+
+@pytest.mark.parametrize("make", [lambda: PulsarRoute(print, "t"), lambda: PulsarPublisher("t", ky="k")])
+def test_a_route_that_cannot_be(make):
+    """A route without a subscription, and an argument that publishers do not have, raise where they stand."""
+    with pytest.raises(TypeError, match=r"subscription|ky"):
+        make()
+
+
+def test_routes_take_what_the_broker_takes(service):
+    """Each option of `subscriber()` and `publisher()` is one of the classes for routes."""
+    for method, kind in ((service.subscriber, PulsarRoute), (service.publisher, PulsarPublisher)):
+        options, taken = (inspect.signature(one).parameters.keys() for one in (method, kind))
+        assert options <= taken
 
 
 def test_a_router_of_another_broker(service):

@@ -10,7 +10,15 @@ from faststream import AckPolicy, BaseMiddleware, FastStream, TestApp
 from faststream.exceptions import SubscriberNotFound
 from faststream.message import AckStatus
 
-from pulsar_ext.faststream import PulsarBroker, PulsarMessage, PulsarResponse, PulsarRouter, TestPulsarBroker
+from pulsar_ext.faststream import (
+    PulsarBroker,
+    PulsarMessage,
+    PulsarPublisher,
+    PulsarResponse,
+    PulsarRoute,
+    PulsarRouter,
+    TestPulsarBroker,
+)
 
 URL = "pulsar://localhost:1"
 
@@ -230,6 +238,23 @@ def test_routers_middlewares_and_custom_parsers():
     run(lambda tested: tested.publish("x", "a.b", key="k"), service)
     assert bodies == ["Xyes"]
     assert commands == [("a.b", "k"), ("a.c", None)]
+
+
+def test_routes_are_subscribers_and_publishers(service):
+    """A handler of `PulsarRouter(handlers=…)` gets messages, and what it returns goes to each of its publishers."""
+    seen = []
+
+    async def double(number: int) -> int:
+        return number * 2
+
+    async def note(number: int, message: PulsarMessage):
+        seen.append((number, message.key))
+
+    out = PulsarPublisher("out", key="k")
+    routes = [PulsarRoute(double, "in", subscription="s", publishers=[out]), PulsarRoute(note, "out", subscription="s")]
+    service.include_router(PulsarRouter("a.", routes))
+    run(lambda tested: tested.publish(4, "a.in"), service)
+    assert seen == [(8, "k")]
 
 
 def test_a_subscriber_that_is_started_later(service):
