@@ -18,9 +18,35 @@ if TYPE_CHECKING:
 
     from .answer import Answer
 
-__all__ = ["AskingClient"]
+__all__ = ["AskingClient", "check_arguments"]
 
 _official: Any = pulsar.Client
+
+
+def check_arguments(method: Callable[..., Any], named: dict[str, Any]) -> None:
+    """Check the arguments of `pulsar.Client.subscribe` or `create_producer`, as it does before it opens anything.
+
+    Raises:
+        TypeError, ValueError: one of them is not valid.
+    """
+    with contextlib.suppress(_CheckedError):
+        method(_CheckingClient(), **named)
+
+
+class _CheckedError(Exception):
+    """The C++ client would be asked now."""
+
+
+class _CheckingClient:
+    """Stands where official methods expect a client that opens something."""
+
+    def __init__(self) -> None:
+        self._client = self  # what the official methods call
+
+    def create_producer(self, *_: object) -> None:
+        raise _CheckedError
+
+    subscribe = subscribe_topics = subscribe_pattern = create_producer
 
 
 class AskingClient:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from .consumer_settings import ConsumerSettings
 
-__all__ = ["open_consumer"]
+__all__ = ["check_consumer", "open_consumer"]
 
 _OFFICIAL_REDELIVERY = RedeliveryOptions()
 _SPLITTING = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
@@ -76,9 +76,7 @@ def open_consumer(
         chain: its interceptors.
         settings: what its C++ consumers are configured by.
     """
-    _check_kinds(named)
-    check_key_shared(named["key_shared_policy"], named["consumer_type"])
-    grouping = AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
+    grouping = check_consumer(named, ack_group_time_ms, max_ack_group_size)
     listener = named["message_listener"]
     make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble
     if chain is not None:
@@ -126,11 +124,16 @@ def open_consumer(
     opened += (consumer,)
 
 
-def _check_kinds(named: dict[str, Any]) -> None:
-    """Check the official arguments that the official client takes of any kind.
+def check_consumer(named: dict[str, Any], ack_group_time_ms: Any, max_ack_group_size: Any) -> AckGrouping:
+    """Check what the official client takes of any kind, and return how acknowledgements are grouped (pure).
+
+    Args:
+        named: the official arguments by name.
+        ack_group_time_ms: see `Client.subscribe()`.
+        max_ack_group_size: see `Client.subscribe()`.
 
     Raises:
-        InvalidUse: one is of another kind.
+        InvalidUse: one of these is not valid.
     """
     policy, listener = named["dead_letter_policy"], named["message_listener"]
     if policy is not None and not isinstance(policy, pulsar.ConsumerDeadLetterPolicy):
@@ -139,6 +142,8 @@ def _check_kinds(named: dict[str, Any]) -> None:
         )
     if listener is not None and not callable(listener):
         raise InvalidUse(f"message_listener must be a function or None, not {listener!r}. Nothing was opened.")
+    check_key_shared(named["key_shared_policy"], named["consumer_type"])
+    return AckGrouping.of(ack_group_time_ms, max_ack_group_size, splits=named["consumer_type"] in _SPLITTING)
 
 
 def _intercepting(

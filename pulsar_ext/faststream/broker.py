@@ -24,6 +24,7 @@ from pulsar_ext.request.envelope import in_same_namespace
 from .annotations import DRIVER_ANNOTATIONS
 from .config import PulsarBrokerConfig
 from .logs import logger_state
+from .options import check_client_options, check_producer_options
 from .publisher import PulsarPublisher
 from .registrator import PulsarRegistrator
 from .response import PulsarPublishCommand
@@ -87,6 +88,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         provider: as in FastStream.
         context: as in FastStream.
         **client_options: any other argument of `pulsar_ext.asyncio.Client`, such as `authentication`.
+
+    Raises:
+        SetupError: an argument is not valid, or is not known.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         context: ContextRepo | None = None,
         **client_options: Any,
     ) -> None:
+        check_client_options(client_options)
         shown = specification_url or _without_secrets(service_url)
         self._sender = PulsarSender(parser=parser, decoder=decoder, producer_options=producer_options)
         super().__init__(
@@ -164,7 +169,12 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return client
 
     async def start(self) -> None:
-        """Connect, and start every subscriber."""
+        """Connect, and start every subscriber.
+
+        Raises:
+            SetupError: the options of a publisher do not go with those of the broker.
+        """
+        self.check_publishers()
         await self.connect()
         await super().start()
 
@@ -316,6 +326,16 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         )
         reply: PulsarMessage = await self._basic_request(cmd, producer=self.config.producer)
         return reply
+
+    def check_publishers(self) -> None:
+        """Check the options of each publisher with those of the broker, as a producer would when it is opened.
+
+        Raises:
+            SetupError: they do not go together.
+        """
+        for publisher in self.publishers:
+            if isinstance(publisher, PulsarPublisher):
+                check_producer_options(self._sender.options_of(publisher.producer_options))
 
     def _known_topics(self) -> Iterator[str]:
         for subscriber in self.subscribers:

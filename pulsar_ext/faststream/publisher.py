@@ -44,7 +44,7 @@ class PulsarPublisher(PublisherUsecase):
         super().__init__(config, specification)
         self._topic, self.key = config.topic, config.key
         self.headers, self.reply_to = dict(config.headers), config.reply_to
-        self._options = config.options
+        self.producer_options = config.options
 
     @property
     def topic(self) -> str:
@@ -75,7 +75,7 @@ class PulsarPublisher(PublisherUsecase):
             ordering_key=ordering_key,
             event_timestamp=event_timestamp,
             deliver_after=deliver_after,
-            producer_options=self._options,
+            producer_options=self.producer_options,
             _publish_type=PublishType.PUBLISH,
         )
         sent: MessageId = await self._basic_publish(cmd, producer=self._outer_config.producer, _extra_middlewares=())
@@ -111,7 +111,7 @@ class PulsarPublisher(PublisherUsecase):
         ours.reply_to = self.reply_to
         ours.key = ours.key or self.key
         ours.add_headers(self.headers, override=False)
-        ours.producer_options = self._options
+        ours.producer_options = self.producer_options
         await self._basic_publish(ours, producer=self._outer_config.producer, _extra_middlewares=_extra_middlewares)
 
 

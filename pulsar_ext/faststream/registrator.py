@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from faststream._internal.broker.registrator import Registrator
 from faststream._internal.constants import EMPTY
@@ -13,6 +13,7 @@ from pulsar import ConsumerType
 from pulsar_ext.message import Message
 
 from .config import PulsarBrokerConfig, PulsarPublisherConfig, PulsarSubscriberConfig
+from .options import check_producer_options
 from .publisher import PulsarPublisher
 from .specification import (
     PublisherDetails,
@@ -33,15 +34,6 @@ if TYPE_CHECKING:
     from faststream.middlewares import AckPolicy
 
 __all__ = ["PulsarRegistrator"]
-
-_ELSEWHERE: Final = {
-    "schema": "FastStream decodes the body: give a codec or a decoder",
-    "message_listener": "decorate a handler",
-    "consumer_type": "it is called subscription_type here",
-    "subscription_name": "it is called subscription here",
-    "is_pattern_topic": "give the topic as a pattern of re.compile",
-}
-"""Options of `Client.subscribe()` that are something else here."""
 
 
 class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
@@ -89,11 +81,8 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
                 policy `enable_retry` is True by default, except for patterns.
 
         Raises:
-            SetupError: an argument is not valid, or is called something else here.
+            SetupError: an argument is not valid, is not known, or is called something else here.
         """
-        for name, instead in _ELSEWHERE.items():
-            if name in consumer_options:
-                raise SetupError(f"subscriber() does not take {name}: {instead}.")
         if type(max_workers) is not int or max_workers < 1:
             raise SetupError(f"max_workers is expected to be an int, 1 or more, not {max_workers!r}.")
         config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
@@ -148,7 +137,11 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
             description: for AsyncAPI.
             schema: for AsyncAPI, if it is not what the handler returns.
             include_in_schema: for AsyncAPI.
+
+        Raises:
+            SetupError: one of the `producer_options` is not valid, or is not known.
         """
+        check_producer_options(producer_options)
         config = cast("PulsarBrokerConfig", self.config)
         details = PublisherDetails(
             topic=topic, title_=title, description_=description, schema_=schema, include_in_schema=include_in_schema

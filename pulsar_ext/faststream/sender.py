@@ -14,6 +14,7 @@ from faststream.exceptions import IncorrectState
 from pulsar_ext.errors import InvalidUse, NoReply
 
 from .headers import properties_of
+from .options import check_producer_options
 from .outlets import Outlets
 from .parser import PulsarParser
 from .response import PulsarPublishCommand
@@ -46,6 +47,9 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         parser: the application's parser of replies, if it has one.
         decoder: likewise.
         producer_options: of every producer; over the defaults above.
+
+    Raises:
+        SetupError: one of them is not valid, or is not known.
     """
 
     _parser: AsyncCallable
@@ -63,6 +67,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         self._decoder = ParserComposition(decoder, default.decode_message)
         self.codec: CodecProto = DefaultCodec()
         self._options = {**_DEFAULTS, **(producer_options or {})}
+        check_producer_options(self._options)
         self._serializer: SerializerProto | None = None
         self._client: Client | None = None
         self._producers: Outlets[Producer[Any]] = Outlets(lambda producer: producer.blocking.sender.closed)
@@ -113,11 +118,14 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
 
+    def options_of(self, own: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the arguments of `create_producer()` for a publisher with options of its own."""
+        return {**self._options, **(own or {})}
+
     def _producer(self, cmd: PulsarPublishCommand) -> AbstractAsyncContextManager[Producer[Any]]:
         if not cmd.destination:
             raise InvalidUse("A message needs a topic: publish(message, topic). Nothing was sent.")
-        options = {**self._options, **(cmd.producer_options or {})}
-        opening = partial(self._connected().create_producer, cmd.destination, **options)
+        opening = partial(self._connected().create_producer, cmd.destination, **self.options_of(cmd.producer_options))
         return self._producers.lent((cmd.destination, _Own(cmd.producer_options)), opening)
 
     def _connected(self) -> Client:

@@ -17,6 +17,7 @@ from faststream.middlewares import AckPolicy
 from pulsar_ext.message import Message, handled_in
 
 from .message import PulsarMessage, Rejection, have_again
+from .options import check_consumer_options
 from .parser import PulsarParser
 from .publisher import PulsarReplyPublisher
 
@@ -50,6 +51,9 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         config: what was asked for.
         specification: for AsyncAPI.
         calls: the handlers.
+
+    Raises:
+        SetupError: `Client.subscribe()` does not take one of the arguments.
     """
 
     _outer_config: PulsarBrokerConfig
@@ -65,6 +69,7 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         self.topics, self.subscription = config.topics, config.subscription
         self._type, self._max_workers = config.subscription_type, config.max_workers
         self._options = {"enable_retry": self._wants_letters(config), **config.options}
+        check_consumer_options(config.topics.behind(""), self.subscription, self._type, self._options)
         parser = PulsarParser(lambda: self._consumer, _rejection_of(self._options))
         config.parser, config.decoder = parser.parse_message, parser.decode_message
         super().__init__(config, specification, calls)

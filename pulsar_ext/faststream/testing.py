@@ -75,6 +75,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
 
     async def _fake_connect(self, broker: PulsarBroker, *_: Any, **__: Any) -> Any:
         """Give what stands for the client: its consumers receive nothing, so that subscribers can be started later."""
+        broker.check_publishers()
         consumer = AsyncMock(name="Consumer", receive=_nothing_comes)
         client = MagicMock(name="Client", subscribe=AsyncMock(return_value=consumer))
         broker.config.broker_config.opened = client

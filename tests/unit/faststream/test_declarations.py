@@ -18,6 +18,7 @@ from pulsar_ext.faststream import PulsarBroker, PulsarPublisher, PulsarRoute, Pu
 from pulsar_ext.faststream.topics import Topics
 
 TOKEN = "secret-token"
+EARLIEST = pulsar.InitialPosition.Earliest
 
 
 @pytest.fixture
@@ -36,6 +37,17 @@ def service():
         ({"max_workers": 0}, "1 or more, not 0"),
         ({"topic": 5}, "not 5"),
         ({"topic": []}, "not \\[\\]"),
+        ({"initial_postion": EARLIEST}, "did you mean initial_position"),
+        ({"receiver_queue_size": "1"}, "receiver_queue_size.*'int'"),
+        ({"initial_position": 1}, "initial_position"),
+        ({"dead_letter_policy": 5}, "dead_letter_policy must be"),
+        ({"ack_group_time_ms": -1}, "ack_group_time_ms"),
+        ({"negative_ack_redelivery_backoff": 5}, "negative_ack_redelivery_backoff"),
+        ({"subscription_properties": 5}, "subscription_properties"),
+        ({"topic": re.compile("t.*"), "enable_retry": True}, "retry"),
+        ({"subscription_type": 1}, "consumer_type"),
+        ({"interceptors": [5]}, "ConsumerInterceptor"),
+        ({"consumer_event_listener": 5}, "consumer_event_listener"),
     ],
 )
 def test_a_subscriber_that_cannot_be(service, options, said):
@@ -43,6 +55,51 @@ def test_a_subscriber_that_cannot_be(service, options, said):
     topic = options.pop("topic", "t")
     with pytest.raises(SetupError, match=said):
         service.subscriber(topic, subscription="s", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"protocl": "x"}, "no argument protocl"),
+        ({"io_threads": "many"}, "io_threads .* int, got 'many'"),
+        ({"use_tls": 1}, "use_tls"),
+        ({"producer_options": {"batching": True}}, "did you mean batching_"),
+        ({"producer_options": {"batching_enabled": True}}, "Batching and chunking"),
+    ],
+)
+def test_a_broker_that_cannot_be(options, said):
+    """An argument that the client or a producer does not take is refused where it stands."""
+    with pytest.raises(SetupError, match=said):
+        PulsarBroker("pulsar://localhost:1", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batching": True}, "did you mean batching_"),
+        ({"send_timeout_millis": "1"}, "send_timeout_millis"),
+        ({"batching_enabled": True, "chunking_enabled": True}, "Batching and chunking"),
+        ({"interceptors": [5]}, "ProducerInterceptor"),
+    ],
+)
+def test_a_publisher_that_cannot_be(service, options, said):
+    """An argument that a producer does not take is refused where it stands."""
+    with pytest.raises(SetupError, match=said):
+        service.publisher("t", producer_options=options)
+
+
+def test_options_of_a_publisher_and_its_broker(service):
+    """A publisher's options that do not go with those of its broker are refused at the start, in memory as well."""
+    publisher = service.publisher("t", producer_options={"batching_enabled": True})
+
+    async def in_memory():
+        async with TestPulsarBroker(service):
+            pass
+
+    for start in (in_memory, service.start):
+        with pytest.raises(SetupError, match="Batching and chunking"):
+            asyncio.run(start())
+    assert publisher.topic == "t"
 
 
 @pytest.mark.parametrize("make", [lambda: PulsarRoute(print, "t"), lambda: PulsarPublisher("t", ky="k")])
