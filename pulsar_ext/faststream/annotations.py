@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Annotated
 
 from faststream import Context
-from faststream._internal.configs import UnderlyingDriverAnnotation, UnderlyingDriverAnnotations
+from faststream.annotations import ContextRepo, Logger
+from faststream.params import NoCast
 
 from pulsar_ext.asyncio import Client as AsyncClient
 
+from .broker import PulsarBroker as Broker
 from .message import PulsarMessage as Parsed
 
-__all__ = ["DRIVER_ANNOTATIONS", "Client", "PulsarMessage"]
+__all__ = ["Client", "ContextRepo", "Logger", "NoCast", "PulsarBroker", "PulsarMessage"]
 
 PulsarMessage = Annotated[Parsed, Context("message")]
 """The message that is handled: its headers, its key, and `ack()`, `nack()` and `reject()`."""
 
+PulsarBroker = Annotated[Broker, Context("broker")]
+"""The broker that the handler belongs to."""
+
 Client = Annotated[AsyncClient, Context("broker._connection")]
 """The broker's client, a `pulsar_ext.asyncio.Client`."""
-
-DRIVER_ANNOTATIONS: UnderlyingDriverAnnotations = MappingProxyType(
-    {
-        AsyncClient: UnderlyingDriverAnnotation(type_hint=Client, module=__name__, name="Client"),
-        Parsed: UnderlyingDriverAnnotation(type_hint=PulsarMessage, module=__name__, name="PulsarMessage"),
-    }
-)
-"""What FastStream names to somebody who annotates with a bare class."""

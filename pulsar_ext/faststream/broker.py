@@ -8,6 +8,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 from fast_depends import dependency_provider
 from faststream._internal.broker import BrokerUsecase
 from faststream._internal.constants import EMPTY
@@ -21,8 +22,8 @@ from pulsar_ext.asyncio import Client
 from pulsar_ext.message import Message
 from pulsar_ext.request.envelope import in_same_namespace
 
-from .annotations import DRIVER_ANNOTATIONS
 from .config import PulsarBrokerConfig
+from .drivers import driver_annotations
 from .logs import logger_state
 from .options import check_client_options, check_producer_options
 from .publisher import PulsarPublisher
@@ -53,6 +54,8 @@ __all__ = ["PulsarBroker"]
 
 _DEFAULT_URL = "pulsar://localhost:6650"
 _PING_SECONDS = 5.0
+_NO_TOPIC = "persistent://public/default/faststream-ping-partition-0"
+"""No broker makes a partition of a topic because somebody asks about it."""
 
 
 class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
@@ -149,7 +152,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 ack_policy=ack_policy,
                 id_generator=id_generator,
                 extra_context={"broker": self},
-                default_driver_annotations=DRIVER_ANNOTATIONS,
+                default_driver_annotations=driver_annotations(PulsarBroker),
             ),
             specification=BrokerSpec(
                 url=[shown],
@@ -197,23 +200,25 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                     await client.close()
 
     async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  # FastStream's signature
-        """Ask the broker about one topic of a subscriber or a publisher; give whether it answers.
+        """Ask the broker about one topic of a subscriber or a publisher; return if it answers.
+
+        Without any topic that is known by name it is asked about one that does not exist, and is not created.
 
         Args:
             timeout: how many seconds it has; 5 by default.
 
         Returns:
-            False also if the broker is not connected. Without any topic it is not asked, and the client counts.
+            False also if the broker is not connected.
         """
         client = self._connection
         if client is None:
             return False
-        topic = next(self._known_topics(), None)
-        if topic is None:
-            return True
+        topic = next(self._known_topics(), _NO_TOPIC)
         try:
             async with asyncio.timeout(timeout or _PING_SECONDS):
                 await client.get_topic_partitions(topic)
+        except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # an answer, if the topic is nobody's
+            return topic == _NO_TOPIC
         except Exception:  # noqa: BLE001  # whatever it is, there is no answer
             return False
         return True

@@ -17,6 +17,8 @@ from pulsar_ext.faststream import PulsarMessage, PulsarResponse, PulsarRouter, T
 from pulsar_ext.faststream.annotations import Client  # noqa: TC001  # FastStream reads the annotation
 from pulsar_ext.otel import instrument
 
+NOBODY = "pulsar://localhost:1"
+
 
 class Order(pydantic.BaseModel):
     """What is ordered."""
@@ -266,6 +268,25 @@ def test_an_application_runs_and_answers_pings(broker, service, topic):
         assert not await service.ping()
 
     run_to_end(steps)
+
+
+@pytest.mark.parametrize("declared", ["nothing", "pattern", "publisher"])
+def test_a_ping_needs_a_broker(broker, admin, declared):
+    """A ping is false if nobody listens, and true otherwise, whatever is declared; no topic comes to be by it."""
+
+    async def steps(service_url):
+        service = faststream_broker(broker, service_url=service_url, operation_timeout_seconds=2)
+        if declared == "pattern":
+            service.subscriber(re.compile("persistent://public/default/orders-.*"), subscription="s")
+        publisher = service.publisher("orders") if declared == "publisher" else None
+        async with service:
+            answer = await service.ping(timeout=1.0 if service_url else 20.0)
+        del publisher
+        return answer
+
+    assert run_to_end(lambda: steps(None))
+    assert not run_to_end(lambda: steps(NOBODY))
+    assert not [one for one in admin.topics("public/default") if "ping" in one]
 
 
 @pytest.mark.core

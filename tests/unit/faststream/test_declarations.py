@@ -13,8 +13,16 @@ from faststream.exceptions import IncorrectState, SetupError
 from faststream.specification import AsyncAPI
 
 import pulsar_ext as pulsar
-from pulsar_ext.asyncio import Client  # noqa: TC001  # FastStream reads the annotation
-from pulsar_ext.faststream import PulsarBroker, PulsarPublisher, PulsarRoute, PulsarRouter, TestPulsarBroker
+from pulsar_ext.asyncio import Client
+from pulsar_ext.faststream import (
+    PulsarBroker,
+    PulsarPublisher,
+    PulsarRoute,
+    PulsarRouter,
+    TestPulsarBroker,
+    annotations,
+)
+from pulsar_ext.faststream.message import PulsarMessage as Message
 from pulsar_ext.faststream.topics import Topics
 
 TOKEN = "secret-token"
@@ -91,14 +99,9 @@ def test_a_publisher_that_cannot_be(service, options, said):
 def test_options_of_a_publisher_and_its_broker(service):
     """A publisher's options that do not go with those of its broker are refused at the start, in memory as well."""
     publisher = service.publisher("t", producer_options={"batching_enabled": True})
-
-    async def in_memory():
-        async with TestPulsarBroker(service):
-            pass
-
-    for start in (in_memory, service.start):
+    for start in (lambda: start_in_memory(service), lambda: asyncio.run(service.start())):
         with pytest.raises(SetupError, match="Batching and chunking"):
-            asyncio.run(start())
+            start()
     assert publisher.topic == "t"
 
 
@@ -215,19 +218,42 @@ def test_the_nearest_policy_counts(own, router, broker, expected):
     assert of_router.subscriber("t", subscription="s", **own).ack_policy is expected
 
 
-def test_a_bare_class_is_answered_with_its_annotation(service):
-    """A handler that is annotated with the client's class is told which annotation it wants."""
+BARE = {"Client": Client, "PulsarMessage": Message, "PulsarBroker": PulsarBroker}
 
-    @service.subscriber("t", subscription="s")
-    async def handle(body: str, client: Client):
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_bare_class_is_answered_with_its_annotation(service, name):
+    """A handler that is annotated with a bare class is told at the start which annotation it wants."""
+    handler_of(service, BARE[name])
+    with pytest.raises(SetupError, match=rf"from pulsar_ext\.faststream\.annotations import {name}\n"):
+        start_in_memory(service)
+
+
+@pytest.mark.parametrize("annotation", [annotations.Client, annotations.PulsarMessage, annotations.PulsarBroker])
+def test_annotations_are_taken(service, annotation):
+    """Each annotation may stand in a handler."""
+    handler_of(service, annotation)
+    start_in_memory(service)
+
+
+def handler_of(service, annotation):
+    """Declare a handler with an argument that is annotated so."""
+
+    async def handle(body: str, wanted: annotation):
         pass
+
+    handle.__annotations__ = {"body": str, "wanted": annotation}
+    service.subscriber("t", subscription="s")(handle)
+
+
+def start_in_memory(service):
+    """Start a broker in memory, and stop it."""
 
     async def steps():
         async with TestPulsarBroker(service):
             pass
 
-    with pytest.raises(SetupError, match=r"pulsar_ext\.faststream\.annotations"):
-        asyncio.run(steps())
+    asyncio.run(steps())
 
 
 @pytest.mark.parametrize(
