@@ -70,6 +70,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             each message leaves at once, large ones are sent in chunks, and a full queue is waited for.
         may_reply_to: a function of a message's topic and of the one where it wants its reply; whether a reply is sent.
             By default only within the message's namespace.
+        reply_topic: where the replies to `request()` come. By default each topic that is asked has a reply topic of its
+            own, with a random name, which a process that is killed leaves behind. A topic of this process, such as
+            `"replies-of-billing-0"`, is taken over by the next start; two processes cannot use one at once.
         graceful_timeout: how many seconds `stop()` waits for handlers before it cancels them; with None it cancels
             them at once.
         decoder: as in FastStream.
@@ -103,6 +106,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         admin: Any = None,
         producer_options: Mapping[str, Any] | None = None,
         may_reply_to: Callable[[str, str], bool] = in_same_namespace,
+        reply_topic: str | None = None,
         graceful_timeout: float | None = 15.0,
         decoder: CustomCallable | None = None,
         parser: CustomCallable | None = None,
@@ -126,7 +130,9 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     ) -> None:
         check_client_options(client_options)
         shown = specification_url or _without_secrets(service_url)
-        self._sender = PulsarSender(parser=parser, decoder=decoder, producer_options=producer_options)
+        self._sender = PulsarSender(
+            parser=parser, decoder=decoder, producer_options=producer_options, reply_topic=reply_topic
+        )
         super().__init__(
             service_url=service_url,
             admin=admin,
@@ -303,10 +309,11 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         headers: dict[str, str] | None = None,
         correlation_id: str | None = None,
         key: str | None = None,
+        reply_topic: str | None = None,
     ) -> PulsarMessage:
         """Publish a request, and give its reply: what a handler of that topic returns, or a `Replier` of this library.
 
-        The broker keeps a `Requester` for each topic that it asks, and each has a topic of its own for replies.
+        The broker keeps a `Requester` for each topic that it asks.
 
         Args:
             message: as in `publish()`, and so are the others.
@@ -315,9 +322,11 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             headers: as above.
             correlation_id: as above.
             key: as above.
+            reply_topic: where the reply comes; by default the broker's `reply_topic`.
 
         Raises:
             TimeoutError: there was no reply in time. A handler may still handle the request.
+            ConsumerBusy: another process has requests under way with this `reply_topic`. Nothing was sent.
             RequestFailed: a `Replier` says that it failed. A FastStream handler that raises sends no reply.
         """
         cmd = PulsarPublishCommand(
@@ -327,6 +336,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             correlation_id=correlation_id or self.config.id_generator(),
             key=key,
             timeout=timeout,
+            reply_topic=reply_topic,
             _publish_type=PublishType.REQUEST,
         )
         reply: PulsarMessage = await self._basic_request(cmd, producer=self.config.producer)

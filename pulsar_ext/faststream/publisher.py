@@ -90,6 +90,7 @@ class PulsarPublisher(PublisherUsecase):
         correlation_id: str | None = None,
         key: str | None = None,
         timeout: float = 30.0,  # noqa: ASYNC109  # FastStream's signature
+        reply_topic: str | None = None,
     ) -> PulsarMessage:
         """Publish a request, and give its reply; the arguments are those of `PulsarBroker.request()`."""
         cmd = PulsarPublishCommand(
@@ -99,6 +100,7 @@ class PulsarPublisher(PublisherUsecase):
             correlation_id=correlation_id or self._outer_config.id_generator(),
             key=key or self.key,
             timeout=timeout,
+            reply_topic=reply_topic,
             _publish_type=PublishType.REQUEST,
         )
         reply: PulsarMessage = await self._basic_request(cmd, producer=self._outer_config.producer)

@@ -67,6 +67,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         *messages: those behind it, of a batch.
         topic: where it goes.
         timeout: how many seconds a request waits for its reply.
+        reply_topic: where the reply to a request comes; None for the broker's.
         producer_options: of the publisher's own producer; None for the broker's.
         correlation_id: as in `PulsarResponse`, and so are the others.
         headers: as above.
@@ -92,6 +93,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         event_timestamp: int | None = None,
         deliver_after: timedelta | None = None,
         timeout: float = 30.0,
+        reply_topic: str | None = None,
         producer_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(
@@ -105,7 +107,7 @@ class PulsarPublishCommand(BatchPublishCommand):
         )
         self.key, self.ordering_key = key, ordering_key
         self.event_timestamp, self.deliver_after = event_timestamp, deliver_after
-        self.timeout, self.producer_options = timeout, producer_options
+        self.timeout, self.reply_topic, self.producer_options = timeout, reply_topic, producer_options
         self._is_empty = False
 
     @property

@@ -12,6 +12,7 @@ from faststream._internal.producer import ProducerProto
 from faststream.exceptions import IncorrectState
 
 from pulsar_ext.errors import InvalidUse, NoReply
+from pulsar_ext.ids.topic_name import TopicName
 
 from .headers import properties_of
 from .options import check_producer_options
@@ -47,6 +48,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         parser: the application's parser of replies, if it has one.
         decoder: likewise.
         producer_options: of every producer; over the defaults above.
+        reply_topic: where replies come; None for a topic of each requester's own.
 
     Raises:
         SetupError: one of them is not valid, or is not known.
@@ -61,6 +63,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         parser: CustomCallable | None,
         decoder: CustomCallable | None,
         producer_options: Mapping[str, Any] | None = None,
+        reply_topic: str | None = None,
     ) -> None:
         default = PulsarParser(lambda: None)
         self._parser = ParserComposition(parser, default.parse_message)
@@ -68,6 +71,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         self.codec: CodecProto = DefaultCodec()
         self._options = {**_DEFAULTS, **(producer_options or {})}
         check_producer_options(self._options)
+        self._reply_topic = reply_topic
         self._serializer: SerializerProto | None = None
         self._client: Client | None = None
         self._producers: Outlets[Producer[Any]] = Outlets(lambda producer: producer.blocking.sender.closed)
@@ -109,12 +113,14 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         Raises:
             TimeoutError: none came in time; its cause is the `NoReply`.
         """
-        opening = partial(self._connected().requester, cmd.destination)
-        content, options = await encoded(cmd, cmd.body, self.codec, self._serializer)
+        options = _replies_on(cmd.reply_topic or self._reply_topic, cmd.destination)
+        opening = partial(self._connected().requester, cmd.destination, **options)
+        name = cmd.destination, options.get("reply_topic")
+        content, sending = await encoded(cmd, cmd.body, self.codec, self._serializer)
         timeout_ms = max(1, round(cmd.timeout * 1000))
         try:
-            async with self._requesters.lent(cmd.destination, opening) as requester:
-                return await requester.request(content, timeout_ms=timeout_ms, **options)
+            async with self._requesters.lent(name, opening) as requester:
+                return await requester.request(content, timeout_ms=timeout_ms, **sending)
         except NoReply as error:
             raise TimeoutError(f"The request to {cmd.destination!r} has no reply within {cmd.timeout} s.") from error
 
@@ -132,6 +138,19 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
         if self._client is None:
             raise IncorrectState("The broker is not connected: call `await broker.connect()` or `start()` first.")
         return self._client
+
+
+def _replies_on(reply_topic: str | None, asked: str) -> dict[str, str]:
+    """Return the options of the requester of one topic.
+
+    Its subscription has a name that the next start finds again, and that the requester of no other topic has.
+    """
+    if reply_topic is None:
+        return {}
+    return {
+        "reply_topic": reply_topic,
+        "subscription_name": "requester-" + str(TopicName.parse(asked)).replace("/", ":"),
+    }
 
 
 class _Own:

@@ -94,3 +94,39 @@ def test_replies_stay_in_the_namespace(broker, client, topic):
     assert [consumer.receive(10_000).data() for _ in range(2)] == [b"2", b"1"]
     with pytest.raises(pulsar.Timeout):
         consumer.receive(300)
+
+
+ASKING = """
+import asyncio
+from pulsar_ext.faststream import PulsarBroker
+from fasted import SHARED
+
+service = PulsarBroker(reach.service_url, logger=None, reply_topic=topic + "-replies-0", **reach.options())
+
+@service.subscriber(topic, subscription="s", subscription_type=SHARED)
+async def double(number: int) -> int:
+    return number * 2
+
+publisher = service.publisher(topic)
+
+async def ask():
+    await service.start()
+    assert await (await service.request(1, topic)).decode() == 2
+    assert await (await publisher.request(2)).decode() == 4
+    if {killed}:
+        os._exit(9)
+    await service.stop()
+
+asyncio.run(ask())
+"""
+
+
+def test_a_reply_topic_is_taken_over(program, client, topic):
+    """A service that asks and dies leaves its subscription on its reply topic, and the next one goes on with it."""
+    admin, replies = client.context.admin_api(), f"{topic}-replies-0"
+    for _ in range(2):
+        assert program(ASKING.format(killed=True)).returncode == 9
+        assert list(admin.stats(replies).subscriptions) == [f"requester-{topic.replace('/', ':')}"]
+    assert program(ASKING.format(killed=False)).returncode == 0
+    assert admin.stats(replies).subscriptions == {}
+    assert [one for one in admin.topics("/".join(topic.split("/")[2:4])) if f"{topic}-replies" in one] == [replies]
