@@ -84,6 +84,8 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         ack_policy: of those subscribers that have none of their own.
         id_generator: makes correlation ids.
         specification_url: the address in AsyncAPI; by default the service URL, without what stands before an `@`.
+        protocol: for AsyncAPI; by default that of the service URL.
+        protocol_version: for AsyncAPI.
         description: for AsyncAPI.
         tags: for AsyncAPI.
         logger: FastStream's logger; None for none.
@@ -117,6 +119,8 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         ack_policy: AckPolicy = EMPTY,
         id_generator: IdGenerator = gen_cor_id,
         specification_url: str | None = None,
+        protocol: str | None = None,
+        protocol_version: str | None = None,
         description: str | None = None,
         tags: Iterable[Tag | TagDict] = (),
         logger: LoggerProto | None = EMPTY,
@@ -162,8 +166,8 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
             ),
             specification=BrokerSpec(
                 url=[shown],
-                protocol=shown.partition("://")[0],
-                protocol_version=None,
+                protocol=protocol or shown.partition("://")[0],
+                protocol_version=protocol_version,
                 description=description,
                 tags=tags,
                 security=None,

@@ -38,19 +38,21 @@ class PulsarSubscriberSpecification(SubscriberSpecification[PulsarBrokerConfig, 
 
     @property
     def channel_labels(self) -> list[str]:
-        """Its topics, as one text."""
-        return [self.config.topics.shown(self._outer_config.prefix)]
+        """Its topics, each once, or its pattern."""
+        return list(dict.fromkeys(self.config.topics.each(self._outer_config.prefix)))
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """Give its channel."""
-        message = Message(title=f"{self.name}:Message", payload=resolve_payloads(self.get_payloads()))
+        """Return a channel for each topic."""
+        payload, labels = resolve_payloads(self.get_payloads()), self.channel_labels
+        keys = {self._channel_key(label, split=len(labels) > 1): label for label in labels}
         return {
-            self.name: SubscriberSpec(
-                address=self.channel_labels[0],
+            key: SubscriberSpec(
+                address=label,
                 description=self.description,
-                operation=Operation(message=message, bindings=None),
+                operation=Operation(message=Message(title=f"{key}:Message", payload=payload), bindings=None),
                 bindings=None,
             )
+            for key, label in keys.items()
         }
 
 

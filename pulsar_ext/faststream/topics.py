@@ -55,12 +55,16 @@ class Topics:
             return re.compile(f"{namespace}{slash}{name}{pattern}", self.declared.flags)
         return [prefix + one for one in self.declared]
 
-    def shown(self, prefix: str) -> str:
-        """Give all of them as one text, for logs and for AsyncAPI."""
+    def each(self, prefix: str) -> list[str]:
+        """Return each name, or the text of the pattern."""
         topics = self.behind(prefix)
         if isinstance(topics, re.Pattern):
-            return topics.pattern
-        return topics if isinstance(topics, str) else ",".join(topics)
+            return [topics.pattern]
+        return [topics] if isinstance(topics, str) else topics
+
+    def shown(self, prefix: str) -> str:
+        """Give all of them as one text, for logs."""
+        return ",".join(self.each(prefix))
 
     def include(self, topic: str, prefix: str) -> bool:
         """Whether a topic is one of them."""

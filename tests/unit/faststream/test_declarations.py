@@ -185,7 +185,7 @@ def test_secrets_are_not_shown():
 
 
 def test_async_api(service):
-    """Subscribers and publishers are channels with their topics and payloads; what is hidden is not there."""
+    """Subscribers and publishers have a channel for each topic, with its payload; what is hidden is not there."""
     router = PulsarRouter(prefix="a.")
 
     @router.subscriber(["b", "c"], subscription="s", description="what it does")
@@ -197,9 +197,17 @@ def test_async_api(service):
     service.subscriber(re.compile("e.*"), subscription="s", include_in_schema=False)
     written = AsyncAPI(service).to_specification().to_jsonable()
     addresses = {channel["address"] for channel in written["channels"].values()}
-    assert addresses == {"a.b,a.c", "a.d"}
+    assert addresses == {"a.b", "a.c", "a.d"}
     assert next(iter(written["servers"].values()))["protocol"] == "pulsar"
     assert '"integer"' in AsyncAPI(service).to_specification().to_json()
+
+
+def test_async_api_names_the_protocol():
+    """`protocol=` and `protocol_version=` are those of the server; the address may be one without a protocol."""
+    options = {"specification_url": "events.example", "protocol": "pulsar", "protocol_version": "4"}
+    written = AsyncAPI(PulsarBroker("pulsar://localhost:1", **options)).to_specification().to_jsonable()
+    (server,) = written["servers"].values()
+    assert (server["host"], server["protocol"], server["protocolVersion"]) == ("events.example", "pulsar", "4")
 
 
 @pytest.mark.parametrize(
