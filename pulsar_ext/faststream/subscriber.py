@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pulsar
@@ -20,6 +21,7 @@ from .message import PulsarMessage, Rejection, have_again
 from .options import check_consumer_options
 from .parser import PulsarParser
 from .publisher import PulsarReplyPublisher
+from .settling import Settling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from faststream._internal.endpoint.publisher import PublisherProto
     from faststream._internal.endpoint.subscriber import SubscriberSpecification
     from faststream._internal.endpoint.subscriber.call_item import CallsCollection
+    from faststream._internal.types import BrokerMiddleware
     from faststream.message import StreamMessage
 
     from pulsar_ext.asyncio import Consumer
@@ -81,6 +84,11 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
     def topic(self) -> str:
         """The topic with its router's prefix; of several topics all of them, and of a pattern the pattern."""
         return self.topics.shown(self._outer_config.prefix)
+
+    @property
+    def _broker_middlewares(self) -> Sequence[BrokerMiddleware[Message]]:
+        settling = partial(Settling, is_manual=self.ack_policy is AckPolicy.MANUAL, log=self._log)
+        return (settling, *super()._broker_middlewares)
 
     def takes(self, topic: str) -> bool:
         """Whether it subscribes to a topic."""

@@ -8,7 +8,7 @@ import re
 import pytest
 from fasted import EARLIEST, SHARED, faststream_broker, run_to_end, until
 from faststream import AckPolicy
-from faststream.exceptions import NackMessage, StopConsume
+from faststream.exceptions import AckMessage, NackMessage, SkipMessage, StopConsume
 
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
@@ -114,6 +114,31 @@ def test_messages_that_are_settled_by_hand(broker, admin, topic):
 
     run_to_end(steps)
     assert sorted(seen) == ["again", "again", "done", "rejected"]
+    assert backlog(admin, topic) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "times"),
+    [
+        (AckPolicy.MANUAL, NackMessage(), 2),
+        (AckPolicy.MANUAL, AckMessage(), 1),
+        (AckPolicy.NACK_ON_ERROR, SkipMessage(), 1),
+    ],
+)
+def test_exceptions_strand_no_message(service, admin, topic, policy, error, times):
+    """A message that is settled by an exception is acknowledged or delivered again, and none stays unacknowledged."""
+    seen = []
+
+    @service.subscriber(
+        topic, subscription="s", subscription_type=SHARED, ack_policy=policy, negative_ack_redelivery_delay_ms=100
+    )
+    async def handle(body: str, message: PulsarMessage):
+        seen.append(body)
+        if len(seen) == 1:
+            raise error
+        await message.ack()
+
+    _publish_until_it_came(service, topic, seen, times=times)
     assert backlog(admin, topic) == 0
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pydantic
 import pytest
 from faststream import AckPolicy, BaseMiddleware, FastStream, TestApp
-from faststream.exceptions import SubscriberNotFound
+from faststream.exceptions import AckMessage, NackMessage, RejectMessage, SkipMessage, SubscriberNotFound
 from faststream.message import AckStatus
 
 from pulsar_ext.faststream import (
@@ -142,6 +142,37 @@ def test_the_first_settlement_counts(service, call, status):
 
     run(lambda tested: tested.publish("x", "t"), service)
     assert messages[0].committed is AckStatus(status)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "status"),
+    [
+        (AckPolicy.MANUAL, AckMessage(), "ACKED"),
+        (AckPolicy.MANUAL, NackMessage(), "NACKED"),
+        (AckPolicy.MANUAL, RejectMessage(), "REJECTED"),
+        (AckPolicy.MANUAL, SkipMessage(), None),
+        (AckPolicy.NACK_ON_ERROR, SkipMessage(), "ACKED"),
+        (AckPolicy.NACK_ON_ERROR, NackMessage(), "NACKED"),
+        (AckPolicy.REJECT_ON_ERROR, AckMessage(), "ACKED"),
+        (AckPolicy.ACK, SkipMessage(), "ACKED"),
+    ],
+)
+def test_exceptions_settle_messages(service, policy, error, status):
+    """Each of FastStream's exceptions settles its message, with `MANUAL` as well; nothing is raised or published."""
+    messages = []
+
+    @service.subscriber("t", subscription="s", ack_policy=policy)
+    @service.publisher("out")
+    async def handle(body: str, message: PulsarMessage):
+        messages.append(message)
+        raise error
+
+    async def steps(tested):
+        await tested.publish("x", "t")
+        service.publishers[0].mock.assert_not_called()
+
+    run(steps, service)
+    assert messages[0].committed is (status and AckStatus(status))
 
 
 def test_each_subscription_gets_a_message_once(service):
