@@ -32,12 +32,14 @@ class Answer:
     One thread waits for it. A signal's handler may give the answer while it interrupts that wait.
     """
 
-    __slots__ = ("__weakref__", "_given", "_unknown", "_unwanted", "is_owed")
+    __slots__ = ("__weakref__", "_given", "_opened", "_unknown", "_unwanted", "is_owed")
 
     def __init__(self) -> None:
         self._unknown = threading.Lock()
         self._unknown.acquire()
         self._given: tuple[Any, Any] | None = None
+        self._opened: Any = None
+        """What the C++ client opened, also where another answer was given before."""
         self._unwanted = False
         self.is_owed = True
         """Whether the C++ client has not answered."""
@@ -45,10 +47,12 @@ class Answer:
     def __call__(self, result: Any, value: Any = None) -> None:
         """Take the answer."""
         keep_thread_state()
+        if result == pulsar.Result.Ok:  # what comes with another result is not open
+            self._opened = value
         self.give_up(result, value)
         self.is_owed = False
-        if self._unwanted and result == pulsar.Result.Ok:  # what comes with another result has no producer in it
-            value.close_async(None)
+        if self._unwanted and self._opened is not None:
+            self._opened.close_async(None)
 
     def give_up(self, result: Any, value: Any = None) -> None:
         """Have this be the answer, if there is none yet: nobody waits for that of the C++ client any more."""
@@ -84,6 +88,7 @@ class Answer:
 
     def let_go(self) -> None:
         """Keep what came with the answer no longer: a C++ reader keeps its callback, and would never be freed."""
+        self._opened = None
         if self._given is not None:
             self._given = self._given[0], None
 
@@ -92,9 +97,9 @@ class Answer:
         self._unwanted = True
         if self._given is None:
             self.result_until(time.monotonic() + _COMING_SECONDS)
-        if self._given is not None and self._given[0] == pulsar.Result.Ok and self._given[1] is not None:
+        if self._opened is not None:
             with contextlib.suppress(pulsar.PulsarException):
-                self._given[1].close()
+                self._opened.close()
 
 
 def answered_within(seconds: float, is_owed: Callable[[], bool]) -> bool:

@@ -14,6 +14,7 @@ import pulsar
 from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.results import raise_result
 
+from .cancellation import end_if_cancelled
 from .condition import Flag
 
 if TYPE_CHECKING:
@@ -80,10 +81,12 @@ class OpenSenders:
 
         Raises:
             pulsar.PulsarException: it failed; `AlreadyClosed`, if the client is closed or shut down meanwhile.
+            CancelledError: the `CancellableCall` that this is part of was cancelled.
         """
         answer = self._note()
         try:
             self.refuse_ended()  # noted before: whoever ends it sees an answer that is owed, or this sees the end
+            end_if_cancelled(answer)
             begin(answer)
         except Exception:
             answer.is_owed = False

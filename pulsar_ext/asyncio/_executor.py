@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pulsar
 
+from pulsar_ext._runtime.cancellation import CancellableCall
+
 from .errors import raise_for, translating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
 __all__ = ["Executor"]
 
@@ -59,14 +62,24 @@ class Executor:
         ended()
 
     async def open(self, call: Callable[[], T]) -> T:
-        """Run a call that opens something; if the caller is cancelled, what it opened is closed."""
+        """Run a call that opens something; if the caller is cancelled, the call ends, and what it opened is closed."""
+        return await self._ending(call, self._close_opened)
+
+    async def ask(self, call: Callable[[], T]) -> T:
+        """Run a call that changes nothing; if the caller is cancelled, the call ends."""
+        return await self._ending(call, lambda _: None)
+
+    async def _ending(self, call: Callable[[], T], cancelled: Callable[[Future[T]], None]) -> T:
+        """Run a call that ends if the caller is cancelled; `cancelled` gets what became of it then."""
         self._refuse_if_closed()
-        opening = self._pool.submit(contextvars.copy_context().run, call)
+        cancellable = CancellableCall(call)
+        running = self._pool.submit(contextvars.copy_context().run, cancellable)
         try:
             with translating():
-                return await asyncio.wrap_future(opening)
+                return await asyncio.wrap_future(running)
         except asyncio.CancelledError:
-            opening.add_done_callback(self._close_opened)
+            cancellable.cancel()
+            running.add_done_callback(cancelled)
             raise
 
     def close(self) -> None:
@@ -78,7 +91,7 @@ class Executor:
         if self.closed:
             raise_for(pulsar.Result.AlreadyClosed)
 
-    def _close_opened(self, opening: Any) -> None:
+    def _close_opened(self, opening: Future[Any]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             with contextlib.suppress(RuntimeError):  # the client was closed meanwhile, and with it what was opened
                 self._pool.submit(opening.result().close)

@@ -257,7 +257,7 @@ class Client(ClientTools, AsyncClientDoor):
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
-        return await self._executor.run(self.blocking.get_topic_partitions, topic)
+        return await self._executor.ask(partial(self.blocking.get_topic_partitions, topic))
 
     def get_service_info(self) -> Any:
         """Give where and how the client connects, as `pulsar.Client`."""
