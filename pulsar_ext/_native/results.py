@@ -25,6 +25,7 @@ __all__ = [
     "name_of",
     "polling",
     "raise_result",
+    "result_of",
 ]
 
 
@@ -71,6 +72,11 @@ def exception_of(result: Any, why: str = "") -> Exception:
         why = "the connection to the broker ended, or was not there; whether it was done is not known. Try again"
     kind: type[Exception] = NotConnected if name == "NotConnected" else getattr(pulsar, name, pulsar.UnknownError)
     return kind(f"Pulsar error: {name}{f': {why}' if why else ''}")
+
+
+def result_of(error: BaseException) -> Any:
+    """Return the `pulsar.Result` of an official exception; `UnknownError` for any other."""
+    return getattr(pulsar.Result, type(error).__name__, pulsar.Result.UnknownError)
 
 
 def name_of(result: Any) -> str:

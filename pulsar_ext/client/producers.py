@@ -7,6 +7,7 @@ path where it would start partitions lazily. Without batching, chunks and dedupl
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -281,7 +282,8 @@ class _SenderFactory:
         official, sequence = open_surely(lambda: open_as(name), close_quietly, opening)
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
-        dispatch = DedupDispatcher(ProducerHandle(official), self._context, config, sequence, timeout, check)
+        handle = ProducerHandle(official)
+        dispatch = DedupDispatcher(handle, self._context, config, sequence, timeout, check, partial(open_as, name))
         if not chunked:
             mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None
             return DedupSender(dispatch, mixed_keys=mixed_keys)

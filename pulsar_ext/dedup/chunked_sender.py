@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pulsar
 
 from pulsar_ext._native.handles import build_plain, inner_producer_of
+from pulsar_ext._native.results import result_of
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext.ids.message_id import MessageId, from_inner
@@ -27,6 +28,7 @@ from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 from pulsar_ext.produce.sender import close_quietly
 
 from .patience import Patience
+from .room import NO_ROOM
 from .sender import DedupSender
 from .sequence_ids import Standing
 from .stored import is_whole
@@ -171,9 +173,10 @@ class ChunkedSender(DedupSender):
                     self._reopen()
             recovery.half_written = None
         except BaseException as error:  # noqa: BLE001  # its sender must get an answer
-            _log.exception("A message in chunks could not be sent")
+            if not isinstance(error, pulsar.PulsarException):
+                _log.exception("A message in chunks could not be sent")
             self.sequence.fail(f"it was not found out whether a message in chunks is persisted ({error})")
-            result, message_id = pulsar.Result.UnknownError, None
+            result, message_id = result_of(error), None
         self.dispatch.land(batch, result, message_id)
 
     def _send_watched(self, producer: Any, message: Any) -> tuple[Any, MessageId | None]:
@@ -194,7 +197,8 @@ class ChunkedSender(DedupSender):
         result, inner = outcome
         if result == _OK:
             return (_OK, from_inner(inner)) if inner.ledger_id() >= 0 else (None, None)
-        return (None, None) if result == pulsar.Result.AlreadyClosed and not self.closed else (result, None)
+        has_no_outcome = result in NO_ROOM or (result == pulsar.Result.AlreadyClosed and not self.closed)
+        return (None if has_no_outcome else result), None
 
     def _resolve(self, sequence_id: int, data: bytes | None, options: dict[str, Any]) -> tuple[Any, MessageId | None]:
         """Find out whether a message is whole on the topic, and send it under derived names until it is."""

@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.results import name_of
+from pulsar_ext._native.results import name_of, result_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext._wire.batch_payload import property_field
 from pulsar_ext.produce.batch import Batch, seal
-from pulsar_ext.produce.dispatch import BatchDispatcher
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, persisted_entry
 
+from .room import RoomDispatcher
 from .stored import PREVIOUS_ID
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
@@ -46,8 +48,8 @@ _GATHER_SECONDS = 0.02
 _log = logging.getLogger("pulsar_ext")
 
 
-class DedupDispatcher(BatchDispatcher):
-    """A `BatchDispatcher` that keeps the account of sequence ids.
+class DedupDispatcher(RoomDispatcher):
+    """A `RoomDispatcher` that keeps the account of sequence ids.
 
     Args:
         handle: the C++ producer.
@@ -56,6 +58,7 @@ class DedupDispatcher(BatchDispatcher):
         sequence: the ids.
         timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
         duplicates: looks up what the broker calls duplicates.
+        open_again: opens an official producer of the same name.
     """
 
     def __init__(
@@ -66,11 +69,12 @@ class DedupDispatcher(BatchDispatcher):
         sequence: SequenceIds,
         timeout: float,
         duplicates: DuplicateCheck,
+        open_again: Callable[[], pulsar.Producer],
     ) -> None:
-        super().__init__(handle, context, config)
+        super().__init__(handle, context, config, open_again, timeout)
         self.sequence = sequence
-        self.timeout = timeout
-        self._timed_out = False
+        self._gave_up: Any = None
+        """The result of what is in flight, once nothing is sent any more."""
         self._duplicates = duplicates
         self._last: PersistedEntry | None = None
         """Where the last batch is that was persisted and reported."""
@@ -152,7 +156,7 @@ class DedupDispatcher(BatchDispatcher):
         if self.pending.held:
             return None  # a message in chunks is on its way, with a deadline of its own
         left = super().tick(now)
-        if not self.timeout or self._timed_out:
+        if not self.timeout or self._gave_up is not None or self.waits_for_room:
             return left
         # At once: others take out what has its outcome.
         unanswered = next((batch for batch in list(self._flying) if batch.began < inf), None)
@@ -161,7 +165,7 @@ class DedupDispatcher(BatchDispatcher):
         oldest = unanswered.began + self.timeout - now
         if oldest > 0:
             return oldest if left is None else min(left, oldest)
-        self._timed_out = True
+        self._gave_up = _TIMEOUT
         self.sequence.fail(
             f"the broker has not answered within {self.timeout:g} s (send_timeout_millis), so that it is not known "
             "whether what was sent is persisted"
@@ -175,6 +179,14 @@ class DedupDispatcher(BatchDispatcher):
             self.handle.inner.close()
 
     # Outcomes
+
+    def give_up(self, error: BaseException) -> None:
+        """Take note that there was no room in time, so that it is not known what of the batches in flight is there."""
+        self._gave_up = result_of(error)
+        self.sequence.fail(
+            f"the broker has refused the producer for {self.timeout:g} s, with {type(error).__name__}, so that it is "
+            "not known whether what was sent is persisted"
+        )
 
     def doubt(self, result: Any) -> None:
         """Let nothing follow a result that leaves open whether a batch is persisted.
@@ -240,8 +252,8 @@ class DedupDispatcher(BatchDispatcher):
 
     def failed(self, batch: Batch, result: Any) -> None:
         """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
-        if self._timed_out and result == _CLOSED:
-            result = _TIMEOUT
+        if self._gave_up is not None and result == _CLOSED:
+            result = self._gave_up
         self.doubt(result)
         self.deliver(batch, result, None)
 

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["Patience", "PatientAdmin"]
 
 _PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 2.0
+_LASTING = (pulsar.ProducerBusy, pulsar.ProducerFenced, pulsar.TopicTerminated, pulsar.AuthorizationError)
+"""What a broker says for a moment where a connection has just ended, or the topic moves, and else for good."""
+_LASTING_SECONDS = 20.0
 T = TypeVar("T")
 
 
@@ -32,7 +36,8 @@ class Patience:
     """
 
     def __init__(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        self._deadline, self._is_over = time.monotonic() + seconds, is_over
+        began = time.monotonic()
+        self._deadline, self._lasting, self._is_over = began + seconds, began + _LASTING_SECONDS, is_over
 
     @property
     def is_over(self) -> bool:
@@ -41,6 +46,7 @@ class Patience:
 
     def __call__(self, ask: Callable[[], T], *, answers: tuple[type[Exception], ...] = ()) -> T:
         """Ask until there is an answer; `answers` are errors that are one, and so is that it is not permitted."""
+        pause = _PAUSE_SECONDS
         while True:
             try:
                 return ask()
@@ -48,10 +54,11 @@ class Patience:
                 raise
             except answers:
                 raise
-            except (AdminError, pulsar.PulsarException):
-                if self.is_over:
+            except (AdminError, pulsar.PulsarException) as error:
+                if self.is_over or (isinstance(error, _LASTING) and time.monotonic() > self._lasting):
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(pause)
+                pause = min(1.25 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 class PatientAdmin:

@@ -5,8 +5,11 @@ The decisions are `sequence_ids.py`'s. This shell sends what is new, and answers
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pulsar
+
+from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.errors import ProducerBroken
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pulsar_ext._runtime.callbacks import SendCallback
+    from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.produce.mixed_keys import MixedKeyCheck
 
     from .dispatch import DedupDispatcher
@@ -43,6 +47,21 @@ class DedupSender(BatchingSender):
     def __init__(self, dispatch: DedupDispatcher, *, mixed_keys: MixedKeyCheck | None) -> None:
         super().__init__(dispatch, dispatch.sequence, mixed_keys=mixed_keys)
         self.sequence: SequenceIds = dispatch.sequence
+
+    @shaped_like(pulsar.Producer.send)
+    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Send a message, and wait until it is persisted; an error that has no name of its own tells its cause.
+
+        Raises:
+            DuplicateMessage: the topic holds it already.
+            ProducerBroken: nothing may be sent any more.
+        """
+        try:
+            return super().send(content, *args, **kwargs)
+        except pulsar.UnknownError as error:
+            if self.sequence.broken is None:
+                raise
+            raise pulsar.UnknownError(f"{error}: {self.sequence.broken}") from None
 
     def last_sequence_id(self) -> int:
         """Give the highest sequence id up to which everything is persisted, -1 if there is none."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pulsar
 
 from pulsar_ext._native.handles import build_again, build_plain
-from pulsar_ext._native.results import UNREACHABLE
+from pulsar_ext._native.results import UNREACHABLE, result_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
 
 from .batching import BatchingSender
@@ -127,7 +127,7 @@ class ResendingDispatcher(BatchDispatcher):
         except BaseException as error:  # noqa: BLE001  # its senders must get an answer
             if not isinstance(error, pulsar.PulsarException):
                 _log.exception("Messages could not be sent again")
-            result = getattr(pulsar.Result, type(error).__name__, pulsar.Result.UnknownError)
+            result = result_of(error)
             lost = list(self._flying)
             self._replacing = False
             for batch in lost:
