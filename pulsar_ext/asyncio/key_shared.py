@@ -9,7 +9,6 @@ from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.builders import ConsumerBuilder as BlockingConsumerBuilder
 from pulsar_ext.key_shared.builders import ReaderBuilder as BlockingReaderBuilder
 
-from ._receiving import AsyncReceiving
 from .consumer import Consumer
 from .reader import Reader
 
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.intercept.chain import ReceiverChain
-    from pulsar_ext.key_shared.reader import RangeReader
-    from pulsar_ext.key_shared.reader_group import GroupReader as BlockingGroupReader
     from pulsar_ext.key_shared.reader_group import RangeReaderGroup as BlockingGroup
-    from pulsar_ext.message import Message
 
     from ._executor import Executor
 
@@ -78,28 +74,8 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         return consumer
 
 
-class GroupReader(AsyncReceiving):
-    """One reader of a group: an asynchronous iterator."""
-
-    def __init__(self, blocking: BlockingGroupReader | RangeReader, executor: Executor) -> None:
-        self._begin(blocking, executor, None, blocking.read_next)
-        self.key_hash_ranges = blocking.key_hash_ranges
-
-    async def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read the next message of these ranges, as `pulsar_ext.GroupReader`; cancelling loses none."""
-        return await self._receive(timeout_millis)
-
-    def topic(self) -> str:
-        """Give the topic's name."""
-        return str(self.blocking.topic())
-
-    async def close(self) -> None:
-        """Close this reader, without which the others stall: close the group instead."""
-        await self._executor.end(self.blocking.close, self.end_receives)
-
-    async def __aexit__(self, *_: object) -> None:
-        if not self._executor.closed:
-            await self.close()
+class GroupReader(Reader):
+    """One reader of a group. Close the group, not one reader, without which the others stall."""
 
 
 class RangeReaderGroup:

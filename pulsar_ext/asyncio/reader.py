@@ -13,6 +13,7 @@ from pulsar_ext.schema.typed import T
 from ._receiving import AsyncSeeking
 
 if TYPE_CHECKING:
+    from pulsar_ext.key_shared.group_reader import GroupReader
     from pulsar_ext.message import Message
 
     from ._executor import Executor
@@ -29,7 +30,7 @@ class Reader(AsyncSeeking[T], AsyncReaderDoor):
     It is also an asynchronous iterator, which ends when the reader is closed, and a context manager.
     """
 
-    def __init__(self, blocking: BlockingReader[T], executor: Executor) -> None:
+    def __init__(self, blocking: BlockingReader[T] | GroupReader, executor: Executor) -> None:
         super().__init__(blocking)
         plain = type(blocking) is BlockingReader and not blocking.judges
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pulsar
 
-from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.errors import AdminError, InvalidKeyHashRange, InvalidUse
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Position
 from pulsar_ext.ids.topic_name import TopicName
 
 from .batch_probe import probe_batches
-from .consumer import RangeConsumer, open_judging_consumer
+from .consumer import open_judging_consumer
 from .coverage import demand_cover
-from .handed_out import HandedOut
+from .group_reader import GroupReader
 from .hash_ranges import KeyHashRanges, as_ranges
 from .policy import KeySharedPolicy
 from .reader import RangeReader, refuse_missing_topic
@@ -34,113 +32,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.consumer import Subscription
-    from pulsar_ext.message import Message
 
-    from .consumer import OnMisrouted
     from .hash_ranges import RangesLike
     from .key_encoding import KeyFormsMode
-    from .slot_filter import SlotFilter
 
-__all__ = ["Filtering", "GroupReader", "RangeReaderGroup", "open_group"]
+__all__ = ["Filtering", "RangeReaderGroup", "open_group"]
 
 Filtering = Literal["auto", "broker", "client"]
 
 _COVER_SECONDS = 10.0
 
 _log = logging.getLogger("pulsar_ext.keys")
-
-
-class _GroupConsumer(RangeConsumer):
-    """The consumer under a reader of a group: it hands out each message once, and acknowledges it."""
-
-    __slots__ = ("_again", "_handed_out", "_inclusive", "_start", "_still")
-
-    _handed_out: HandedOut
-    _still: Any
-    _again: dict[int, Any]
-    """The messages, by identity, that pass although they are noted: a Ctrl-C kept them from being handed out."""
-
-    @classmethod
-    def assemble_from(
-        cls,
-        start: MessageId | None,
-        inclusive: bool,
-        judge: SlotFilter,
-        on_misrouted: OnMisrouted,
-        official: pulsar.Consumer,
-        subscription: Subscription,
-    ) -> Self:
-        """Make a consumer of an official one, as `assemble_judged()`, that leaves out what is before the start."""
-        self = cls.assemble_judged(judge, on_misrouted, official, subscription)
-        self._start, self._inclusive = start, inclusive
-        self._handed_out = HandedOut()
-        self._still = OwnedLock()
-        self._again = {}
-        return self
-
-    def _wanted(self, inner: Any) -> bool:
-        if not super()._wanted(inner):
-            return False
-        inner_id, key, passes = inner.message_id(), id(inner), False
-        entry, index = (inner_id.partition(), inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index()
-        size = decode(inner_id.serialize()).batch_size if index >= 0 else 0
-        try:
-            with self._still:
-                passes = key in self._again or (
-                    self._is_behind_start(inner_id) and not self._handed_out.has(entry, index)
-                )
-                if passes:
-                    self._handed_out.note(entry, index, size)
-            self.acknowledge(self.message_of(inner))
-            self._again.pop(key, None)
-        except BaseException:
-            if passes:  # it was noted, and is not handed out now
-                self._again[key] = inner
-            raise
-        return passes
-
-    def _is_behind_start(self, inner_id: Any) -> bool:
-        if self._start is None:
-            return True
-        # Not by the partition: a start of a partition alone need not name it.
-        start = self._start.ledger_id(), self._start.entry_id(), self._start.batch_index()
-        here = inner_id.ledger_id(), inner_id.entry_id(), inner_id.batch_index()
-        return bool(here > start or (self._inclusive and here == start))
-
-
-class GroupReader:
-    """One reader of a group that the broker filters for.
-
-    What it hands out is acknowledged at once. After a lost connection or a restart of the broker, what it has handed
-    out is not handed out again, as far back as thirty million entries of the topic; remembering them takes 4 MB.
-    """
-
-    def __init__(self, consumer: RangeConsumer) -> None:
-        self._consumer = consumer
-        self.key_hash_ranges = consumer.key_hash_ranges
-
-    def read_next(self, timeout_millis: int | None = None) -> Message:
-        """Read the next message of these ranges.
-
-        A Ctrl-C ends the wait within 100 ms and loses no message.
-
-        Args:
-            timeout_millis: how long to wait; None waits for ever.
-
-        Raises:
-            pulsar.Timeout: no message came in time.
-            MisroutedMessage: a batch mixes keys of several readers; open the group with `filtering="client"`.
-        """
-        return self._consumer.receive(timeout_millis)
-
-    def topic(self) -> str:
-        """Give the topic's name."""
-        return str(self._consumer.topic())
-
-    def close(self) -> None:
-        """Close this reader; without it, the others stall. Close the group instead."""
-        self._consumer.close()
 
 
 class RangeReaderGroup:
@@ -265,9 +167,11 @@ def _consumer_opener(
             "consumer_type": pulsar.ConsumerType.KeyShared,
             "key_shared_policy": KeySharedPolicy.sticky_hash_range().ranges(*part),
             "receiver_queue_size": receiver_queue_size,
+            "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, which may be another reader's
         }
-        assemble = partial(_GroupConsumer.assemble_from, start, inclusive)
-        return GroupReader(open_judging_consumer(context, options, part, "raise", key_forms, assemble=assemble))
+        assemble = partial(GroupReader.assemble_from, start, inclusive)
+        reader: Any = open_judging_consumer(context, options, part, "raise", key_forms, assemble=assemble)
+        return reader  # type: ignore[no-any-return]  # of the class that was given
 
     return open_part
 

@@ -145,6 +145,20 @@ class FilteredSource(_Keeping):
                 return False
         return True
 
+    def fetch(self) -> None:
+        """Wait for a message for up to 100 ms, and keep it for the next receive, not looked at."""
+        unseen = self._unseen
+        with contextlib.suppress(Timeout):
+            for inner in self._each:
+                unseen.append(inner)
+                break
+
+    def drop_unwanted(self, inner: Any) -> None:
+        """Take the first message that was not looked at, if it is this one, for one that is not wanted."""
+        unseen = self._unseen
+        if unseen and unseen[0] is inner and not self.wants(inner):
+            del unseen[0]
+
     @property
     def kept(self) -> tuple[deque[Any], deque[Any]]:
         """Give what earlier calls left behind, until another C++ object is taken from: looked at, and not."""

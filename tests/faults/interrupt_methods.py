@@ -206,6 +206,12 @@ _THREAD: Final = "runs the blocking one, which is covered, on a thread, where no
 _ENTERS: Final = "gives the object itself"
 _ASKS: Final = "only asks the admin API, of what may change in between as well"
 
+_OF_CONSUMERS: Final = (
+    *("__exit__", "__iter__", "ack_scope", "acknowledge", "acknowledge_cumulative", "acknowledge_many"),
+    *("close", "consumer_name", "flush_acks", "get_last_message_id", "is_connected", "negative_acknowledge"),
+    *("pending_acks", "reconsume_later", "reconsume_later_cumulative", "redeliver_unacknowledged_messages"),
+    *("pause", "process", "resume", "seek", "send_dead_letter", "subscription_name", "topic", "unsubscribe"),
+)
 _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "": {
         **dict.fromkeys(
@@ -273,16 +279,15 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         "listen": "is the second half of for_each_and_listen(), which is covered",
     },
     "RangeReader": dict.fromkeys(("__exit__", "close", "is_connected", "seek", "topic"), _INHERITED),
-    "RangeConsumer": dict.fromkeys(
-        (
-            *("__exit__", "__iter__", "ack_scope", "acknowledge", "acknowledge_cumulative", "acknowledge_many"),
-            *("close", "consumer_name", "flush_acks", "get_last_message_id", "is_connected", "negative_acknowledge"),
-            *("pending_acks", "reconsume_later", "reconsume_later_cumulative", "redeliver_unacknowledged_messages"),
-            *("pause", "process", "resume", "seek", "send_dead_letter", "subscription_name", "topic", "unsubscribe"),
+    "RangeConsumer": dict.fromkeys(_OF_CONSUMERS, _INHERITED),
+    "GroupReader": {
+        "assemble_from": _OWN,
+        **dict.fromkeys((*_OF_CONSUMERS, "batch_receive", "receive", "receive_many"), _INHERITED),
+        **dict.fromkeys(
+            ("__iter__", "has_message_available"), "only looks at what read_next() returns, which is covered"
         ),
-        _INHERITED,
-    ),
-    "GroupReader": {"close": _INHERITED, "topic": _INHERITED},
+        "seek": "is one transition, as a consumer's, which is covered",
+    },
     "RangeReaderGroup": {"__exit__": "calls close()", "__iter__": _HELD},
     "asyncio.Client": {
         "get_service_info": _HELD,
@@ -301,9 +306,15 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     )
     | {"refuse_queued": "called by the client's close() and shutdown(), which are covered"},
     "asyncio.Reader": dict.fromkeys(("is_connected", "topic", "topics"), _HELD),
+    "asyncio.GroupReader": dict.fromkeys(
+        (
+            *("__aexit__", "__anext__", "close", "has_message_available", "is_connected", "read_many", "read_next"),
+            *("seek", "topic", "topics"),
+        ),
+        _THREAD,
+    ),
     "asyncio.TableView": dict.fromkeys(("__aexit__", "close", "for_each_and_listen", "listen"), _THREAD)
     | dict.fromkeys(("__iter__", "for_each", "get", "items", "keys", "values"), _HELD),
-    "asyncio.GroupReader": dict.fromkeys(("__aexit__", "__anext__", "close", "read_next", "topic"), _THREAD),
     "asyncio.RangeReaderGroup": dict.fromkeys(("__aexit__", "__iter__", "close"), _THREAD),
 }
 """By class, or of all classes: the names that no case has, and why."""

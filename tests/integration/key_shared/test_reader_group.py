@@ -177,3 +177,42 @@ def test_nothing_is_lost_or_doubled_by_faults(pulsar_own_broker, client_factory,
                     found.append(reader.read_next(10).message_id())
                     last = time.monotonic()
     assert len(found) == len(set(found)) == 6000
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("filtering", ["broker", "client"])
+def test_each_reader_of_a_group_reads_as_a_reader(client, topic, filtering):
+    """Whoever filters, a reader iterates to the end, says if there is more, is sought, and leaves the others alone."""
+    sent = fill(client, topic, "unbatched", 60)
+    with client.create_reader_group(topic, MessageId.earliest, 2, filtering=filtering) as group:
+        parts = [list(reader) for reader in group]
+        assert sorted(number_of(one) for part in parts for one in part) == list(range(len(sent)))
+        first, second = group
+        assert not first.has_message_available()
+        middle = len(parts[0]) // 2
+        numbers = list(map(number_of, parts[0]))
+        for target, expected in (
+            (MessageId.earliest, numbers),
+            (parts[0][middle].message_id(), numbers[middle + 1 :]),
+            (parts[0][0].publish_timestamp(), numbers),
+            (MessageId.latest, []),
+        ):
+            first.seek(target)
+            assert list(map(number_of, first)) == expected
+            assert not second.has_message_available()
+        fill(client, topic, "unbatched", 60)
+        assert list(map(number_of, first)) == numbers
+        assert list(map(number_of, second)) == list(map(number_of, parts[1]))
+
+
+def test_a_reader_of_a_group_seeks_on_partitions(client, pulsar_topic_factory, broker):
+    """On a partitioned topic a reader that the broker filters for seeks to the beginning, and refuses the rest."""
+    topic = pulsar_topic_factory(broker=broker, partitions=2)
+    fill(client, topic, "unbatched", 40)
+    with client.create_reader_group(topic, MessageId.earliest, 2, filtering="broker") as group:
+        for reader in group:
+            numbers = sorted(map(number_of, reader))
+            with pytest.raises(pulsar.InvalidUse, match="Nothing was moved"):
+                reader.seek(MessageId.latest)
+            reader.seek(MessageId.earliest)
+            assert sorted(map(number_of, reader)) == numbers
