@@ -13,6 +13,8 @@ from rich.text import Text
 
 from pulsar_ext.doctor.examination import examine
 from pulsar_ext.doctor.facts import DiagnosisLimits
+from pulsar_ext.ids.text import counted
+from pulsar_ext.look.words import findings_text
 
 from .arguments import LOCAL_URL, Access, AdminUrl, Json, Url
 from .connection import open_admin
@@ -88,14 +90,12 @@ def _look(
 
 
 def _picture(target: str, diagnosis: Diagnosis) -> Group:
-    errors = sum(one.severity == "error" for one in diagnosis.findings)
-    said = f"{errors} errors, {len(diagnosis.findings) - errors} warnings" if diagnosis.findings else "nothing is wrong"
-    head = Text(f"{target}: {said} ({diagnosis.topics} topics, {diagnosis.requests} requests)", style="bold")
+    cost = f"{counted(diagnosis.topics, 'topic')}, {counted(diagnosis.requests, 'request')}"
+    head = Text(f"{target}: {findings_text(diagnosis.findings)} ({cost})", style="bold")
     notes = [Text(note, style="dim") for note in diagnosis.notes]
     if diagnosis.left_out:
-        notes.append(
-            Text(f"{len(diagnosis.left_out)} topics were left out: raise --max-requests to see them", style="red")
-        )
+        left_out = counted(len(diagnosis.left_out), "topic")
+        notes.append(Text(f"not looked at, raise --max-requests to see them: {left_out}", style="red"))
     return Group(*map(_panel, diagnosis.findings), *notes, head)
 
 

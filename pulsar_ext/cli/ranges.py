@@ -13,6 +13,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
@@ -127,7 +128,7 @@ def plan(
             topic,
             by=by,
             key_forms=key_forms,
-            progress=lambda count: status.update(f"{count:,} messages read"),
+            progress=lambda count: status.update(f"{counted(count, 'message')} read"),
         )
     ranges = plan_key_hash_ranges(histogram, parts)
     weights = weights_of(histogram, ranges)

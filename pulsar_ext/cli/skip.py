@@ -10,6 +10,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pulsar_ext.ids.text import counted
+
 from .arguments import Access, AdminUrl, Json, UrlOrNone
 from .connection import connected
 from .output import print_json
@@ -24,7 +26,8 @@ _NOTHING = Access()
 
 _WIDTH = 48
 _ROWS = 12
-_DONE, _HOLE, _SKIPPED, _LEFT = "dim", "cyan", "bold yellow", "green"
+_DONE, _HOLE, _SKIPPED, _LEFT = ("░", "dim"), ("▒", "cyan"), ("▓", "bold yellow"), ("█", "green")
+_CURSOR = ("▶", "bold")
 
 
 @app.default
@@ -85,8 +88,8 @@ def picture(result: SkipResult, backlog: Backlog) -> Group:
         before, after = (_bar(ledger_id, entries, largest, result, backlog, moved=moved) for moved in (False, True))
         table.add_row(str(ledger_id), str(entries), before, after)
     left_out = len(ledgers) - len(shown)
-    note = Text(f"and {left_out} ledgers more, further from the cursor", style=_DONE) if left_out else Text("")
-    return Group(_headline(result), Text(""), table, note, _legend(), _facts(result))
+    more = f"and {counted(left_out, 'ledger')} more, further from the cursor" if left_out else ""
+    return Group(_headline(result), Text(""), table, Text(more, style="dim"), _legend(), _facts(result))
 
 
 def _around(ledgers: list[tuple[int, int]], result: SkipResult) -> list[tuple[int, int]]:
@@ -102,38 +105,38 @@ def _bar(ledger_id: int, entries: int, largest: int, result: SkipResult, backlog
 
     cells = max(1, min(entries, round(entries * _WIDTH / max(largest, _WIDTH))))
     cursor = result.position_after if moved else result.position_before
-    bar, pointed = Text(), False
+    bar, pointed = Text(), cursor.ledger_id != ledger_id
     for cell in range(cells):
         at = Position(ledger_id, cell * entries // cells)
-        if not pointed and at > cursor and (cell or cursor.ledger_id < ledger_id):
-            pointed = cursor.ledger_id == ledger_id
-            bar.append("▶" if pointed else "", style="bold")
+        if not pointed and at > cursor:
+            pointed = True
+            bar.append(*_CURSOR)
         if at <= result.position_before:
-            bar.append("░", style=_DONE)
+            bar.append(*_DONE)
         elif at <= result.position_after:
-            bar.append("░" if moved else "▓", style=_SKIPPED)
+            bar.append(_DONE[0] if moved else _SKIPPED[0], _SKIPPED[1])
         elif backlog.acked_until(at) is not None:
-            bar.append("░", style=_HOLE)
+            bar.append(*_HOLE)
         else:
-            bar.append("█", style=_LEFT)
-    if cursor.ledger_id == ledger_id and not pointed:
-        bar.append("▶", style="bold") if cursor.entry_id >= 0 else bar.pad_left(1, "▶")
+            bar.append(*_LEFT)
+    if not pointed:
+        bar.append(*_CURSOR)
     return bar
 
 
 def _headline(result: SkipResult) -> Text:
     done = "would skip" if result.dry_run else "skipped"
-    entries = "entry" if result.skipped_entries == 1 else "entries"
-    messages = "message" if result.skipped_messages == 1 else "messages"
-    text = Text(f"{done} {result.skipped_messages} {messages} in {result.skipped_entries} {entries}", style="bold")
-    text.append("" if result.exact else f"  ({result.requested} {result.unit}s were asked for)", style="bold red")
+    messages, entries = counted(result.skipped_messages, "message"), counted(result.skipped_entries, "entry")
+    text = Text(f"{done} {messages} in {entries}", style="bold")
+    wanted = counted(result.requested, result.unit)
+    text.append("" if result.exact else f"  (asked for: {wanted})", style="bold red")
     return text
 
 
 def _legend() -> Text:
     return Text.assemble(
-        ("░", _DONE), " acknowledged  ", ("▓", _SKIPPED), " skipped  ", ("░", _HOLE), " acknowledged out of order  ",
-        ("█", _LEFT), " left  ", ("▶", "bold"), " cursor",
+        _DONE, " acknowledged  ", _SKIPPED, " skipped  ", _HOLE, " acknowledged out of order  ",
+        _LEFT, " left  ", _CURSOR, " cursor",
     )  # fmt: skip
 
 
@@ -141,5 +144,6 @@ def _facts(result: SkipResult) -> Text:
     inside = "" if result.batch_index is None else f", before message {result.batch_index} of the next batch"
     text = Text(f"cursor {result.position_before} → {result.position_after}{inside}; counted by: {result.strategy}")
     if result.redelivered_entries:
-        text.append(f"\n{result.redelivered_entries} acknowledged entries behind it come again", style="bold red")
+        again = counted(result.redelivered_entries, "acknowledged entry")
+        text.append(f"\nredelivered after it: {again}", style="bold red")
     return text

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.text import counted
 from pulsar_ext.look.audit import AuditedTopic, audit_page
 
 from .arguments import LOCAL_URL, AdminUrl, Json, Token, Url
@@ -105,7 +106,9 @@ def archive(
 
         done = jobs.archive(spark, target.options(topic), path, checkpoint=checkpoint)
     _print_counts(
-        as_json, {"rows": done.rows, "batches": done.batches}, f"{done.rows:,} rows in {done.batches} batches added"
+        as_json,
+        {"rows": done.rows, "batches": done.batches},
+        f"{counted(done.rows, 'row')} in {counted(done.batches, 'batch')} added",
     )
 
 
@@ -143,7 +146,7 @@ def replay(
         else:
             given = name or Path(source.rstrip("/")).name
             done = jobs.replay(spark, source, sink, name=given, where=where, exactly_once=not at_least_once)
-    _print_counts(as_json, {"rows": done.rows}, f"{done.rows:,} rows replayed")
+    _print_counts(as_json, {"rows": done.rows}, f"{counted(done.rows, 'row')} replayed")
 
 
 @app.command

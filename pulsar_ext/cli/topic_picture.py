@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.look.strip import cells_of, cursor_states, entry_kinds, joined, ledger_cells
-from pulsar_ext.look.words import age_text, batches_text, bytes_text, counted, rate_text
+from pulsar_ext.look.words import age_text, batches_text, bytes_text, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +31,8 @@ _LOOKS: dict[str | None, tuple[str, str, str, str]] = {
     "hole": ("█", "#", "red", "hole"),
     "message": ("▂", "m", "cyan", "single message"),
     "batch": ("▅", "b", "green", "batch"),
-    "chunk": ("█", "c", "magenta", "chunk"),
-    None: ("·", ".", "bright_black", "not looked at"),
+    "chunk": ("▓", "c", "magenta", "chunk"),
+    None: ("╌", ".", "bright_black", "not looked at"),
 }
 """How each is drawn, how where only ASCII can be, in which colour, and what it is."""
 
@@ -57,7 +58,8 @@ class SurveyPicture:
         for note in self._seen.diagnosis.notes:
             yield Text(note, style="dim")
         if self._seen.diagnosis.left_out:
-            yield Text(f"{len(self._seen.diagnosis.left_out)} partitions were left out: raise --max-requests")
+            left_out = counted(len(self._seen.diagnosis.left_out), "partition")
+            yield Text(f"not looked at, raise --max-requests: {left_out}")
         if not self._seen.diagnosis.findings:
             yield Text("the doctor finds nothing wrong", style="green")
 
@@ -77,7 +79,7 @@ class _Drawing:
     def topic(self, topic: TopicMap) -> Iterator[Text]:
         """Draw a map."""
         facts = [
-            counted(topic.entries, "entry", "entries"),
+            counted(topic.entries, "entry"),
             bytes_text(topic.size),
             counted(len(topic.ledgers), "ledger"),
             f"{rate_text(topic.rate_in)} come in",
@@ -97,7 +99,7 @@ class _Drawing:
         for one in topic.cursors[:_CURSORS]:
             yield from self._cursor(topic, one, cells)
         if len(topic.cursors) > _CURSORS:
-            yield Text(f"{len(topic.cursors) - _CURSORS:,} more cursors, which have less of a backlog", style="dim")
+            yield Text(f"{counted(len(topic.cursors) - _CURSORS, 'more cursor')} with less of a backlog", style="dim")
 
     def legend(self) -> Text:
         """Say what is what."""
@@ -130,7 +132,7 @@ class _Drawing:
         said = [
             cursor.type if cursor.durable else "reader",
             counted(len(cursor.consumers), "consumer"),
-            f"{counted(cursor.backlog_entries, 'entry', 'entries')} behind",
+            f"{counted(cursor.backlog_entries, 'entry')} behind",
             counted(len(holes), "hole") if holes else "",
             f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
             rate_text(cursor.rate_out),

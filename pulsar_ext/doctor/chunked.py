@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.chunks.leftovers import leftovers_among
+from pulsar_ext.ids.text import counted
 
 from .findings import Finding, Remedy, skip_remedy
 
@@ -72,8 +73,8 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
         "error" if in_part else "warning",
         facts.name,
         name,
-        f"{len(stuck)} chunks of {len(messages)} messages can never be received: {in_part} of these messages are "
-        f"acknowledged in part, {len(messages) - in_part} will never be complete",
+        f"{counted(len(stuck), 'chunk')} of {counted(len(messages), 'message')} that can never be received: "
+        f"{in_part} acknowledged in part, {len(messages) - in_part} never to be complete",
         {
             "chunks": len(stuck),
             "bytes": cost,
@@ -82,8 +83,8 @@ def _finding(facts: TopicFacts, name: str, stuck: Sequence[EntryMetadata]) -> Fi
             "kept_entries": kept,
             "kept_bytes": round(kept * facts.internal.entry_bytes()),
         },
-        f"they stay in the backlog for ever, and with them {kept:,} entries behind the first; on Shared they can stall "
-        "the subscription",
+        f"they stay in the backlog for ever, and with them {counted(kept, 'entry')} after the first; on Shared they "
+        "can stall the subscription",
         tuple(remedies),
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.ids.text import counted
+
 from .findings import Finding, Remedy
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
             "warning",
             facts.name,
             name,
-            f"nobody has consumed {since}, and {entries:,} entries wait",
+            f"nobody has consumed {since}, with a backlog of {counted(entries, 'entry')}",
             {
                 "entries": entries,
                 "bytes": size,
@@ -77,9 +79,10 @@ def find_stalled(facts: TopicFacts) -> Iterator[Finding]:
             "error" if is_all else "warning",
             facts.name,
             name,
-            f"{len(stalled)} of {count} consumers take nothing: {'; '.join(why)}"
+            f"{len(stalled)} of {counted(count, 'consumer')} without progress: {'; '.join(why)}"
             if not blocked
-            else f"the broker gives nothing more to anybody: {stats.unacked_messages:,} messages are unacknowledged",
+            else "the broker delivers nothing more to anybody, because of "
+            f"{counted(stats.unacked_messages, 'unacknowledged message')}",
             {
                 "consumers": stalled,
                 "of": count,
@@ -153,8 +156,8 @@ def find_storms(facts: TopicFacts) -> Iterator[Finding]:
             "error",
             facts.name,
             name,
-            f"{sum(again):,} messages were delivered within {facts.limits.pause_seconds:g} s, none for the first time "
-            f"and none acknowledged: the same {entries:,} entries come again and again",
+            f"{counted(sum(again), 'delivery')} of the same {counted(entries, 'entry')} within "
+            f"{facts.limits.pause_seconds:g} s, none for the first time and none acknowledged",
             {
                 "delivered": sum(again),
                 "seconds": facts.limits.pause_seconds,

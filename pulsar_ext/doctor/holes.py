@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.ids.text import counted
+
 from .findings import Finding, Remedy, skip_remedy
 
 if TYPE_CHECKING:
@@ -95,11 +97,11 @@ def _finding(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list
         "warning" if holders else "error",
         facts.name,
         name,
-        f"{_count(entries, 'entry', 'entries')} from {facts.position(holes[0].first)} on are unacknowledged, though "
-        f"{holes[0].acknowledged_behind:,} entries behind them are acknowledged; {said}"
-        + (f"; of batches among them {in_part} messages are acknowledged and the others are not" if in_part else ""),
+        f"{counted(entries, 'unacknowledged entry')} from {facts.position(holes[0].first)} on, "
+        f"before {counted(holes[0].acknowledged_behind, 'acknowledged entry')}; {said}"
+        + (f"; acknowledged inside batches among them: {counted(in_part, 'message')}" if in_part else ""),
         evidence,
-        f"the cursor stays in front of them, so {kept:,} entries are kept, about "
+        f"the cursor stays before them, which keeps {counted(kept, 'entry')}, about "
         f"{kept * facts.internal.entry_bytes():,.0f} bytes; if there are more such gaps than the broker stores, "
         "acknowledged messages come again",
         (
@@ -123,20 +125,20 @@ def _holders(stats: SubscriptionStats) -> tuple[list[dict[str, Any]], str]:
     consumers = stats.raw.get("consumers") or ()
     if not consumers:
         return [], "there is no consumer"
-    counted = stats.type in _COUNTED_TYPES
+    are_counted = stats.type in _COUNTED_TYPES
     holders = [
         {
             "consumer": one.get("consumerName", ""),
             "address": one.get("address", ""),
-            "unacknowledged_messages": one.get("unackedMessages", 0) if counted else None,
+            "unacknowledged_messages": one.get("unackedMessages", 0) if are_counted else None,
         }
         for one in consumers
-        if not counted or one.get("unackedMessages", 0) > 0
+        if not are_counted or one.get("unackedMessages", 0) > 0
     ]
     names = ", ".join(repr(one["consumer"]) for one in holders[:_SHOWN])
     if not holders:
-        return [], f"none of its {len(consumers)} consumers holds them"
-    if counted:
+        return [], f"held by none of {counted(len(consumers), 'consumer')}"
+    if are_counted:
         return holders, f"held by {names}"
     return holders, f"consumers: {names}"
 
@@ -158,7 +160,3 @@ def _acknowledged_in_part(facts: TopicFacts, name: str, stats: SubscriptionStats
     held = stats.held_messages
     messages = sum(one.message_count for one in seen)
     return messages - held if 0 < held < messages else 0
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.batch_probe import batch_keys
 from pulsar_ext.key_shared.coverage import cover_of
 
 from .findings import Finding, Remedy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pulsar_ext.admin import SubscriptionStats
     from pulsar_ext.ids.position import Position
+    from pulsar_ext.key_shared.batch_probe import StickyKey
+    from pulsar_ext.key_shared.coverage import KeyCover
 
     from .facts import TopicFacts
 
@@ -47,7 +50,7 @@ def find_uncovered_slots(facts: TopicFacts) -> Iterator[Finding]:
             "error",
             facts.name,
             name,
-            f"{cover.uncovered.slots:,} slots of keys have no consumer: {cover.uncovered}",
+            f"{counted(cover.uncovered.slots, 'slot')} of keys without a consumer: {cover.uncovered}",
             {
                 "uncovered": str(cover.uncovered),
                 "slots": cover.uncovered.slots,
@@ -84,8 +87,8 @@ def find_blocked_slots(facts: TopicFacts) -> Iterator[Finding]:
             "error",
             facts.name,
             name,
-            f"{len(slots)} slots of keys wait for {', '.join(map(repr, holders))}, which had them before and holds "
-            f"{messages:,} messages of theirs unacknowledged",
+            f"{counted(len(slots), 'slot')} of keys blocked by {', '.join(map(repr, holders))}, with "
+            f"{counted(messages, 'unacknowledged message')} from before",
             {
                 "held_by": holders,
                 "held_messages": messages,
@@ -121,6 +124,15 @@ def _is_idle(facts: TopicFacts, consumer: Mapping[str, Any]) -> bool:
     return facts.seconds_since(last_ms) >= facts.limits.patience_seconds
 
 
+def _slots_of(keys: Sequence[StickyKey], cover: KeyCover) -> int:
+    """Count the slots of a batch's keys, and of its first message, which decides for all, with a key or without.
+
+    Another message without a key may go to any consumer.
+    """
+    given = {cover.slot_of(one.key) for one in keys if one.is_given}
+    return len(given | {cover.slot_of(keys[0].key)}) if given else 0
+
+
 def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
     """Find batches whose messages belong to several slots, where somebody consumes by slots."""
     covers = {
@@ -132,7 +144,7 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
             continue
         waiting = [cover for name, cover in covers.items() if waits(facts, position, [name])]
         keys = batch_keys(entry.payload, entry.message_count, entry.producer_name) if waiting else None
-        slots = max((len(set(map(cover.slot_of, keys))) for cover in waiting), default=0) if keys else 0
+        slots = max((_slots_of(keys, cover) for cover in waiting), default=0) if keys else 0
         if keys and slots > 1:
             mixed[position] = (len(keys), slots, entry.producer_name)
     if not mixed:
@@ -144,8 +156,8 @@ def find_mixed_batches(facts: TopicFacts) -> Iterator[Finding]:
         "error",
         facts.name,
         "",
-        f"{len(mixed)} batches that wait for {', '.join(map(repr, subscriptions))} hold messages of several keys; they "
-        f"come from {', '.join(map(repr, producers))}",
+        f"{counted(len(mixed), 'batch')} of several keys in the backlog of "
+        f"{', '.join(map(repr, subscriptions))}, from {', '.join(map(repr, producers))}",
         {
             "subscriptions": subscriptions,
             "producers": producers,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .findings import Finding, Remedy
@@ -33,7 +34,7 @@ def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
         "warning" if kept else "error",
         facts.name,
         "",
-        f"{what} come here, and no subscription keeps them: {stored:,} entries are stored",
+        f"{what} come here, and no subscription keeps them: stored are {counted(stored, 'entry')}",
         {
             "entries": stored,
             "messages_since_load": came,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pulsar_ext.admin import NamespacePolicies
 from pulsar_ext.chunks.leftovers import leftovers_among
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized, InvalidUse
+from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from . import chunked, consumers, keys, producers
@@ -129,7 +130,7 @@ class _Observer:
         each = 2 + (2 * _LOOKS if watches else 0)
         room = max((self._limits.max_requests - _FIXED_REQUESTS) // each, 1)
         topics, left_out = topics[:room], topics[room:]
-        self._tell(f"{len(topics)} topics: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
+        self._tell(f"{counted(len(topics), 'topic')}: {2 * len(topics) + _FIXED_REQUESTS} requests for statistics")
         facts = self._first_look(topics, policies, settings)
         if watches:
             facts = self._watch(facts, watched)
@@ -176,10 +177,10 @@ class _Observer:
         facts = [one for one in self._map(look, topics) if one is not None]
         wanted = self._subscription
         if len(facts) < len(topics):
-            self._notes.append(f"{len(topics) - len(facts)} topics went away meanwhile")
+            self._notes.append(f"deleted meanwhile: {counted(len(topics) - len(facts), 'topic')}")
         if wanted is not None and not any(wanted in one.stats.subscriptions for one in facts):
             raise AdminNotFound(
-                f"None of {len(facts)} topics has a subscription {wanted!r}",
+                f"None of {counted(len(facts), 'topic')} has a subscription {wanted!r}",
                 status=None,
                 reason="Subscription not found",
                 method=None,
@@ -201,7 +202,8 @@ class _Observer:
         later: dict[str, list[tuple[TopicStats, InternalStats]]] = {name: [] for name in busy}
         if busy:
             self._tell(
-                f"{len(busy)} topics watched for {self._limits.pause_seconds:g} s: {2 * _LOOKS * len(busy)} requests"
+                f"{counted(len(busy), 'topic')} watched for {self._limits.pause_seconds:g} s: "
+                f"{2 * _LOOKS * len(busy)} requests"
             )
         for _ in range(_LOOKS if busy else 0):
             time.sleep(self._limits.pause_seconds / _LOOKS)
@@ -222,7 +224,7 @@ class _Observer:
         count = sum(len(positions) for _, positions in chosen)
         if not count:
             return list(facts)
-        self._tell(f"{count} entries: {count} requests, about {count * _HEADER_BYTES:,} bytes")
+        self._tell(f"{counted(count, 'entry')}: {counted(count, 'request')}, about {count * _HEADER_BYTES:,} bytes")
         read = self._read([(one.name, position, False) for one, positions in chosen for position in positions])
         facts = [replace(one, entries=read.get(one.name, {})) for one in facts]
         more = [
@@ -232,7 +234,7 @@ class _Observer:
         if more:
             size = {one.name: one.internal.entry_bytes() for one in facts}
             cost = sum(size[topic] if payload else _HEADER_BYTES for topic, _, payload in more)
-            self._tell(f"{len(more)} entries more: {len(more)} requests, about {cost:,.0f} bytes")
+            self._tell(f"{counted(len(more), 'entry')} more: {counted(len(more), 'request')}, about {cost:,.0f} bytes")
         found = self._read(more)
         return [replace(one, entries={**one.entries, **found.get(one.name, {})}) for one in facts]
 
@@ -242,7 +244,7 @@ class _Observer:
         waiting = waiting[: max(self._limits.max_requests - self._requests, 0)]
         if not waiting:
             return list(facts)
-        self._tell(f"schemas of {len(waiting)} topics: {len(waiting)} requests")
+        self._tell(f"schemas of {counted(len(waiting), 'topic')}: {counted(len(waiting), 'request')}")
         self._requests += len(waiting)
         found = dict(zip(waiting, self._map(self._schemas, waiting), strict=True))
         return [replace(one, schemas=found.get(one.name)) for one in facts]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext.admin import Retention
 from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .findings import Finding, Remedy
@@ -84,7 +85,7 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
         "error" if used >= 1 else "warning",
         facts.name,
         name,
-        f"a reader has not read {unread:,} entries of full ledgers, which no subscription keeps, and "
+        f"a reader has not read {counted(unread, 'entry')} of full ledgers, which no subscription keeps, and "
         + ("there is no retention" if retention == _NONE else f"{used:.0%} of their retention is used up"),
         {
             "readers": consumers,

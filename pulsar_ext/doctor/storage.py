@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from pulsar_ext.ids.position import Position
+from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .findings import Finding, Remedy
@@ -35,7 +36,7 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
             facts.name,
             name,
             f"the oldest message that is not acknowledged is {age:,.0f} s old, and the time to live is {seconds:,} s"
-            + (f"; {expired:,} messages have been dropped already" if expired else ""),
+            + (f"; dropped already: {counted(expired, 'message')}" if expired else ""),
             {
                 "oldest": str(entry.position),
                 "age_seconds": round(age, 1),
@@ -124,8 +125,8 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
         "warning",
         facts.name,
         name,
-        f"{len(kept)} full ledgers, {size:,} bytes, are kept for this subscription alone"
-        + (f": {len(others)} others are done with them" if others else ""),
+        f"kept for this subscription alone: {counted(len(kept), 'full ledger')}, {counted(size, 'byte')}"
+        + (f", which {counted(len(others), 'other')} acknowledged" if others else ""),
         {
             "ledgers": [one.ledger_id for one in kept],
             "bytes": size,

@@ -182,7 +182,7 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
             SetupError: it is another broker's router.
         """
         if not isinstance(router, PulsarRegistrator):
-            raise SetupError(f"A PulsarBroker includes a PulsarRouter, not a {type(router).__name__}.")
+            raise SetupError(f"A PulsarBroker includes a PulsarRouter, not {type(router).__name__}.")
         super().include_router(
             router,
             prefix=prefix,

@@ -1,4 +1,4 @@
-"""Message ids as text: what Java's and the official client's `toString()` and `str()` write (pure)."""
+"""Message ids as text, as Java's and the official client's `toString()` and `str()` write them, and counts (pure)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from pulsar_ext.errors import InvalidMessageId
 if TYPE_CHECKING:
     from .order import OrderKey
 
-__all__ = ["read_text", "text_of"]
+__all__ = ["counted", "read_text", "text_of"]
 
 _JAVA = re.compile(r"(-?\d{1,19}):(-?\d{1,19})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _OFFICIAL = re.compile(r"\((-?\d{1,19}),(-?\d{1,19}),(-?\d{1,10}),(-?\d{1,10})\)", re.ASCII)
+_CONSONANT_Y = re.compile(r"(?<=[^aeiou])y$")
 _SHOWN = 60
 """So much of a text that cannot be read is enough to recognise it."""
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number and what it counts, such as `1 entry` or `1,000 entries`.
+
+    Args:
+        number: the number.
+        one: the singular.
+        many: the plural; by default the regular one.
+    """
+    if not many:
+        many = _CONSONANT_Y.sub("ie", one) + ("es" if one.endswith("ch") else "s")
+    return f"{number:,} {one if number == 1 else many}"
 
 
 def read_text(text: str) -> list[OrderKey]:

@@ -56,7 +56,7 @@ class Chain(Generic[I]):
         self._closed = False
         for one in self.interceptors:
             if not isinstance(one, self.kind):
-                raise InvalidUse(f"An interceptor here is a {self.kind.__name__}, not a {type(one).__name__}.")
+                raise InvalidUse(f"An interceptor here must be of {self.kind.__name__}, not of {type(one).__name__}.")
 
     @classmethod
     def of(cls, context: ClientContext, interceptors: Any, *, awaited: bool = False) -> Self | None:

@@ -7,7 +7,7 @@ apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pulsar_ext._wire.batch_payload import IS_BASE64, ORDERING_KEY, PARTITION_KEY, SEQUENCE_ID, batch_metadata
 from pulsar_ext.errors import AdminError, AdminNotFound
@@ -24,13 +24,25 @@ if TYPE_CHECKING:
 
     from .hash_ranges import KeyHashRanges
 
-__all__ = ["batch_keys", "probe_batches"]
+__all__ = ["StickyKey", "batch_keys", "probe_batches"]
 
 _LOOKED_AT = 64
 
 
-def batch_keys(payload: bytes, size: int, producer_name: str) -> list[bytes] | None:
-    """Give what decides the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
+class StickyKey(NamedTuple):
+    """What decides the slot of one message.
+
+    Args:
+        key: its ordering key, else its key, else what the broker takes instead: producer name and sequence id.
+        is_given: whether the message has a key.
+    """
+
+    key: bytes
+    is_given: bool
+
+
+def batch_keys(payload: bytes, size: int, producer_name: str) -> list[StickyKey] | None:
+    """Return what decides the slot of each message of a batch; None if it cannot be read, as an encrypted one."""
     keys = []
     for message in batch_metadata(payload, size) or ():
         key, ordering, sequence_id = (message.get(field) for field in (PARTITION_KEY, ORDERING_KEY, SEQUENCE_ID))
@@ -46,7 +58,7 @@ def batch_keys(payload: bytes, size: int, producer_name: str) -> list[bytes] | N
             )
         except ValueError:
             return None
-        keys.append(resolved)
+        keys.append(StickyKey(resolved, is_given=key is not None or ordering is not None))
     return keys or None
 
 
@@ -102,7 +114,8 @@ def _objection(admin: PulsarAdmin, topic: str, position: Position, parts: Sequen
     keys = None if entry.encrypted else batch_keys(entry.payload or b"", size, entry.producer_name)
     if keys is None:
         return f"entry {position} is a batch that cannot be looked into"
-    owners = {index for slot in set(map(key_slot, keys)) for index, part in enumerate(parts) if part.contains(slot)}
+    slots = {key_slot(one.key) for one in keys}
+    owners = {index for slot in slots for index, part in enumerate(parts) if part.contains(slot)}
     if len(owners) > 1:
         return f"entry {position} is a batch of {size} messages that belong to {len(owners)} readers"
     return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.text import counted
+
 from .markup import Markup, document, element, table
-from .words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

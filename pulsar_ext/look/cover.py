@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hashing import SLOTS
 
 from .markup import Markup, document, element, table
-from .words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

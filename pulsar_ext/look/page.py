@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.ids.text import counted
+
 from .markup import Markup, document, element, table
 from .strip import cells_of, cursor_states, entry_kinds, joined
-from .words import age_text, batches_text, bytes_text, counted, evidence_text, findings_text, rate_text
+from .words import age_text, batches_text, bytes_text, evidence_text, findings_text, rate_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,7 +55,8 @@ def survey_page(seen: Survey, target: str, when: str, *, refresh_seconds: float 
     said = findings_text(findings)
     notes = [element("p", note, class_="soft") for note in seen.diagnosis.notes]
     if seen.diagnosis.left_out:
-        notes.append(element("p", f"{len(seen.diagnosis.left_out)} partitions were left out: too many requests"))
+        left_out = counted(len(seen.diagnosis.left_out), "partition")
+        notes.append(element("p", f"not looked at, because of too many requests: {left_out}"))
     return document(
         f"{target}: {said}",
         element("h1", target),
@@ -87,7 +90,7 @@ def _topic(topic: TopicMap, *, several: bool) -> Markup:
             class_="facts",
         ),
         element("figure", *stored, *(_cursor(topic, one, cells) for one in shown), _legend(), class_="map"),
-        *([element("p", f"{more:,} more cursors, which have less of a backlog", class_="soft")] if more > 0 else ()),
+        *([element("p", f"{counted(more, 'more cursor')} with less of a backlog", class_="soft")] if more > 0 else ()),
         *_tables(topic),
         data_topic=topic.name,
     )
@@ -122,12 +125,14 @@ def _ledgers(topic: TopicMap) -> Markup:
     bars = []
     for at, one in enumerate(topic.ledgers):
         kind = "ledger other" if at % 2 else "ledger"
-        said = f"ledger {one.ledger_id}: {counted(one.entries, 'entry', 'entries')}, {bytes_text(one.size)}"
+        said = f"ledger {one.ledger_id}: {counted(one.entries, 'entry')}, {bytes_text(one.size)}"
         said += (", open" if one.is_open else "") + (", offloaded" if one.offloaded else "")
         ids = {"data_ledger": one.ledger_id, "data_entries": one.entries}
         place = {"x": one.first - 1, "y": 0, "width": one.entries, "height": _TALL}
         bars.append(element("g", element("title", said), element("rect", class_=kind, **place, **ids)))
-    strip = _svg(topic.entries, *bars, said=f"{len(topic.ledgers)} ledgers, as wide as they have entries", low=True)
+    strip = _svg(
+        topic.entries, *bars, said=f"{counted(len(topic.ledgers), 'ledger')}, as wide as they have entries", low=True
+    )
     return _row("ledgers", (), Markup(strip + element("div", *_labels(topic), class_="labels")), ())
 
 
@@ -186,19 +191,18 @@ def _bars(parts: Iterable[tuple[int, int, str | None]]) -> list[Markup]:
 
 def _cursor(topic: TopicMap, cursor: CursorMap, cells: int) -> Markup:
     bars = _bars(joined(cursor_states(topic, cursor, cells)))
-    marked = cursor.stretches[0].first - 1 if cursor.stretches else topic.entries
-    for number, kind in ((marked, "mark"), (cursor.read_until, "read")):
+    for number, kind in ((cursor.acknowledged_until, "mark"), (cursor.read_until, "read")):
         at = number * cells / max(topic.entries, 1)
         bars.append(element("line", class_=kind, x1=f"{at:g}", x2=f"{at:g}", y1=0, y2=_TALL))
     holes = cursor.holes
-    said = f"{cursor.name}: {counted(cursor.backlog_entries, 'entry', 'entries')} behind, {counted(len(holes), 'hole')}"
+    said = f"{cursor.name}: {counted(cursor.backlog_entries, 'entry')} behind, {counted(len(holes), 'hole')}"
     kind = cursor.type if cursor.durable else "reader"
     return _row(
         cursor.name,
         (kind, counted(len(cursor.consumers), "consumer")),
         _svg(cells, *bars, said=said) if topic.entries else Markup(),
         (
-            f"{counted(cursor.backlog_entries, 'entry', 'entries')} behind",
+            f"{counted(cursor.backlog_entries, 'entry')} behind",
             counted(len(holes), "hole") if holes else "",
             f"lag {age_text(cursor.lag_seconds)}" if cursor.lag_seconds is not None else "",
             rate_text(cursor.rate_out),

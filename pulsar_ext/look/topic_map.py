@@ -74,7 +74,8 @@ class CursorMap:
         name: of the subscription.
         type: as the broker names it, such as Shared; empty where it is not known.
         durable: whether it outlives its consumers.
-        mark_delete: the last position before which everything is acknowledged.
+        mark_delete: the mark-delete position, up to which everything is acknowledged.
+        acknowledged_until: the number of the entry there; 0 before the first one.
         read_position: where the broker reads next for it.
         read_until: the number of the last entry that was read for it.
         backlog_entries: how many entries it has not acknowledged.
@@ -90,6 +91,7 @@ class CursorMap:
     type: str
     durable: bool
     mark_delete: str
+    acknowledged_until: int
     read_position: str
     read_until: int
     backlog_entries: int
@@ -199,6 +201,7 @@ def _cursor(facts: TopicFacts, name: str) -> CursorMap:
         type=stats.type if stats is not None else "",
         durable=stats is None or stats.durable,
         mark_delete=str(cursor.mark_delete_position),
+        acknowledged_until=facts.number_of(cursor.mark_delete_position),
         read_position=str(cursor.read_position),
         read_until=facts.read_until(name),
         backlog_entries=entries,

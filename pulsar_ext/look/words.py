@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,15 +14,10 @@ if TYPE_CHECKING:
 
     from .topic_map import TopicMap
 
-__all__ = ["age_text", "batches_text", "bytes_text", "counted", "evidence_text", "findings_text", "rate_text"]
+__all__ = ["age_text", "batches_text", "bytes_text", "evidence_text", "findings_text", "rate_text"]
 
 _STEP = 1024
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """Say how many of something there are."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def bytes_text(size: float) -> str:
@@ -53,7 +50,7 @@ def batches_text(topic: TopicMap) -> list[str]:
         lines.append(counted(single, "single message"))
     if batches := sum(topic.batches.values()):
         messages = sum(size * count for size, count in topic.batches.items())
-        lines.append(f"{counted(batches, 'batch', 'batches')} of {messages / batches:,.1f} on average")
+        lines.append(f"{counted(batches, 'batch')} of {messages / batches:,.1f} on average")
     if chunks := kinds.count("chunk"):
         lines.append(f"{counted(chunks, 'chunk')} of {counted(len(topic.chunked), 'message')}")
     return lines

@@ -142,4 +142,4 @@ def check_callback(callback: object) -> None:
         TypeError: it is something else.
     """
     if callback is not None and not callable(callback):
-        raise TypeError(f"The callback is a {type(callback).__name__}, which cannot be called.")
+        raise TypeError(f"The callback must be a function, not {type(callback).__name__}.")

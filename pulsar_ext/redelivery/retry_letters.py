@@ -189,7 +189,7 @@ class Reconsuming(Acknowledging, ReceivingMany[T]):
         if letters is None:
             raise InvalidUse(f"{method}() needs a consumer that was opened with subscribe(…, enable_retry=True).")
         if not isinstance(message, InnerMessage | pulsar.Message):
-            raise InvalidUse(f"{method}() takes a received message, not a {type(message).__name__}: an id has no data.")
+            raise InvalidUse(f"{method}() takes a received message, not {type(message).__name__}: an id has no data.")
         check_retry(delay_ms, properties)
         return self._own(message), letters
 

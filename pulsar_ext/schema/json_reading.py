@@ -207,7 +207,7 @@ _READERS: Final[dict[type[Any], Callable[[Any], Any]]] = {
 
 def _checked(values: Any, types: tuple[type[Any], ...]) -> Any:
     if not isinstance(values, types):
-        raise Unfit(f"is {type(values).__name__} {values!r}, not a {types[0].__name__}")
+        raise Unfit(f"is {type(values).__name__} {values!r}, not {types[0].__name__}")
     return values
 
 

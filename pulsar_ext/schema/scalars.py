@@ -99,7 +99,7 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
 
         def logical(value: Any) -> Any:
             if not isinstance(value, kind) or (family == "date" and isinstance(value, dt.datetime)):
-                raise Unfit(f"is {_shown(value)}, not a {kind.__name__}")
+                raise Unfit(f"is {_shown(value)}, not {kind.__name__}")
             return convert(value)
 
         return logical
@@ -113,7 +113,7 @@ def to_plain(scalar: Scalar) -> Callable[[Any], Any]:
     def plain(value: Any) -> Any:
         if type(value) is kind or isinstance(value, kind):
             return value
-        raise Unfit(f"is {_shown(value)}, not a {kind.__name__}")
+        raise Unfit(f"is {_shown(value)}, not {kind.__name__}")
 
     return plain
 

@@ -63,7 +63,7 @@ def _record_writer(record: Record, known: dict[int, Any]) -> Callable[[Any], Any
 
     def write(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise Unfit(f"is {type(value).__name__} {value!r}, not a {kind.__name__}")
+            raise Unfit(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
         try:
             return {name: convert(get(value)) for name, get, convert in fields}
         except Unfit:
@@ -148,7 +148,7 @@ def enumeration_writer(shape: Enumeration, _: Any = None) -> Callable[[Any], Any
 
     def write(value: Any) -> Any:
         if not isinstance(value, kind) or value.name not in symbols:
-            raise Unfit(f"is {type(value).__name__} {value!r}, not a {kind.__name__}")
+            raise Unfit(f"is {type(value).__name__} {value!r}, not {kind.__name__}")
         return value.name
 
     return write

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
+from pulsar_ext.ids.text import counted
 
 from .boundaries import Boundary, BoundaryFinder, entry_after
 from .header_count import CountedEntry, HeaderCounter, prove_unbatched
@@ -221,7 +222,7 @@ def _refused_inside(
     unfinished: dict[MessageKey, tuple[Position, int]],
 ) -> SkipInsideMessage:
     below, above = boundary.count(unit), None if following is None else following.count(unit)
-    where = f"Skipping {count} {unit}s would end inside a message behind {boundary.position}"
+    where = f"Skipping {counted(count, unit)} would end inside a message behind {boundary.position}"
     if above is not None:
         what = (
             f"{where}: possible are {below} and {above}. Nothing was moved. Inside a batch, a cursor can stand only "

@@ -133,11 +133,17 @@ def _duplicates(frame: DataFrame) -> DataFrame:
 
 
 def _mixed(frame: DataFrame) -> DataFrame:
-    keyed = frame.where("__batchIndex >= 0 AND (__key IS NOT NULL OR __orderingKey IS NOT NULL)")
-    slots = keyed.groupBy("__topic", "__ledgerId", "__entryId").agg(
-        functions.count_distinct("__keySlot").alias("slots")
+    # The broker delivers a batch by its first message, with a key or without; others without a key may go anywhere.
+    keyed = functions.expr("__key IS NOT NULL OR __orderingKey IS NOT NULL")
+    decides = functions.when(keyed | functions.expr("__batchIndex = 0"), functions.col("__keySlot"))
+    slots = (
+        frame.where("__batchIndex >= 0")
+        .groupBy("__topic", "__ledgerId", "__entryId")
+        .agg(functions.count_distinct(decides).alias("slots"), functions.max(keyed).alias("keyed"))
     )
-    return slots.where("slots > 1").selectExpr("__topic", "1 AS many", "concat(__ledgerId, ':', __entryId) AS place")
+    return slots.where("keyed AND slots > 1").selectExpr(
+        "__topic", "1 AS many", "concat(__ledgerId, ':', __entryId) AS place"
+    )
 
 
 def _sequence_gaps(frame: DataFrame) -> DataFrame:

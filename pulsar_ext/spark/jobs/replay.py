@@ -25,6 +25,8 @@ __all__ = ["Replayed", "replay", "replay_topic"]
 _LANE = "__lane"
 _ORDER = ("__beginLedgerId", "__beginEntryId", "__batchIndex")
 _WRITTEN = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime")
+_BY_KEY = {"pulsar.producer.batchingType": "KeyBased"}
+"""For messages with keys: a Key_Shared subscription delivers a batch by the key of its first message."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ def replay(
     exactly_once: bool = True,
 ) -> Replayed:
     """Write an archive to a topic, each message with its key, properties and event time, in its original order.
+
+    Messages with keys are batched by key, so the order is kept within each key; `pulsar.producer.batchingType=Default`
+    keeps it within the whole lane, in batches that Key_Shared subscriptions cannot divide.
 
     Args:
         spark: a session with the data source.
@@ -69,8 +74,10 @@ def replay(
     count = rows.count()
     lanes = rows.withColumn(_LANE, functions.col("__topic"))
     ordered = lanes.repartition(_LANE).sortWithinPartitions(_LANE, *_ORDER).select(_LANE, *_WRITTEN)
-    guarantee = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
-    ordered.write.format("pulsar").options(**{**guarantee, "laneBy": _LANE, **options}).mode("append").save()
+    given = {"guarantee": "exactly-once", "producerName": name} if exactly_once else {}
+    if not rows.where("__key IS NOT NULL OR __orderingKey IS NOT NULL").isEmpty():
+        given |= _BY_KEY
+    ordered.write.format("pulsar").options(**{**given, "laneBy": _LANE, **options}).mode("append").save()
     return Replayed(count)
 
 
@@ -93,7 +100,7 @@ def replay_topic(
     checkpoint: str,
     exactly_once: bool = True,
 ) -> Replayed:
-    """Copy the messages of topics to a topic; each run copies what is new.
+    """Copy the messages of topics to a topic, batched by key as in `replay()`; each run copies what is new.
 
     Args:
         spark: a session with the data source.
@@ -110,7 +117,7 @@ def replay_topic(
     )
     query = (
         frame.writeStream.format("pulsar")
-        .options(**{**({"guarantee": "exactly-once"} if exactly_once else {}), **options})
+        .options(**{**({"guarantee": "exactly-once"} if exactly_once else {}), **_BY_KEY, **options})
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

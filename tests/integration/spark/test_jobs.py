@@ -42,7 +42,7 @@ def test_archive_and_replay(spark, broker, client, admin, pulsar_topic_factory, 
 
 
 def test_a_replay_revives_no_key(spark, broker, client, admin, pulsar_topic_factory, tmp_path):
-    """Messages without a value are replayed; a condition that keeps a key and drops its end is refused."""
+    """Messages without a value are replayed, in batches of one key; a condition that drops a key's end is refused."""
     source, copy = (pulsar_topic_factory(name, broker=broker) for name in ("source", "copy"))
     keep_everything(admin, source)
     with client.create_producer(source) as producer:
@@ -54,6 +54,8 @@ def test_a_replay_revives_no_key(spark, broker, client, admin, pulsar_topic_fact
     assert jobs.replay(spark, path, options_of(broker, copy), name="r", exactly_once=False).rows == 5
     view = client.create_table_view(copy)
     assert dict(view.items()) == {"a": b"2"}
+    (audited,) = jobs.audit(spark, options_of(broker, copy))
+    assert audited.mixed_batches.count == 0
 
 
 def test_an_archive_of_messages_of_all_sizes(spark, broker, client, admin, topic, tmp_path):

@@ -7,6 +7,7 @@ pytest.importorskip("cyclopts")
 
 from rich.console import Console
 
+from pulsar_ext.cli import topic_picture
 from pulsar_ext.cli.skip import picture
 from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 from pulsar_ext.skip.backlog import Backlog
@@ -42,8 +43,23 @@ def test_picture():
     lines = _lines(_result(Position(3, 1), Position(3, 7)), backlog)
     assert lines[0] == "skipped 6 messages in 6 entries"
     assert lines[3].split() == ["3", "8", "░░▶▓▓▓▓▓▓", "░░░░░░░░▶"]
-    assert lines[4].split() == ["5", "8", "█████░░█", "█████░░█"]
+    assert lines[4].split() == ["5", "8", "█████▒▒█", "█████▒▒█"]
     assert "cursor 3:1 → 3:7; counted by: headers" in lines
+
+
+def test_each_glyph_of_a_map_has_one_meaning():
+    """In the legend of `look`, no two kinds of entries and states share a character, in ASCII either."""
+    for ascii_only in (0, 1):
+        glyphs = [look[ascii_only] for look in topic_picture._LOOKS.values()]
+        assert len(set(glyphs)) == len(glyphs)
+
+
+def test_a_cursor_before_the_first_entry():
+    """A cursor that has acknowledged nothing of a ledger stands before the ledger's first entry."""
+    backlog = Backlog(Ledgers([(3, 3)]), Position(3, -1))
+    lines = _lines(_result(Position(3, -1), Position(3, 0), requested=10, unit="entry", exact=False), backlog)
+    assert lines[3].split() == ["3", "3", "▶▓██", "░▶██"]
+    assert lines[0].endswith("(asked for: 10 entries)")
 
 
 def test_picture_of_a_long_topic():
@@ -63,6 +79,6 @@ def test_inexact_inside_a_batch():
         Position(3, -1), Position(3, 0), exact=False, skipped_entries=1, batch_index=2, redelivered_entries=4
     )
     text = "\n".join(_lines(result, backlog))
-    assert "6 messages in 1 entry  (6 messages were asked for)" in text
+    assert "6 messages in 1 entry  (asked for: 6 messages)" in text
     assert "before message 2 of the next batch" in text
-    assert "4 acknowledged entries behind it come again" in text
+    assert "redelivered after it: 4 acknowledged entries" in text

@@ -13,7 +13,7 @@ from pulsar_ext.doctor.examination import RULES
 from pulsar_ext.doctor.facts import DiagnosisLimits
 from pulsar_ext.doctor.findings import Diagnosis
 from pulsar_ext.doctor.holes import find_holes
-from pulsar_ext.doctor.keys import find_uncovered_slots
+from pulsar_ext.doctor.keys import find_mixed_batches, find_uncovered_slots
 from pulsar_ext.doctor.letters import find_unread_letters
 from pulsar_ext.doctor.observation import wanted_entries
 from pulsar_ext.doctor.producers import find_duplicates
@@ -23,6 +23,26 @@ from pulsar_ext.errors import InvalidUse
 HOLE = {"s": ("1:1", "[(1:2..1:9]]", "1:10")}
 """Of ten entries the third is not acknowledged."""
 LONG_AGO = NOW - 3_600_000
+
+
+def _message(key=None):
+    """One message of a batch, as it stands in an entry."""
+    metadata = (b"" if key is None else b"\x12\x01" + key) + b"\x18\x01"
+    return len(metadata).to_bytes(4, "big") + metadata + b"x"
+
+
+@pytest.mark.parametrize(
+    ("keys", "mixed"),
+    [((None, None), 0), ((b"a", None, b"a"), 0), ((None, b"a"), 2), ((b"a", b"b", None), 2)],
+    ids=["keyless", "one key", "keyless first", "two keys"],
+)
+def test_keyless_messages_mix_no_batch(keys, mixed):
+    """Messages without a key belong to no consumer; only the first of a batch decides for those with one."""
+    payload = b"".join(map(_message, keys))
+    batch = replace(entry_of(1, 0), num_messages_in_batch=len(keys), payload=payload)
+    subscriptions = {"s": subscription_of("Key_Shared", consumers=[{}, {}])}
+    found = list(find_mixed_batches(facts_of([(1, 1)], {"s": ("1:-1", "[]", None)}, subscriptions, entries=[batch])))
+    assert [one.evidence["batches"]["1:0"]["slots"] for one in found] == [mixed] * bool(mixed)
 
 
 def test_holes():

@@ -212,7 +212,7 @@ def test_the_keys_of_a_batch():
     """Text, missing, empty, base64 and ordering keys are read out of a batch as the broker would see each."""
     payload = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(payload, len(BATCH)) == [form for _, form, _ in BATCH]
-    assert list(map(key_slot, batch_keys(payload, len(BATCH), "p"))) == [slot for _, _, slot in BATCH]
+    assert [key_slot(one.key) for one in batch_keys(payload, len(BATCH), "p")] == [slot for _, _, slot in BATCH]
 
 
 @given(st.binary(max_size=80), st.integers(0, 6))

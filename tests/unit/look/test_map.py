@@ -6,6 +6,7 @@ from doctor_facts import NOW, entry_of, facts_of, subscription_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.look.strip import cells_of, cursor_states, entry_kinds, joined, ledger_cells
 from pulsar_ext.look.survey import MapLimits, mapped_entries
 from pulsar_ext.look.topic_map import map_of
@@ -40,6 +41,13 @@ def test_a_map():
     assert topic.kinds == {3: "message", 4: "batch", 5: "chunk", 6: "chunk"}
     assert topic.batches == {4: 1}
     assert [(one.chunks, one.of_chunks) for one in topic.chunked] == [({5: 0, 6: 1}, 3)]
+
+
+def test_a_mark_is_at_the_mark_delete_position():
+    """The mark-delete position is where the broker has it, whatever is acknowledged after it."""
+    ranges = {"before": ("1:-1", "[(1:-1..1:1]]", None), "next": ("2:-1", "[]", None)}
+    topic = map_of(facts_of([(1, 3), (2, 2)], ranges))
+    assert {one.name: one.acknowledged_until for one in topic.cursors} == {"before": 0, "next": 3}
 
 
 def test_strips():
@@ -108,6 +116,19 @@ def test_rates():
     )
     assert (map_of(watched).rate_in, map_of(watched).cursors[0].rate_out) == (10.0, 3.0)
     assert map_of(before).rate_in == 0.0
+
+
+def test_counts():
+    """One of something is said in the singular, and any other number in the plural."""
+    said = ["1 entry", "2 entries", "1 batch", "0 batches", "1,000 keys"]
+    assert [
+        counted(1, "entry"),
+        counted(2, "entry"),
+        counted(1, "batch"),
+        counted(0, "batch"),
+        counted(1000, "key"),
+    ] == said
+    assert counted(2, "topic or partition", "topics or partitions") == "2 topics or partitions"
 
 
 def test_words():
