@@ -19,7 +19,7 @@ from pulsar_ext.errors import InvalidUse, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Record", "record_of_avro", "record_of_json", "refuse_lost_fields"]
+__all__ = ["Record", "is_written_as", "record_of_avro", "record_of_json", "refuse_lost_fields"]
 
 _PARAMETERS = frozenset({"default", "required", "required_default"})
 """What the official constructor takes for itself."""
@@ -142,7 +142,7 @@ def _member_of(kind: Any, value: Any) -> Any:
         return None
     if issubclass(kind, enum.Flag) and isinstance(value, int):
         return kind(value)
-    found = [member for member in kind if _is_written_as(member.value, value)]
+    found = [member for member in kind if is_written_as(member.value, value)]
     named = kind.__members__.get(value) if isinstance(value, str) else None
     if named is not None and named not in found:
         found.append(named)
@@ -154,7 +154,8 @@ def _member_of(kind: Any, value: Any) -> Any:
     return found[0] if found else value
 
 
-def _is_written_as(value: Any, written: Any) -> bool:
+def is_written_as(value: Any, written: Any) -> bool:
+    """Return whether JSON has this for a value of an enum's member."""
     if isinstance(value, bytes):
         return isinstance(written, str) and value == written.encode()
     return bool((list(value) if isinstance(value, tuple) else value) == written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,9 @@ class ClientOpening:
     def open_producer(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
         """Create a producer; the options are those of `make_producer()`."""
         named = self._with_schema(named, reads=False)
-        with self._explaining(named):
+        with self._explaining(named) as asking:
             if isinstance(named["schema"], TypedSchema):
+                named["schema"].settle(partial(asking.schema_of, named["topic"]))
                 named["schema"].register(named["topic"])
             return make_producer(self._client_door, self.context, named, **options)
 
@@ -81,6 +83,8 @@ class ClientOpening:
         opened: list[Any] = []
         try:
             with self._explaining(named, configure) as asking:
+                if isinstance(named["schema"], TypedSchema) and isinstance(named["topic"], str):
+                    named["schema"].settle(partial(asking.schema_of, named["topic"]))
                 check_readable(asking, named["topic"], named["schema"])
                 open_one(self.context, MethodType(open_official, asking), named, opened, **options)
             consumers_of(self._client_door).append(opened[1])

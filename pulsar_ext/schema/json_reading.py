@@ -1,32 +1,39 @@
-"""JSON to Python values of a shape (pure): what this library writes, and what Java's client does.
+"""JSON to Python values of a shape (pure): what this library writes, and what Java's and the official client do.
 
 Jackson writes an `Instant` as seconds with a fraction, a `Date` as milliseconds, local times as arrays, decimals as
-numbers, and leaves nulls out.
+numbers, and leaves nulls out. The official Python client writes bytes as text, and of an enum the value; pydantic does
+so as well. What is text there may be base64 too, and be the name of another member: `Origin` decides.
 """
 
 from __future__ import annotations
 
 import base64
+import dataclasses
 import datetime as dt
 import decimal
+import enum
 import json
 import math
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pulsar_ext._native.records import is_written_as
 from pulsar_ext.errors import SchemaMismatch
 
-from .json_unions import family_of, json_family, short_name
+from .json_unions import family_of, has_tags, json_family, short_name, tags_of
 from .json_unions import wraps as is_wrapping
-from .scalars import Unfit, python_type, to_plain
+from .scalars import Unfit, checked_text, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union, name_of
 from .values import each_item, each_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["json_reader", "parse_json"]
+__all__ = ["OFFICIAL_BEGINNING", "Origin", "json_reader", "origin_of", "parse_json"]
 
+OFFICIAL_BEGINNING: Final = b"{\n"
+"""How the JSON of the official Python client begins, which writes it with lines."""
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MILLIS: Final = 1_000
 _NANOS: Final = 1_000
@@ -47,30 +54,62 @@ def parse_json(data: bytes) -> Any:
         raise SchemaMismatch(f"{len(data)} bytes are not JSON: {error}.", differences=()) from None
 
 
-def json_reader(shape: Shape, known: dict[int, Any] | None = None) -> Callable[[Any], Any]:
+class Origin(enum.Enum):
+    """Who wrote JSON."""
+
+    PYTHON = "the official Python client: its JSON alone has lines"
+    SCHEMA = "this library or Java's client: it says its schema, and has no lines"
+    UNKNOWN = "it has no lines, and says no schema"
+
+
+def origin_of(data: bytes, *, says_schema: bool) -> Origin:
+    """Find out who wrote JSON.
+
+    Args:
+        data: the JSON.
+        says_schema: whether its message says the schema that it was written with.
+    """
+    if data.startswith(OFFICIAL_BEGINNING):
+        return Origin.PYTHON
+    return Origin.SCHEMA if says_schema else Origin.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """What the readers of one walk share: whose JSON they read, and the records that have a reader."""
+
+    origin: Origin
+    known: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+    def reader(self, shape: Shape) -> Callable[[Any], Any]:
+        return _MAKERS[type(shape)](shape, self)
+
+
+def json_reader(shape: Shape, origin: Origin = Origin.SCHEMA) -> Callable[[Any], Any]:
     """Make what turns what `json` has read, with fractions as `Decimal`, into a value of a shape; it raises `Unfit`.
 
     What a field has no value for is its default, or None, because Java leaves nulls out.
     """
-    return _MAKERS[type(shape)](shape, {} if known is None else known)
+    return _Making(origin).reader(shape)
 
 
-def _array_reader(array: Array, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert, make = json_reader(array.items, known), array.make
+def _array_reader(array: Array, making: _Making) -> Callable[[Any], Any]:
+    convert, make = making.reader(array.items), array.make
     return lambda values: make(each_of(_checked(values, (list,)), convert))
 
 
-def _map_reader(mapped: Mapped, known: dict[int, Any]) -> Callable[[Any], Any]:
-    convert = json_reader(mapped.values, known)
+def _map_reader(mapped: Mapped, making: _Making) -> Callable[[Any], Any]:
+    convert = making.reader(mapped.values)
     return lambda values: each_item(_checked(values, (dict,)), convert, str)
 
 
-def _record_reader(record: Record, known: dict[int, Any]) -> Callable[[Any], Any]:
+def _record_reader(record: Record, making: _Making) -> Callable[[Any], Any]:
+    known = making.known
     if id(record) in known:
         return lambda value: known[id(record)](value)  # noqa: PLW0108  # made when it is called
     known[id(record)] = None
     kind = record.type
-    fields = [(one, (one.name, *one.aliases), json_reader(one.shape, known)) for one in record.fields]
+    fields = [(one, (one.name, *one.aliases), making.reader(one.shape)) for one in record.fields]
 
     def read(value: Any) -> Any:
         _checked(value, (dict,))
@@ -98,32 +137,36 @@ def _missing(shape: Shape, default: Callable[[], Any] | None) -> Any:
     raise Unfit("is missing, and has no default")
 
 
-def _enumeration_reader(shape: Enumeration, _: Any) -> Callable[[Any], Any]:
-    symbols = shape.symbols
+def _enumeration_reader(shape: Enumeration, making: _Making) -> Callable[[Any], Any]:
+    symbols, is_by_name = shape.symbols, making.origin is Origin.SCHEMA
     other = None if shape.default is None else symbols[shape.default]
 
     def read(value: Any) -> Any:
-        found = symbols.get(_checked(value, (str,)), other)
-        if found is None:
+        value = float(value) if isinstance(value, decimal.Decimal) else value
+        named = symbols.get(value) if isinstance(value, str) else None
+        if named is not None and is_by_name:
+            return named
+        found = [member for member in symbols.values() if is_written_as(member.value, value)]
+        if named is not None and named not in found:
+            found.append(named)
+        if len(found) > 1:
+            raise Unfit(f"is {value!r}, the value of {found[0]} and the name of {found[1]}: JSON does not say which")
+        if not found and (other is None or not isinstance(value, str)):
             raise Unfit(f"is {value!r}, which {shape.name} has not")
-        return found
+        return found[0] if found else other
 
     return read
 
 
-def _union_reader(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
-    by_family = {family_of(branch): json_reader(branch, known) for branch in union.branches}
-    by_name = {short_name(one): json_reader(one, known) for one in union.branches if isinstance(one, Record | Mapped)}
+def _union_reader(union: Union, making: _Making) -> Callable[[Any], Any]:
+    by_family = {family_of(branch): making.reader(branch) for branch in union.branches}
+    by_name = {short_name(one): making.reader(one) for one in union.branches if isinstance(one, Record | Mapped)}
+    tagged = [(tags_of(one), by_name[short_name(one)]) for one in union.branches if isinstance(one, Record)]
     wraps = is_wrapping(union)
 
     def read(value: Any) -> Any:
         if wraps and isinstance(value, dict):
-            if len(value) != 1:
-                raise Unfit(f"has {len(value)} names, not one of {', '.join(by_name)}")
-            ((name, value),) = value.items()
-            if name not in by_name:
-                raise Unfit(f"is of {name}, which is none of {', '.join(by_name)}")
-            return by_name[name](value)
+            return _read_object(value, by_name, [read for tags, read in tagged if has_tags(value, tags)])
         for family in (json_family(value), "fraction", "text"):  # Jackson writes some times as numbers and arrays
             if family in by_family:
                 return by_family[family](value)
@@ -132,8 +175,25 @@ def _union_reader(union: Union, known: dict[int, Any]) -> Callable[[Any], Any]:
     return read
 
 
-def _scalar_reader(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
+def _read_object(value: dict[str, Any], by_name: dict[str, Any], tagged: list[Callable[[Any], Any]]) -> Any:
+    """Read an object of a union of several: by its name around it, or by the tags in it, as pydantic writes it."""
+    is_named = len(value) == 1 and not by_name.keys().isdisjoint(value)
+    if len(tagged) + is_named > 1:
+        raise Unfit(f"may be several of {', '.join(by_name)}")
+    if tagged:
+        return tagged[0](value)
+    if len(value) != 1:
+        raise Unfit(f"has {len(value)} names, not one of {', '.join(by_name)}")
+    ((name, inside),) = value.items()
+    if name not in by_name:
+        raise Unfit(f"is of {name}, which is none of {', '.join(by_name)}")
+    return by_name[name](inside)
+
+
+def _scalar_reader(scalar: Scalar, making: _Making) -> Callable[[Any], Any]:
     kind = python_type(scalar)
+    if kind is bytes:
+        return _bytes_reader(scalar, making)
     if kind is str:
         return lambda value: _checked(value, (str,))  # also half a surrogate pair, which cannot be written
     if kind in (bool, int, type(None)):
@@ -157,8 +217,28 @@ def _float_of(value: Any) -> float:
     return float(value) if not isinstance(value, bool) else float("no number")
 
 
-def _bytes_of(value: Any) -> bytes:
-    return base64.b64decode(value, validate=True)
+def _bytes_reader(_: Any, making: _Making) -> Callable[[Any], bytes]:
+    origin = making.origin
+
+    def read(value: Any) -> bytes:
+        text: str = _checked(value, (str,))
+        decoded = None if origin is Origin.PYTHON else _base64_of(text)
+        if decoded is None and origin is not Origin.SCHEMA:
+            return checked_text(text).encode()
+        if decoded is None:
+            raise Unfit(f"is {value!r}, which is no bytes in base64")
+        if decoded and origin is Origin.UNKNOWN:
+            raise Unfit(f"is {text[:40]!r}: base64, or text, and its message says no schema that would tell")
+        return decoded
+
+    return read
+
+
+def _base64_of(text: str) -> bytes | None:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
 
 
 def _point_of(value: Any) -> dt.datetime:
@@ -196,7 +276,6 @@ def _decimal_of(value: Any) -> decimal.Decimal:
 
 _READERS: Final[dict[type[Any], Callable[[Any], Any]]] = {
     float: _float_of,
-    bytes: _bytes_of,
     dt.datetime: _point_of,
     dt.date: _date_of,
     dt.time: _time_of,
@@ -211,9 +290,9 @@ def _checked(values: Any, types: tuple[type[Any], ...]) -> Any:
     return values
 
 
-_MAKERS: Final[dict[type[Any], Callable[[Any, dict[int, Any]], Callable[[Any], Any]]]] = {
+_MAKERS: Final[dict[type[Any], Callable[[Any, _Making], Callable[[Any], Any]]]] = {
     Scalar: _scalar_reader,
-    Fixed: lambda *_: _bytes_of,
+    Fixed: _bytes_reader,
     Record: _record_reader,
     Union: _union_reader,
     Array: _array_reader,

@@ -10,7 +10,7 @@ from pulsar_ext.errors import InvalidUse
 from .scalars import python_type
 from .shapes import Array, Mapped, Record, Scalar, Shape, Union, name_of
 
-__all__ = ["check_json_unions", "family_of", "json_family", "short_name", "wraps"]
+__all__ = ["check_json_unions", "family_of", "has_tags", "json_family", "short_name", "tags_of", "wraps"]
 
 _FAMILIES: Final[dict[type[Any], str]] = {
     type(None): "null",
@@ -47,6 +47,16 @@ def wraps(union: Union) -> bool:
 def short_name(shape: Shape) -> str:
     """Give the name that such an object has."""
     return name_of(shape).rpartition(".")[2]
+
+
+def tags_of(record: Record) -> dict[str, tuple[str, ...]]:
+    """Return the fields that are a `Literal`, with the texts that each may have: pydantic's discriminators are."""
+    return {one.name: one.shape.texts for one in record.fields if isinstance(one.shape, Scalar) and one.shape.texts}
+
+
+def has_tags(value: dict[str, Any], tags: dict[str, tuple[str, ...]]) -> bool:
+    """Return whether an object has all of these fields, and there is one, each with one of its texts."""
+    return bool(tags) and all(value.get(name) in texts for name, texts in tags.items())
 
 
 def check_json_unions(shape: Shape) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .json_unions import family_of, short_name
 from .json_unions import wraps as is_wrapping
-from .scalars import Unfit, python_type, to_plain
+from .scalars import TEXT_BYTES, TEXT_OR_BASE64, NoText, Unfit, python_type, to_plain
 from .shapes import Array, Enumeration, Fixed, Mapped, Record, Scalar, Shape, Union
 from .values import branch_of, each_item, each_of, enumeration_writer
 
@@ -100,11 +100,22 @@ def _scalar_writer(scalar: Scalar, _: Any) -> Callable[[Any], Any]:
         value = check(value)
         return value if math.isfinite(value) else _SPECIAL[str(value)]
 
+    if scalar in (TEXT_BYTES, TEXT_OR_BASE64):
+        return lambda value: _text_of(check(value))
     if kind is bytes:
         return lambda value: _base64(check(value))
     if kind is float:
         return number
     return check if kind in (bool, int, str, type(None)) else text
+
+
+def _text_of(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise NoText(
+            f"is {value[:20]!r}, which is no text, as the official Python client reads bytes in JSON"
+        ) from None
 
 
 def _base64(value: bytes) -> str:

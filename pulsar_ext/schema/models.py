@@ -21,7 +21,7 @@ from pulsar_ext.errors import InvalidUse
 
 from .annotations import JAVA_DECIMAL, AvroName, AvroType
 from .avro_definition import NoDefault, written_default
-from .scalars import Unfit
+from .scalars import PLAIN_BYTES, Unfit
 from .shapes import Array, Enumeration, Field, Mapped, Record, Scalar, Shape, Union, name_of
 from .values import branch_of
 
@@ -35,7 +35,7 @@ _SCALARS: Final[dict[Any, Scalar]] = {
     int: Scalar("long"),
     float: Scalar("double"),
     str: Scalar("string"),
-    bytes: Scalar("bytes"),
+    bytes: PLAIN_BYTES,
     None: Scalar("null"),
     type(None): Scalar("null"),
     dt.datetime: Scalar("long", "timestamp-micros"),
@@ -64,14 +64,18 @@ def is_model(kind: object) -> bool:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or _is_pydantic(kind))
 
 
-def shape_of_model(model: type[Any]) -> Record:
+def shape_of_model(model: type[Any], bytes_as: Scalar = PLAIN_BYTES) -> Record:
     """Give the shape of a dataclass or a pydantic model.
+
+    Args:
+        model: the class.
+        bytes_as: what its bytes are; see `scalars.py`.
 
     Raises:
         InvalidUse: a field has a type that Avro has not, or one that cannot be told from another of its union; or a
             default is of another type than the field.
     """
-    reading = _Reading(model)
+    reading = _Reading(model, bytes_as)
     shape = reading.record(model)
     reading.settle_defaults()
     return shape
@@ -96,8 +100,8 @@ class _Given:
 class _Reading:
     """Reads one model, and those that it contains, each once."""
 
-    def __init__(self, model: type[Any]) -> None:
-        self._model = model
+    def __init__(self, model: type[Any], bytes_as: Scalar) -> None:
+        self._model, self._bytes = model, bytes_as
         self._known: dict[type[Any], Record | Enumeration] = {}
         self._names: dict[str, type[Any]] = {}
         self._path: list[str] = [model.__name__]
@@ -162,9 +166,9 @@ class _Reading:
         if given is not None:
             return Scalar(given.name, given.logical, given.precision, given.scale)
         if origin is typing.Literal and all(isinstance(one, str) for one in get_args(kind)):
-            return Scalar("string")
+            return Scalar("string", texts=get_args(kind))
         if kind in _SCALARS:
-            return _SCALARS[kind]
+            return self._bytes if kind is bytes else _SCALARS[kind]
         if origin is not None:
             return self._generic(kind, origin, get_args(kind))
         if isinstance(kind, type) and issubclass(kind, enum.Enum):

@@ -12,12 +12,28 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from .shapes import Scalar
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .shapes import Scalar
+__all__ = [
+    "PYTHON_TYPES",
+    "TEXT_BYTES",
+    "Unfit",
+    "checked_text",
+    "from_plain",
+    "is_readable",
+    "python_type",
+    "to_plain",
+]
 
-__all__ = ["PYTHON_TYPES", "Unfit", "checked_text", "from_plain", "is_readable", "python_type", "to_plain"]
+PLAIN_BYTES: Final = Scalar("bytes")
+"""Bytes, which JSON has in base64."""
+TEXT_BYTES: Final = Scalar("bytes", "text")
+TEXT_OR_BASE64: Final = Scalar("bytes", "text-or-base64")
+"""Bytes that JSON has as text, and the second ones in base64 if they are no text. Definitions say so by a logical type,
+which others do not know and leave alone."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOCAL_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # without a zone by design
@@ -70,7 +86,11 @@ class Unfit(Exception):  # noqa: N818  # never leaves the package
 
     def within(self, place: str) -> Unfit:
         """Give the same, seen from further outside."""
-        return Unfit(self.why, place + self.path)
+        return type(self)(self.why, place + self.path)
+
+
+class NoText(Unfit):
+    """Bytes are no text where JSON has them as text."""
 
 
 def _family(scalar: Scalar) -> str | None:

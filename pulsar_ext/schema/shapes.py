@@ -24,12 +24,14 @@ class Scalar:
         logical: its logical type, or the Java class that text is of.
         precision: of a `decimal`.
         scale: of a `decimal`.
+        texts: the only ones that it may be; empty for any.
     """
 
     type: str
     logical: str | None = None
     precision: int = 0
     scale: int = 0
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

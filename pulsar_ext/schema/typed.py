@@ -73,6 +73,13 @@ class TypedSchema(Generic[T]):
         """Whether topics are compared with it; not with what the official client reads by rules of its own."""
         return True
 
+    def settle(self, theirs: Callable[[], tuple[str, str] | None], /) -> None:
+        """Write as others read on the topic that is opened.
+
+        Args:
+            theirs: asks the broker for the type and the definition of the topic's last schema; None if it has none.
+        """
+
     def register(self, topic: str) -> None:
         """Give a topic the schema, where the C++ client cannot."""
 

@@ -1,6 +1,7 @@
 """JSON values of Avro schemas, as what Arrow takes (pure).
 
-They are read as Java's client and this library's schemas write them: bytes in base64; points in time and dates as
+They are read as Java's client and this library's schemas write them: bytes in base64, and as text in what the official
+Python client writes, whose JSON has lines; points in time and dates as
 numbers of the schema's unit or in ISO 8601; and what Jackson makes of an `Instant`, which is seconds with a fraction,
 and of a `LocalDate`, an array. What would be something else in the column is refused.
 """
@@ -14,10 +15,15 @@ from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pulsar_ext.schema.json_reading import OFFICIAL_BEGINNING
+
 from .avro_types import expanded, not_null
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    _Simple = dict[str, Callable[[Any], Any]]
+    """What converts the values of each type that has no logical type."""
 
 __all__ = ["json_reader"]
 
@@ -32,34 +38,35 @@ _parse = json.JSONDecoder(parse_float=Decimal).decode
 
 def json_reader(schema: Any) -> Callable[[bytes], dict[str, Any]]:
     """Make what reads the JSON of a record; it raises ValueError or TypeError where that does not fit the schema."""
-    convert = _record(expanded(schema))
+    whole = expanded(schema)
+    compact, with_lines = _record(whole, _SIMPLE), _record(whole, _SIMPLE | {"bytes": str.encode})
 
     def read(data: bytes) -> dict[str, Any]:
         row = _parse(data.decode())
         if not isinstance(row, dict):
             raise TypeError("it is not a JSON object")
-        return convert(row)
+        return (with_lines if data.startswith(OFFICIAL_BEGINNING) else compact)(row)
 
     return read
 
 
-def _converter(kind: Any) -> Callable[[Any], Any] | None:
+def _converter(kind: Any, simple: _Simple) -> Callable[[Any], Any] | None:
     """Make what converts values of a type that are not null; None if they stay as they are."""
     kind = not_null(kind)
     if isinstance(kind, str):
-        return _SIMPLE.get(kind)
+        return simple.get(kind)
     name = kind["type"]
     if kind.get("logicalType") in _LOGICAL:
         return _LOGICAL[kind["logicalType"]]
     if name == "record":
-        return _record(kind)
+        return _record(kind, simple)
     if name in ("array", "map"):
-        return _each(name, _converter(kind["items" if name == "array" else "values"]))
-    return _converter(name)
+        return _each(name, _converter(kind["items" if name == "array" else "values"], simple))
+    return _converter(name, simple)
 
 
-def _record(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    converters = {field["name"]: _converter(field["type"]) for field in schema["fields"]}
+def _record(schema: Any, simple: _Simple) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    converters = {field["name"]: _converter(field["type"], simple) for field in schema["fields"]}
     needed = {name: converter for name, converter in converters.items() if converter is not None}
     if not needed:
         return lambda row: row
@@ -130,7 +137,7 @@ def _decimal(value: Any) -> Decimal:
         raise ValueError(f"{value!r} is not a decimal number") from None
 
 
-_SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
+_SIMPLE: Final[_Simple] = {
     "bytes": _bytes_of,
     "fixed": _bytes_of,
     "int": _whole,
