@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from faststream.message import StreamMessage, decode_message
 
+from pulsar_ext.message import Message
+
 from .headers import content_type_of, correlation_id_of, reply_topic_of
 from .message import PulsarMessage, Rejection
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from faststream._internal.basic_types import DecodedMessage
 
     from pulsar_ext.asyncio import Consumer
-    from pulsar_ext.message import Message
 
 __all__ = ["PulsarParser"]
 
@@ -49,5 +50,12 @@ class PulsarParser:
         )
 
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
-        """Decode a body by its content type; without one it is JSON, or else bytes."""
+        """Decode a body by its content type; without one it is JSON, or else bytes.
+
+        Returns:
+            None for a message without a value.
+        """
+        raw = message.raw_message
+        if isinstance(raw, Message) and raw.has_null_value():
+            return None
         return decode_message(message)

@@ -127,6 +127,27 @@ def test_what_other_programs_send_is_decoded(service, client, topic):
     assert found == [{"a": 1}, b"\xff\x00"]
 
 
+@pytest.mark.parametrize("schema", [bytes, str], ids=["bytes", "str"])
+def test_a_message_without_a_value_is_none(service, client, topic, schema):
+    """A handler gets None for a message without a value, and an empty body as it was sent."""
+    found = []
+
+    @service.subscriber(topic, subscription="s")
+    async def handle(body: str | None, message: PulsarMessage):
+        found.append((body, message.key, message.body))
+
+    async def steps():
+        async with service:
+            await service.start()
+            producer = client.create_producer(topic, schema=schema)
+            producer.send(None, partition_key="gone")
+            producer.send(schema(), partition_key="empty")
+            await until(lambda: len(found) == 2)
+
+    run_to_end(steps)
+    assert found == [(None, "gone", b""), ("", "empty", b"")]
+
+
 @pytest.mark.core
 def test_a_chain_of_publishers(service, pulsar_topic_factory, broker):
     """What a handler returns goes to each of its publishers, with the message's correlation id."""
