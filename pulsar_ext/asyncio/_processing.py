@@ -16,10 +16,26 @@ from ._driving import drive
 from ._loop_bridge import running_loop_bridge
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from pulsar_ext.message import Message
     from pulsar_ext.process.handling import Handling
 
-__all__ = ["Run"]
+__all__ = ["Run", "finish_batches"]
+
+
+async def finish_batches(batches: BegunBatches, begin_one: Callable[[], Awaitable[object]]) -> None:
+    """Handle the rest of each batch that was begun, see `BegunBatches`.
+
+    Args:
+        batches: what was received.
+        begin_one: receives a message, and begins a handler for it; it raises `Timeout` if none is there.
+    """
+    # Without a message the rest is not in the queue: it comes from a new connection, or from nowhere.
+    with contextlib.suppress(TimeoutError, pulsar.Timeout, pulsar.AlreadyClosed):
+        while seconds := batches.seconds_left(time.monotonic()):
+            async with asyncio.timeout(seconds):
+                await begin_one()
 
 
 class Run:
@@ -50,7 +66,7 @@ class Run:
                 self._receiving = tasks.create_task(self._receive(tasks))
                 await asyncio.wait([self._receiving])
                 if self._receiving.cancelled():
-                    await self._finish_batches(tasks)
+                    await finish_batches(self._batches, lambda: self._begin_one(tasks, POLL_MILLIS))
         finally:
             for message in self._unbegun:  # a task that is cancelled before it begins runs no line
                 await drive(self._handling.refused(self._consumer, message))
@@ -83,14 +99,6 @@ class Run:
         self._batches.note(message)
         handled = tasks.create_task(self._handle(message))
         handled.add_done_callback(lambda _: self._slots.release())
-
-    async def _finish_batches(self, tasks: asyncio.TaskGroup) -> None:
-        """Handle the rest of each batch that was begun, see `BegunBatches`."""
-        # Without a message the rest is not in the queue: it comes from a new connection, or from nowhere.
-        with contextlib.suppress(TimeoutError, pulsar.Timeout, pulsar.AlreadyClosed):
-            while seconds := self._batches.seconds_left(time.monotonic()):
-                async with asyncio.timeout(seconds):
-                    await self._begin_one(tasks, POLL_MILLIS)
 
     async def _handle(self, message: Message) -> None:
         self._unbegun.discard(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -15,7 +16,10 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import IncorrectState
 from faststream.middlewares import AckPolicy
 
+from pulsar_ext._native.results import POLL_MILLIS
+from pulsar_ext.asyncio._processing import finish_batches
 from pulsar_ext.message import Message, handled_in
+from pulsar_ext.process.begun_batches import BegunBatches
 
 from .message import PulsarMessage, Rejection, have_again
 from .options import check_consumer_options
@@ -46,9 +50,9 @@ _own_task: ContextVar[asyncio.Task[None] | None] = ContextVar("pulsar_ext_fastst
 class PulsarSubscriber(SubscriberUsecase[Message]):
     """Hands each message of a subscription to a handler; made by `broker.subscriber()`.
 
-    A message is received only when a handler can run for it. `stop()` receives no more, waits for the handlers for the
-    broker's `graceful_timeout`, cancels those that are left, and closes the consumer: whatever was not acknowledged
-    comes again.
+    A message is received only when a handler can run for it. `stop()` receives no more but the rest of a batch, if the
+    broker keeps whole batches only, waits for the handlers for the broker's `graceful_timeout`, cancels those that are
+    left, and closes the consumer: whatever was not acknowledged comes again.
 
     Args:
         config: what was asked for.
@@ -79,6 +83,8 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         self._consumer: Consumer[Any] | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._handling: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(self._max_workers)
+        self._batches: BegunBatches | None = None
 
     @property
     def topic(self) -> str:
@@ -113,6 +119,8 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         self._consumer = consumer
         self._post_start()
         if self.calls:
+            timeout_ms = round((self._outer_config.graceful_timeout or 0) * 1000)
+            self._batches = BegunBatches(timeout_ms, consumer.blocking.ask_about_batches)
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
@@ -120,17 +128,20 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
 
         Cancelling it has it wait for nobody, and it is stopped all the same.
         """
-        if self._receiving is not None:
-            self._receiving.cancel()  # which loses no message
-            self._receiving = None
-        self.lock = contextlib.nullcontext()  # FastStream would wait for whoever calls this as well
-        await super().stop()
-        others = self._handling - {_own_task.get()}
+        receiving, self._receiving = self._receiving, None
+        own, consumer, began = _own_task.get(), self._consumer, time.monotonic()
+        if receiving is not None:
+            receiving.cancel()  # which loses no message
         try:
-            if others and self._outer_config.graceful_timeout:
-                await asyncio.wait(others, timeout=self._outer_config.graceful_timeout)
+            if receiving is not None and consumer is not None and own not in self._handling:
+                await self._finish_batches(receiving, consumer)
+            if (others := self._handling - {own}) and (seconds := self._seconds_left(began)):
+                await asyncio.wait(others, timeout=seconds)
         finally:
-            consumer, self._consumer = self._consumer, None
+            self.lock = contextlib.nullcontext()  # FastStream would wait for whoever calls this as well
+            await super().stop()
+            others = self._handling - {own}
+            self._consumer = None
             for task in others:
                 task.cancel()
             try:
@@ -179,23 +190,40 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
                 await consumer.close()  # acknowledgements leave first
 
     async def _receive(self, consumer: Consumer[Any]) -> None:
-        slots = asyncio.Semaphore(self._max_workers)
         while True:
-            await slots.acquire()
             try:
-                message = await consumer.receive()
+                await self._begin_one(consumer)
             except pulsar.AlreadyClosed:
                 self._log(logging.ERROR, "The consumer was closed from elsewhere: no more messages come.")
                 return
             except Exception as error:  # noqa: BLE001  # such as an interceptor's: the next message has to come
                 self._log(logging.ERROR, "A receive failed, and is tried again in a second.", exc_info=error)
-                slots.release()
                 await asyncio.sleep(_AGAIN_SECONDS)
-                continue
-            task = asyncio.create_task(self._handle(consumer, message))
-            self._handling.add(task)
-            task.add_done_callback(self._handling.discard)
-            task.add_done_callback(lambda _: slots.release())
+
+    async def _begin_one(self, consumer: Consumer[Any], timeout_millis: int | None = None) -> None:
+        """Receive a message when a handler can run for it, and begin that handler."""
+        await self._slots.acquire()
+        try:
+            message = await consumer.receive(timeout_millis)
+        except BaseException:
+            self._slots.release()
+            raise
+        if self._batches is not None:
+            self._batches.note(message)
+        task = asyncio.create_task(self._handle(consumer, message))
+        self._handling.add(task)
+        task.add_done_callback(self._handling.discard)
+        task.add_done_callback(lambda _: self._slots.release())
+
+    def _seconds_left(self, began: float) -> float:
+        """Return how long handlers may still run that a stop at a monotonic time waits for, in seconds."""
+        return max((self._outer_config.graceful_timeout or 0.0) - (time.monotonic() - began), 0.0)
+
+    async def _finish_batches(self, receiving: asyncio.Task[None], consumer: Consumer[Any]) -> None:
+        """Handle the rest of each batch that was begun, once nobody else receives."""
+        await asyncio.wait([receiving])
+        if self._batches is not None and receiving.cancelled():
+            await finish_batches(self._batches, lambda: self._begin_one(consumer, POLL_MILLIS))
 
     async def _handle(self, consumer: Consumer[Any], message: Message) -> None:
         _own_task.set(asyncio.current_task())

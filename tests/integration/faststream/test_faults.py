@@ -41,6 +41,62 @@ def test_stops_in_the_middle_lose_nothing(broker, topic, client):
     assert len(ended) == MESSAGES  # a clean stop acknowledges what was handled: nothing came twice
 
 
+class TestStopInABatch:
+    """A stop after the first messages of a batch."""
+
+    @pytest.fixture(params=["plain", "batch-index-acks"])
+    def broker(self, pulsar_broker_factory, request):
+        """One that keeps whole batches only, and one that keeps acknowledgements inside batches."""
+        return pulsar_broker_factory(request.param)
+
+    @pytest.mark.parametrize("max_workers", [1, 3])
+    def test_a_stop_in_a_batch_repeats_nothing(self, broker, topic, client, max_workers):
+        """The next service gets what the one before did not handle, and nothing that it did."""
+        client.subscribe(topic, "s", SHARED).close()
+        with client.create_producer(topic, batching_enabled=True, batching_max_messages=30) as producer:
+            producer.send_many([b"%d" % number for number in range(90)])
+        seen = []
+
+        async def steps():
+            for enough in (40, 90):
+                service = faststream_broker(broker)
+
+                @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=max_workers)
+                async def handle(number: int):
+                    seen.append(number)
+                    await asyncio.sleep(0.01)
+
+                async with service:
+                    await service.start()
+                    await until(lambda enough=enough: len(seen) >= enough)
+                stopped.append(len(seen))
+
+        stopped = []
+        run_to_end(steps)
+        assert sorted(seen) == list(range(90))
+        assert stopped[0] < 90
+
+    def test_a_handler_that_stops_its_broker_ends_it(self, broker, topic, client):
+        """A handler's own `stop()` waits for no more messages of its batch."""
+        client.subscribe(topic, "s", SHARED).close()
+        with client.create_producer(topic, batching_enabled=True, batching_max_messages=30) as producer:
+            producer.send_many([b"%d" % number for number in range(30)])
+        service, seen = faststream_broker(broker, graceful_timeout=10_000.0), []
+
+        @service.subscriber(topic, subscription="s", subscription_type=SHARED)
+        async def handle(number: int):
+            await service.stop()
+            seen.append(number)
+
+        async def steps():
+            async with service:
+                await service.start()
+                await until(lambda: seen)
+
+        run_to_end(steps)
+        assert seen == [0]
+
+
 def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
     """Handlers that outlast the graceful timeout are cancelled, and their messages go to the next service."""
     begun, ended = [], []
