@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
-from ._native.fork import closed, refuse_after_fork
+from ._native.fork import closed, listened, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
 from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
@@ -139,6 +139,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             self._prefetch = Prefetch(self._context, self.inner, native)
             order.take_part(self._prefetch)
             self._source = self._prefetch
+        if subscription.listens:
+            self._source = listened()
         refuse_after_fork(self)
         return self
 

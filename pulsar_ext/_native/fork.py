@@ -15,7 +15,9 @@ from pulsar_ext.errors import ForkedClientError, NotOpen
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Refusing", "closed", "closed_error", "never_opened", "refuse_after_fork"]
+__all__ = ["LISTENED", "Refusing", "closed", "closed_error", "listened", "never_opened", "refuse_after_fork"]
+
+LISTENED = "this consumer's messages go to its message_listener. Nothing was received; subscribe without a listener"
 
 
 class Refusing:
@@ -45,6 +47,12 @@ def never_opened(kind: str, how: str) -> Any:
 def closed(kind: str) -> Any:
     """Give what refuses every use of something that was closed, as the official client does."""
     return Refusing(lambda: closed_error(kind))
+
+
+@cache
+def listened() -> Any:
+    """Return what refuses to receive from a consumer with a listener, as the official client does."""
+    return Refusing(lambda: pulsar.InvalidConfiguration(f"Pulsar error: InvalidConfiguration: {LISTENED}"))
 
 
 def closed_error(kind: str) -> Exception:

@@ -59,14 +59,15 @@ _MAX_REASON = 500
 
 
 def reason_of(answer: Answer) -> str:
-    """Find the broker's own words: its JSON `reason` without the stack trace, or its text without HTML."""
+    """Return the broker's own words: its JSON `reason` or `message`, without stack trace, or its text without HTML."""
     text = answer.text()
     try:
         data = json.loads(text)
     except ValueError:
         text = html.unescape(_TAG.sub(" ", _UNSEEN.sub(" ", text)))
     else:
-        text = str(data.get("reason", text)) if isinstance(data, dict) else str(data)
+        # The broker's own errors have a reason; those of its web server, such as a refused token, a message.
+        text = str(data.get("reason") or data.get("message") or text) if isinstance(data, dict) else str(data)
     if "unexpected error occurred in the server" in text and (match := _SERVER_ERROR.search(text)):
         text = match[1]
     text = " ".join(text.split())

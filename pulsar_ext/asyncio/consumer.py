@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native.fork import LISTENED
 from pulsar_ext._native.handles import AsyncConsumerDoor, MessageDoor
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext._runtime.termination import at_termination
@@ -262,10 +263,13 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
 
         Raises:
             InvalidUse: one of these is not valid; nothing was received.
-            PulsarException: a receive failed; `AlreadyClosed`, if it was closed before.
+            PulsarException: a receive failed; `AlreadyClosed`, if it was closed before; `InvalidConfiguration`, if it
+                has a message listener, which gets every message.
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
+        if self._listener_task is not None:
+            raise_for(pulsar.Result.InvalidConfiguration, LISTENED)
         run = Run(self, Handling(handler, concurrency, on_error, self.blocking.has_letters, batch_timeout_ms))
         self._runs.add(run)
         try:

@@ -34,14 +34,14 @@ class PulsarException(pulsar.asyncio.PulsarException, pulsar.PulsarException):  
         return _error_named, (self._result.name, self._msg)
 
 
-def error_of(result: Any) -> PulsarException:
-    """Give the error of a `pulsar.Result`."""
-    return _error_named(name_of(result), None)
+def error_of(result: Any, why: str | None = None) -> PulsarException:
+    """Return the error of a `pulsar.Result`, and why."""
+    return _error_named(name_of(result), why)
 
 
-def raise_for(result: Any) -> NoReturn:
-    """Raise the error of a `pulsar.Result`."""
-    raise error_of(result)
+def raise_for(result: Any, why: str | None = None) -> NoReturn:
+    """Raise the error of a `pulsar.Result`, and why."""
+    raise error_of(result, why)
 
 
 def translated(error: BaseException) -> BaseException:

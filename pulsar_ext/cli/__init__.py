@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import signal
 import sys
 from importlib import import_module
 from pkgutil import iter_modules
@@ -30,6 +31,9 @@ def main() -> None:
 
     What was mistyped gives 2. A command that has more to say says by its help what each status means.
     """
+    handled = signal.getsignal(signal.SIGINT)
+    if handled is signal.default_int_handler:  # an interrupted import can raise anything; there is nothing to end yet
+        signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     try:
         import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
         import rich  # noqa: F401, PLC0415  # likewise
@@ -43,8 +47,10 @@ def main() -> None:
     failure = _FAILURES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks is seen, and is no error
+    run = command_line()
+    signal.signal(signal.SIGINT, handled)
     try:
-        status = command_line()(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
+        status = run(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
         if sys.stdout is not None:
             sys.stdout.flush()
     except cyclopts.CycloptsError:  # it was printed

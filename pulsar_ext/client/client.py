@@ -40,6 +40,7 @@ from .closing import ClientClose, stop_fetching
 from .consumer_settings import ActiveEvents, ConsumerSettings
 from .environment import located
 from .opening import ClientOpening
+from .reachability import telling_what_is_known
 from .same_cluster import AdminChoice, checked_admin
 from .shutdown import close_at_exit
 from .tools import ClientTools
@@ -288,7 +289,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         self.context.callbacks.refuse("get_topic_partitions")
-        return AskingClient(self.inner, self.context.senders.ask).partitions_of(topic)
+        with telling_what_is_known(self.context, self._connected_url, {"topic": topic}):
+            return AskingClient(self.inner, self.context.senders.ask).partitions_of(topic)
 
     def close(self) -> None:
         """Wait until what was sent is persisted, send pending acknowledgements, close all; again does nothing."""
@@ -366,9 +368,6 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         each = [*admin] if several else [admin]
         made = [one if isinstance(one, PulsarAdmin) else admin_at(one, arguments) for one in each]
         return None, AdminChoice(self, made, [one for one in made if one not in each])
-
-    def _connected_url(self) -> str:
-        return str(self.get_service_info().service_url)
 
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds

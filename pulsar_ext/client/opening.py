@@ -19,6 +19,7 @@ from .authentication import telling_why
 from .consumer_settings import ConsumerSettings
 from .consumers import open_consumer
 from .producers import make_producer
+from .reachability import telling_what_is_known
 from .readers import open_reader, open_table_view
 from .topic_schemas import check_readable, telling_differences
 
@@ -109,8 +110,16 @@ class ClientOpening:
         """Have errors say more than the C++ client does."""
         asking = AskingClient(self.inner, self.context.senders.ask, configure)
         topics = named["topic"]  # an opening may change it
-        with telling_why(self._authentication), telling_differences(asking, topics, named["schema"]):
+        with (
+            telling_what_is_known(self.context, self._connected_url, named),
+            telling_why(self._authentication),
+            telling_differences(asking, topics, named["schema"]),
+        ):
             yield asking
+
+    def _connected_url(self) -> str:
+        """Return the service URL that the client connects to now."""
+        return str(self._client_door.get_service_info().service_url)
 
     def _close_again(self, opened: list[Any]) -> None:
         """Close what nobody gets, as after a Ctrl-C: it would keep others from subscribing, or their messages."""

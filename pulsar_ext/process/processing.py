@@ -73,6 +73,7 @@ class Processing(Reconsuming[T]):
         Raises:
             InvalidUse: one of these is not valid; nothing was received.
             pulsar.AlreadyClosed: it was closed before.
+            pulsar.InvalidConfiguration: it has a message listener, which gets every message.
             pulsar.PulsarException: a receive failed.
         """
         self._context.callbacks.refuse("process")

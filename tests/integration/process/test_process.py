@@ -421,3 +421,10 @@ def test_several_at_once(client, topic, is_done):
         assert eventually(lambda: len(one.begun + other.begun) == 100)
         assert eventually(is_done)
     assert set((one.begun + other.begun).values()) == {1}
+
+
+def test_nothing_is_processed_beside_a_listener(client, topic):
+    """A consumer whose messages go to its listener refuses `process()`, and says why."""
+    consumer = client.subscribe(topic, "s", message_listener=lambda *_: None)
+    with pytest.raises(pulsar.InvalidConfiguration, match="go to its message_listener"):
+        consumer.process(lambda _: None)

@@ -247,6 +247,7 @@ def test_status_becomes_typed_error(status, kind):
     [
         (b"", ""),
         (b'{"reason":"Topic not found"}', "Topic not found"),
+        (b'{"servlet":"x-1","message":"Authentication required","url":"/a","status":"401"}', "Authentication required"),
         (
             (
                 b'{"reason":"\\n --- An unexpected error occurred in the server ---\\n\\nMessage: No such entry\\n\\n'

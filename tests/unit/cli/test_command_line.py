@@ -84,6 +84,25 @@ def test_a_mistyped_option(command, status):
     assert "--nonsense" in done.stderr
 
 
+@pytest.mark.parametrize("loaded", ["cyclopts", "rich", "pulsar", "pulsar_ext.cli.spark"])
+def test_a_ctrl_c_while_a_command_loads_is_quiet(loaded):
+    """Whatever is being imported, the command ends with its status for Ctrl-C, and says nothing."""
+    program = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[2]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from pulsar_ext.cli import main
+main()
+"""
+    command = [sys.executable, "-c", program, "ids", loaded]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_reader_that_has_seen_enough():
     """What goes into a pipe that is closed ends without a stack trace."""
     with subprocess.Popen([*MAIN, "ranges", "split", "65536"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as split:

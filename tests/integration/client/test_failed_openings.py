@@ -1,0 +1,42 @@
+"""What an opening that failed says: who is there, whether a broker listens, and what the admin API says."""
+
+from __future__ import annotations
+
+import pytest
+
+import pulsar_ext as pulsar
+from pulsar_ext.testing.ports import free_port
+
+BOTH_CLIENTS = True
+
+
+@pytest.mark.core
+def test_a_busy_opening_says_who_is_there(client, topic):
+    """A subscription or a producer name that is taken is named with its holder and the holder's address."""
+    held = client.subscribe(topic, "s", consumer_name="holder")
+    with pytest.raises(pulsar.ConsumerBusy, match=r"Exclusive subscription 's' has the consumer 'holder' at /.*opened"):
+        client.subscribe(topic, "s")
+    held.close()
+    client.create_producer(topic, producer_name="taken")
+    with pytest.raises(pulsar.ProducerBusy, match=r"there is the producer 'taken' at /.*Nothing was opened"):
+        client.create_producer(topic, producer_name="taken")
+
+
+@pytest.mark.parametrize("opening", ["subscribe", "create_producer", "create_reader", "get_topic_partitions"])
+def test_a_timeout_says_that_nothing_listens(client_factory, broker, topic, opening):
+    """An opening that times out because there is no broker says so, with the address and the reason."""
+    port = free_port()
+    client = client_factory(broker, service_url=f"pulsar://localhost:{port}", operation_timeout_seconds=1)
+    more = {"subscribe": ("s",), "create_reader": (pulsar.MessageId.earliest,)}.get(opening, ())
+    with pytest.raises(pulsar.Timeout, match=rf"no broker listens \(localhost:{port}: Connection refused\)"):
+        getattr(client, opening)(topic, *more)
+
+
+@pytest.mark.standalone_only("is about the authentication that a profile has of its own")
+def test_a_timeout_says_that_the_token_is_refused(client_factory, pulsar_broker_factory):
+    """An opening that times out because of its token says what the admin API says of that."""
+    guarded = pulsar_broker_factory("auth")
+    wrong = pulsar.AuthenticationToken("wrong")
+    client = client_factory(guarded, authentication=wrong, admin=guarded.admin_url, operation_timeout_seconds=1)
+    with pytest.raises(pulsar.Timeout, match=r"listens, and the admin API says HTTP 401: Authentication required"):
+        client.subscribe("persistent://public/default/any", "s")
