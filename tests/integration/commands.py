@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import sys
 import warnings
 
@@ -15,7 +16,9 @@ from pulsar_ext.cli import main
 
 def call_command(*arguments, environment=()):
     """Call the command with these arguments and variables; return its status, output and error output."""
-    output, error, log = io.StringIO(), io.StringIO(), logging.getLogger("pulsar_ext.admin")
+    # As a process would write it, with the encoding that the environment asks for.
+    output = io.TextIOWrapper(io.BytesIO(), encoding=os.environ.get("PYTHONIOENCODING", "utf-8"))
+    error, log = io.StringIO(), logging.getLogger("pulsar_ext.admin")
     level = log.level
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -30,4 +33,5 @@ def call_command(*arguments, environment=()):
         with pytest.raises(SystemExit) as ended:
             main()
     log.setLevel(level)  # a command is quieter
-    return ended.value.code, output.getvalue(), error.getvalue()
+    output.seek(0)
+    return ended.value.code, output.read(), error.getvalue()
