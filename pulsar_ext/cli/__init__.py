@@ -31,8 +31,8 @@ def main() -> None:
 
     What was mistyped gives 2. A command that has more to say says by its help what each status means.
     """
-    handled = signal.getsignal(signal.SIGINT)
-    if handled is signal.default_int_handler:  # an interrupted import can raise anything; there is nothing to end yet
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interrupts:  # an interrupted import can raise anything; there is nothing to end yet
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
     try:
         import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
@@ -48,7 +48,8 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks is seen, and is no error
     run = command_line()
-    signal.signal(signal.SIGINT, handled)
+    if interrupts:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         status = run(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
         if sys.stdout is not None:
