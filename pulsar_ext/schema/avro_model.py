@@ -47,8 +47,11 @@ class AvroReader:
         Raises:
             SchemaMismatch: it has something that cannot be read, or these are no such bytes.
         """
+        buffer = io.BytesIO(data)
         try:
-            plain = self._avro.schemaless_reader(io.BytesIO(data), self._plain, None, return_named_type=True)
+            plain = self._avro.schemaless_reader(buffer, self._plain, None, return_named_type=True)
+            if left := len(data) - buffer.tell():
+                raise ValueError(f"{left} bytes are left")  # noqa: TRY301  # as whatever else is wrong with them
         except Exception as error:  # whatever bytes make of it  # noqa: BLE001
             raise SchemaMismatch(
                 f"{len(data)} bytes are not Avro of the schema that they are said to be of: {error!r}.", differences=()

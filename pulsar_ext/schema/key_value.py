@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 else:
     _Official = pulsar.schema.Schema
 
-__all__ = ["KeyValue", "KeyValueEncoding", "KeyValueSchema", "inline_pair", "separated_pair"]
+__all__ = [
+    "KeyValue",
+    "KeyValueEncoding",
+    "KeyValueSchema",
+    "inline_pair",
+    "key_bytes",
+    "separated_pair",
+    "split_inline",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -214,7 +222,7 @@ def separated_pair(
 ) -> KeyValue[Any, Any]:
     """Read a message whose key is separated; its value is None if it has none."""
     value = None if msg.has_null_value() else read_value(msg.data())
-    return KeyValue(read_key(_key_bytes(msg.partition_key())), value)
+    return KeyValue(read_key(key_bytes(msg.partition_key())), value)
 
 
 def inline_pair(
@@ -229,8 +237,8 @@ def _pair(data: bytes, read_key: Callable[[bytes], Any], read_value: Callable[[b
     return KeyValue(None if key is None else read_key(key), None if value is None else read_value(value))
 
 
-def _key_bytes(text: str) -> bytes:
-    """Give the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
+def key_bytes(text: str) -> bytes:
+    """Return the bytes of a separated key: base64, as Java's client and this one write it, or else text."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:

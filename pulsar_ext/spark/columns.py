@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["COLUMNS", "STANDARD", "WRITTEN", "Column", "column_table"]
+__all__ = ["COLUMNS", "KEY_PART", "STANDARD", "WRITTEN", "Column", "column_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ _ALL = (
 COLUMNS: Final = MappingProxyType({column.name: column for column in _ALL})
 STANDARD: Final = tuple(column.name for column in _ALL if column.standard)
 """The columns of `load()` without a schema."""
+
+KEY_PART: Final = "__keyPart"
+"""The column of a topic's keys that are a part of its schema, with option `keyFormat`."""
 
 WRITTEN: Final = ("value", "__key", "__orderingKey", "__messageProperties", "__eventTime", "__topic")
 """The columns that a write takes; it ignores the other columns of a read."""

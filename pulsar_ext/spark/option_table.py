@@ -161,6 +161,20 @@ OPTIONS: Final = (
         "An Avro schema in JSON that gives the columns, instead of the topic's own.",
     ),
     Option(
+        "keyFormat",
+        READS,
+        a_choice("bytes", "string", "json", "avro"),
+        None,
+        "The column `__keyPart` has the keys of a KEY_VALUE topic: their bytes, text, or fields.",
+    ),
+    Option(
+        "keySchema",
+        READS,
+        an_avro_schema,
+        None,
+        "An Avro schema in JSON that gives the fields of `__keyPart`, instead of the topic's own.",
+    ),
+    Option(
         "allowDifferentTopicSchemas",
         READS,
         a_flag,

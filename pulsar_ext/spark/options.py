@@ -216,13 +216,18 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
             raise InvalidUse("Nothing to read: set option topic, topics or topicsPattern.")
         _check_splitting(values)
         _check_limits(values)
-        if "valueSchema" in values and values.get("valueFormat") not in ("json", "avro"):
-            raise InvalidUse("Option valueSchema needs valueFormat json or avro.")
+        _check_schemas(values)
     elif where == WRITE and values.get("guarantee") == "exactly-once" and "producerName" not in values:
         raise InvalidUse(
             "An exactly-once batch write needs option producerName: by it the broker recognizes what a repeated run "
             "sends again."
         )
+
+
+def _check_schemas(values: Mapping[str, Any]) -> None:
+    for part in ("value", "key"):
+        if f"{part}Schema" in values and values.get(f"{part}Format") not in ("json", "avro"):
+            raise InvalidUse(f"Option {part}Schema needs {part}Format json or avro.")
 
 
 def _check_splitting(values: Mapping[str, Any]) -> None:

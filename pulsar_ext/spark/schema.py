@@ -19,9 +19,9 @@ from pyspark.sql.types import (
 
 from pulsar_ext.errors import InvalidUse
 
-from .columns import COLUMNS, STANDARD
+from .columns import COLUMNS, KEY_PART, STANDARD
 from .message_columns import column_of
-from .values import value_decoder
+from .values import key_part_decoder, value_decoder
 
 if TYPE_CHECKING:
     from .message_block import MessageBlock
@@ -48,8 +48,12 @@ def full_schema(settings: Settings) -> StructType:
     """
     decoder = value_decoder(settings)
     fields: dict[str, StructField] = {}
-    for name in settings["columns"] or STANDARD:
-        if name == "value" and decoder is not None:
+    key = key_part_decoder(settings)
+    standard = STANDARD if key is None else (STANDARD[0], KEY_PART, *STANDARD[1:])
+    for name in settings["columns"] or standard:
+        if name == KEY_PART and key is not None:
+            fields[name] = StructField(name, key.type, nullable=True)
+        elif name == "value" and decoder is not None:
             fields.update({field.name: field for field in decoder.fields})
         elif name == "value":
             fields[name] = _field(name, "string" if settings["valueFormat"] == "string" else "binary")
@@ -58,7 +62,7 @@ def full_schema(settings: Settings) -> StructType:
         elif decoder is not None and name in {field.name for field in decoder.fields}:
             fields[name] = next(field for field in decoder.fields if field.name == name)
         else:
-            raise InvalidUse(_no_column(name, decoder))
+            raise InvalidUse(_no_column(name, decoder, settings))
     return StructType(list(fields.values()))
 
 
@@ -73,21 +77,24 @@ def check_schema(schema: StructType, settings: Settings) -> None:
         raise InvalidUse("Option columns and the schema name different columns: give only one of them.")
     decoder = value_decoder(settings)
     known = {} if decoder is None else {field.name: field.dataType.simpleString() for field in decoder.fields}
+    if (key := key_part_decoder(settings)) is not None:
+        known[KEY_PART] = key.type.simpleString()
     for field in schema.fields:
         kind = field.dataType.simpleString()
         column = COLUMNS.get(field.name)
         if field.name in known:
             allowed: tuple[str, ...] = (known[field.name],)
         elif column is None or (decoder is not None and field.name == "value"):
-            raise InvalidUse(_no_column(field.name, decoder))
+            raise InvalidUse(_no_column(field.name, decoder, settings))
         else:
             allowed = column.types
         if kind not in allowed:
             raise InvalidUse(f"Column {field.name} is {' or '.join(allowed)}, not {kind}.")
 
 
-def _no_column(name: str, decoder: ValueDecoder | None) -> str:
+def _no_column(name: str, decoder: ValueDecoder | None, settings: Settings) -> str:
     own = [] if decoder is None else [field.name for field in decoder.fields]
+    own += [] if settings["keyFormat"] is None else [KEY_PART]
     known = [column for column in COLUMNS if decoder is None or column != "value"]
     return f"There is no column {name!r}. The columns are: {', '.join([*own, *known])}."
 
@@ -108,6 +115,7 @@ class BatchMaker:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._decoder = value_decoder(settings)
         self._own = frozenset() if self._decoder is None else frozenset(field.name for field in self._decoder.fields)
+        self._keys = key_part_decoder(settings)
         self._wanted = [field.name for field in self._schema if field.name in self._own]
 
     def make(self, block: MessageBlock) -> Any:
@@ -115,6 +123,8 @@ class BatchMaker:
         values: dict[str, Any] = {}
         if self._wanted and self._decoder is not None:
             values = self._decoder.columns(block, {name: self._schema.field(name).type for name in self._wanted})
+        if self._keys is not None and KEY_PART in self._schema.names:
+            values[KEY_PART] = self._keys.column(block, self._schema.field(KEY_PART).type)
         arrays = [
             values[field.name] if field.name in values else column_of(block, field.name, field.type)
             for field in self._schema

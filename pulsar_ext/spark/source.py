@@ -34,7 +34,7 @@ from .planning import batch_segments
 from .schema import check_schema, full_schema
 from .shipping import Shipped
 from .splits import plan_splits
-from .values import with_value_schema
+from .values import with_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, MutableMapping
@@ -92,7 +92,7 @@ class PulsarDataSource(DataSource, metaclass=Shipped):
         return PulsarStreamWriter(parse_options(self.options, SINK), schema, overwrite=overwrite)
 
     def _read_settings(self, where: str) -> Settings:
-        return with_value_schema(parse_options(self.options, where))
+        return with_schemas(parse_options(self.options, where))
 
     def _reading(self) -> str:
         """Find out which kind of read the options are for: Spark asks for the schema of both in the same way."""

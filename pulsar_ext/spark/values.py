@@ -1,15 +1,22 @@
-"""Values with a schema: JSON or Avro, decoded into columns by an Avro schema of the user or of the topic."""
+"""Values and keys with a schema: JSON or Avro, decoded into columns by an Avro schema of the user or of the topic.
+
+The values of a topic of keys and values are a part of its schema, and of each payload if the keys are INLINE.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from pulsar_ext.errors import AdminNotFound, InvalidUse
+from pulsar_ext._native.schemas import version_of
+from pulsar_ext.errors import AdminNotFound, InvalidUse, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema.key_value import key_bytes, split_inline
 
 from .avro_types import field_types, plain
 from .connection import admin_of
@@ -21,25 +28,41 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructField
 
+    from pulsar_ext.admin import SchemaInfo
+
     from .message_block import MessageBlock
     from .options import Settings
 
-__all__ = ["ValueDecoder", "value_decoder", "with_value_schema"]
+    Part = Literal["value", "key"]
 
-_UNREADABLE = (ValueError, TypeError, AttributeError, EOFError, LookupError, StopIteration, RecursionError)
+__all__ = ["KeyPartDecoder", "ValueDecoder", "key_part_decoder", "value_decoder", "with_schemas"]
+
+_PARTS: Final[tuple[Part, ...]] = ("value", "key")
+_PLAIN: Final = {"bytes": BinaryType(), "string": StringType()}
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    StopIteration,
+    RecursionError,
+    SchemaMismatch,
+)
 """What is raised by bytes that are not of a schema."""
 
 
-def with_value_schema(settings: Settings) -> Settings:
-    """Give the options with the schema that the topics have now, so that all tasks of a query read by the same one.
+def with_schemas(settings: Settings) -> Settings:
+    """Give the options with the schemas that the topics have now, so that all tasks of a query read by the same ones.
 
     Raises:
         InvalidUse: there is no schema, or topics have different ones.
     """
-    kind = settings["valueFormat"]
-    if kind in ("bytes", "string") or settings["valueSchema"]:
-        return settings
-    return settings.having("valueSchema", _registered(settings, kind))
+    for part in _PARTS:
+        kind = settings[f"{part}Format"]
+        if kind in ("json", "avro") and not settings[f"{part}Schema"]:
+            settings = settings.having(f"{part}Schema", _registered(settings, part, kind))
+    return settings
 
 
 def value_decoder(settings: Settings) -> ValueDecoder | None:
@@ -49,37 +72,57 @@ def value_decoder(settings: Settings) -> ValueDecoder | None:
         InvalidUse: the schema has no fields, or one with a type that Spark does not have.
     """
     kind = settings["valueFormat"]
-    return None if kind in ("bytes", "string") else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
+    return None if kind in _PLAIN else ValueDecoder(kind, json.loads(settings["valueSchema"]), settings)
 
 
-def _registered(settings: Settings, kind: str) -> str:
+def key_part_decoder(settings: Settings) -> KeyPartDecoder | None:
+    """Return the decoder of the keys of topics of keys and values; None without option `keyFormat`.
+
+    Raises:
+        InvalidUse: as `value_decoder()`.
+    """
+    kind = settings["keyFormat"]
+    return None if kind is None else KeyPartDecoder(kind, json.loads(settings["keySchema"] or "null"), settings)
+
+
+def _registered(settings: Settings, part: Part, kind: str) -> str:
     """Ask the broker for the schema of the topics."""
     admin = admin_of(settings)
     found: dict[str, str] = {}
     for topic in dict.fromkeys(str(TopicName.parse(name).parent) for name in topics_of(admin, settings)):
         try:
-            schema = admin.schema(topic)
+            its_kind, definition = _definition_of(admin.schema(topic), part)
         except AdminNotFound:
-            raise InvalidUse(f"{topic} has no schema: set option valueSchema to an Avro schema in JSON.") from None
-        if schema.type.lower() != kind:
-            raise InvalidUse(f"The schema of {topic} is {schema.type}, but option valueFormat is {kind}.")
-        found[topic] = schema.data
+            raise InvalidUse(f"{topic} has no schema: set option {part}Schema to an Avro schema in JSON.") from None
+        if its_kind != kind:
+            shown = f"The schema of {topic}" if part == "value" else f"The schema of the keys of {topic}"
+            raise InvalidUse(f"{shown} is {its_kind.upper()}, but option {part}Format is {kind}.")
+        found[topic] = json.dumps(definition)
     if not found:
-        raise InvalidUse("None of the topics exists yet, so their schema is not known: set option valueSchema.")
+        raise InvalidUse(f"None of the topics exists yet, so their schema is not known: set option {part}Schema.")
     schemas = list(dict.fromkeys(found.values()))
     if len(schemas) > 1 and not settings["allowDifferentTopicSchemas"]:
         raise InvalidUse(
-            f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Set option valueSchema, or "
+            f"The topics have {len(schemas)} different schemas: {', '.join(found)}. Set option {part}Schema, or "
             "allowDifferentTopicSchemas=true to use the first topic's."
         )
     return schemas[0]
 
 
-class ValueDecoder:
-    """Decodes the values of a block into columns.
+def _definition_of(schema: SchemaInfo, part: Part) -> tuple[str, Any]:
+    """Return the type and the definition of a part; of a topic without keys of its own, "none" for the key."""
+    if schema.type == "KEY_VALUE":
+        return schema.properties.get(f"{part}.schema.type", "BYTES").lower(), json.loads(schema.data)[part]
+    if part == "key":
+        return "none", None
+    return schema.type.lower(), json.loads(schema.data) if schema.type in ("AVRO", "JSON") else None
+
+
+class _PartDecoder:
+    """Decodes a part of the messages of a block.
 
     Args:
-        kind: "json" or "avro".
+        kind: its option's value: "json", "avro", "string" or "bytes".
         schema: the Avro schema, as parsed JSON.
         settings: the options.
 
@@ -87,13 +130,95 @@ class ValueDecoder:
         InvalidUse: the schema has no fields, or one with a type that Spark does not have.
     """
 
+    part: Part
+
     def __init__(self, kind: str, schema: Any, settings: Settings) -> None:
-        self._kind = kind
-        self._schema = schema
-        self._settings = settings
-        self.fields: list[StructField] = field_types(schema)
+        self._kind, self._schema, self._settings = kind, schema, settings
+        self.fields: list[StructField] = [] if kind in _PLAIN else field_types(schema)
         self._read_json = json_reader(schema) if kind == "json" else None
-        self._resolutions: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._readings: dict[tuple[str, int], tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]] = {}
+
+    def decoded(self, block: MessageBlock, index: int, payload: bytes | None) -> Any:
+        """Decode a part of a message; None if it has none.
+
+        Raises:
+            InvalidUse: it does not fit the schema; the error names the message.
+        """
+        inner = block.inners[index]
+        key = block.topic, version_of(inner)
+        try:
+            if key not in self._readings:
+                self._readings[key] = self._reading(*key)
+            take, read = self._readings[key]
+            taken = take(inner, payload)
+            return None if taken is None else read(taken)
+        except _UNREADABLE as error:
+            raise InvalidUse(
+                f"The {self.part} of {inner.message_id()} on {block.topic} is not {self._kind} of this schema: "
+                f"{error}. Read it with {self.part}Format=bytes."
+            ) from None
+
+    def array(self, block: MessageBlock, found: list[Any], kind: Any) -> Any:
+        """Give what was decoded as an Arrow array; raises as `decoded()`."""
+        try:
+            return pa.array(found, kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise InvalidUse(f"A {self.part} on {block.topic} does not fit the schema: {error}.") from None
+
+    def _reading(self, topic: str, version: int) -> tuple[Callable[[Any, Any], Any], Callable[[bytes], Any]]:
+        """Return what takes the bytes of the part out of a message of a version, and what reads them.
+
+        Producers may change the schema, and messages have the version of theirs.
+        """
+        stored = self._stored(str(TopicName.parse(topic).parent), version)
+        is_pair = stored is not None and stored.type == "KEY_VALUE"
+        take = _taker(stored.properties.get("kv.encoding.type") if is_pair else None, self.part)
+        kind, definition = (None, None) if stored is None else _definition_of(stored, self.part)
+        if is_pair and kind != self._kind and self._kind not in _PLAIN:
+            raise ValueError(f"its topic has a schema of type {kind} for it")
+        if self._kind in _PLAIN:
+            return take, bytes if self._kind == "bytes" else bytes.decode
+        if self._read_json is not None:
+            return take, self._read_json
+        return take, self._avro_reader(version, definition if kind == "avro" and version >= 0 else None)
+
+    def _avro_reader(self, version: int, stored: Any) -> Callable[[bytes], Any]:
+        """Return what reads Avro of a definition; None if only a person knows it."""
+        import fastavro  # noqa: PLC0415  # only for Avro
+
+        schema = plain(self._schema)
+        if stored is None:
+            return partial(_read_avro, fastavro.parse_schema(schema), fastavro.parse_schema(schema), version)
+        # What is read as something of another name has to name that.
+        aliases = [*schema.get("aliases", ()), stored["name"]]
+        written, read = fastavro.parse_schema(plain(stored)), fastavro.parse_schema({**schema, "aliases": aliases})
+        return partial(_read_avro, written, read, version)
+
+    def _stored(self, topic: str, version: int) -> SchemaInfo | None:
+        """Return a version of a topic's schema; None if only a person knows it.
+
+        A message of no version is of the last one, if that is of keys and values: it says where they are.
+
+        Raises:
+            ValueError: it is gone, or is not an Avro schema, and the schema was not given by an option.
+        """
+        try:
+            found = admin_of(self._settings).schema(topic, version if version >= 0 else None)
+        except AdminNotFound:
+            found = None
+        if found is not None and found.type == "KEY_VALUE":
+            return found
+        if version < 0 or self._kind != "avro" or (found is not None and found.type == "AVRO"):
+            return found if version >= 0 else None
+        if f"{self.part}Schema" in self._settings.given:
+            return None
+        raise ValueError(f"its topic has no Avro schema of version {version}, with which it was written")
+
+
+class ValueDecoder(_PartDecoder):
+    """Decodes the values of a block into columns."""
+
+    part = "value"
 
     def columns(self, block: MessageBlock, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Give the wanted fields as Arrow arrays of these types; a null value has null in each of them.
@@ -101,60 +226,47 @@ class ValueDecoder:
         Raises:
             InvalidUse: a value does not fit the schema; the error names the message.
         """
-        rows = [{} if value is None else self._row(block, index, value) for index, value in enumerate(block.values)]
-        try:
-            return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in wanted.items()}
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise InvalidUse(f"A value on {block.topic} does not fit the schema: {error}.") from None
+        rows = [
+            {} if value is None else self.decoded(block, index, value) or {} for index, value in enumerate(block.values)
+        ]
+        return {name: self.array(block, [row.get(name) for row in rows], kind) for name, kind in wanted.items()}
 
-    def _row(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
-        try:
-            return self._avro(block, index, value) if self._read_json is None else self._read_json(value)
-        except _UNREADABLE as error:
-            raise InvalidUse(
-                f"The value of {block.inners[index].message_id()} on {block.topic} is not {self._kind} of this schema: "
-                f"{error}. Read it with valueFormat=bytes."
-            ) from None
 
-    def _avro(self, block: MessageBlock, index: int, value: bytes) -> Mapping[str, Any]:
-        import fastavro  # noqa: PLC0415  # only for Avro
-        from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # likewise
+class KeyPartDecoder(_PartDecoder):
+    """Decodes the keys of a block of a topic of keys and values into one column."""
 
-        key = block.topic, block.inners[index].int_schema_version()
-        if key not in self._resolutions:
-            self._resolutions[key] = self._resolution(*key, fastavro.parse_schema)
-        try:
-            found: Any = fastavro.schemaless_reader(io.BytesIO(value), *self._resolutions[key])
-        except SchemaResolutionError:
-            raise ValueError(f"it was written with version {key[1]}, which cannot be read as this one") from None
-        return found  # type: ignore[no-any-return]
+    part = "key"
 
-    def _resolution(self, topic: str, version: int, parse: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Give the schema that a message was written with, and the one it is read as.
+    @property
+    def type(self) -> DataType:
+        """Type of the column."""
+        return _PLAIN.get(self._kind) or StructType(self.fields)
 
-        Producers may change the schema, and messages have the version of theirs.
-        """
-        schema, stored = plain(self._schema), self._stored(str(TopicName.parse(topic).parent), version)
-        if stored is None:
-            return parse(schema), parse(schema)
-        # What is read as something of another name has to name that.
-        aliases = [*schema.get("aliases", ()), stored["name"]]
-        return parse(plain(stored)), parse({**schema, "aliases": aliases})
+    def column(self, block: MessageBlock, kind: Any) -> Any:
+        """Return the keys as an Arrow array of a type; raises as `ValueDecoder.columns()`."""
+        values = enumerate(block.values)
+        return self.array(block, [self.decoded(block, index, value) for index, value in values], kind)
 
-    def _stored(self, topic: str, version: int) -> Any:
-        """Give a version of a topic's schema; None for a message of no version, or if only a person knows it.
 
-        Raises:
-            InvalidUse: it is gone, or is not an Avro schema, and option `valueSchema` was not given.
-        """
-        if version < 0:
-            return None
-        try:
-            found = admin_of(self._settings).schema(topic, version)
-        except AdminNotFound:
-            found = None
-        if found is not None and found.type.lower() == "avro":
-            return json.loads(found.data)
-        if "valueSchema" in self._settings.given:
-            return None
-        raise InvalidUse(f"its topic has no Avro schema of version {version}, with which it was written")
+def _taker(encoding: str | None, part: Part) -> Callable[[Any, Any], Any]:
+    """Return what takes the bytes of a part out of a C++ message and its payload."""
+    if encoding == "INLINE":
+        index = ("key", "value").index(part)
+        return lambda _, payload: None if payload is None else split_inline(payload)[index]
+    if part == "value":
+        return lambda _, payload: payload
+    return lambda inner, _: key_bytes(inner.partition_key())
+
+
+def _read_avro(written: Any, read: Any, version: int, data: bytes) -> Any:
+    import fastavro  # noqa: PLC0415  # only for Avro
+    from fastavro.read import SchemaResolutionError  # noqa: PLC0415  # likewise
+
+    buffer = io.BytesIO(data)
+    try:
+        found = fastavro.schemaless_reader(buffer, written, read)
+    except SchemaResolutionError:
+        raise ValueError(f"it was written with version {version}, which cannot be read as this one") from None
+    if left := len(data) - buffer.tell():
+        raise ValueError(f"{left} bytes are left behind it")
+    return found

@@ -283,3 +283,13 @@ def test_a_record_that_contains_itself_is_written_and_read():
     value = Node(1, [Node(2), Node(3, [Node(4)])], Node(5))
     for kind in (AvroSchema, JsonSchema):
         assert kind(Node).decode(kind(Node).encode(value)) == value
+
+
+def test_avro_with_bytes_left_raises():
+    """What is longer than its schema says was written with another one."""
+    model = _model(("x", int))
+    schema = AvroSchema(model)
+    written = schema.encode(model(x=1))
+    assert schema.decode(written) == model(x=1)
+    with pytest.raises(SchemaMismatch, match="1 bytes are left"):
+        schema.decode(written + b"x")

@@ -1,0 +1,85 @@
+"""Topics of keys and values, as Debezium and Pulsar IO write them: both are columns, by the version that wrote them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from java_peer import run_java
+from reach import Reach
+from spark_topics import keep_everything, options_of
+
+pytest.importorskip("pyspark")
+
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.schema import KeyValue, KeyValueEncoding, KeyValueSchema
+from pulsar_ext.spark import PulsarDataSource
+from pulsar_ext.testing.backend import process_problem
+
+PROBLEM = process_problem()
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(PROBLEM is not None, reason=f"the Java client cannot be run here: {PROBLEM}"),
+]
+
+WAYS = [(encoding, kind) for encoding in ("SEPARATED", "INLINE") for kind in ("avro", "json")]
+
+
+def read(broker, topic, **options):
+    """Read a topic as tasks do."""
+    source = PulsarDataSource(options_of(broker, topic, **options))
+    reader = source.reader(source.schema())
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.mark.core(each="way", slow="Java is started")
+@pytest.mark.parametrize("way", WAYS, ids="-".join)
+def test_keys_and_values_are_read_by_their_version(broker, admin, topic, way):
+    """By the topic's schema and by one of the user's; a message without a value has its key, if it is separated."""
+    encoding, kind = way
+    keep_everything(admin, topic)
+    run_java("KeyedVersions", Reach.of(broker).java_settings(), topic, encoding, kind.upper())
+    columns = {"valueFormat": kind, "keyFormat": kind}
+    found = read(broker, topic, columns="value,__keyPart", **columns)
+    assert [(row["name"], row["flag"]) for row in found] == [("n1", b"\1"), (None, None), ("n2", b"\2")]
+    first = {"country": None, "region": "r1"}
+    assert [row["__keyPart"] for row in found] == [first, first, {"country": "c2", "region": "r2"}]
+    assert [row["area"] for row in found] == [None, None, "a2"]
+    parts = json.loads(admin.schema(topic, 0).data)
+    own = {"valueSchema": json.dumps(parts["value"]), "keySchema": json.dumps(parts["key"])}
+    found = read(broker, topic, columns="name,__keyPart", **columns, **own)
+    assert [(row["name"], row["__keyPart"]) for row in found] == [
+        ("n1", {"region": "r1"}),
+        (None, {"region": "r1"}),
+        ("n2", {"region": "r2"}),
+    ]
+
+
+@pytest.mark.parametrize("encoding", KeyValueEncoding)
+def test_keys_may_be_text_or_bytes(broker, client, admin, topic, encoding):
+    """Of what this library sends: text that looks like base64 is that text."""
+    keep_everything(admin, topic)
+    client.create_producer(topic, schema=KeyValueSchema(str, str, encoding)).send(KeyValue("abcd", "v"))
+    for kind, key in (("string", "abcd"), ("bytes", b"abcd")):
+        assert read(broker, topic, keyFormat=kind, columns="__keyPart") == [{"__keyPart": key}]
+
+
+def test_a_value_of_another_kind_raises(broker, admin, topic):
+    """Where the values of the topic are not what the option says, an error says what they are."""
+    keep_everything(admin, topic)
+    run_java("KeyedVersions", Reach.of(broker).java_settings(), topic, "SEPARATED", "JSON")
+    with pytest.raises(InvalidUse, match=rf"The schema of {topic} is JSON, but option valueFormat is avro"):
+        read(broker, topic, valueFormat="avro", columns="value")
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]})
+    with pytest.raises(InvalidUse, match="its topic has a schema of type json for it"):
+        read(broker, topic, valueFormat="avro", valueSchema=schema, columns="value")
+
+
+def test_bytes_that_are_left_raise(broker, client, admin, topic):
+    """A value that has more than its schema is not read by it."""
+    keep_everything(admin, topic)
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    with client.create_producer(topic) as producer:
+        producer.send(b"\x02xy")
+    with pytest.raises(InvalidUse, match="1 bytes are left behind it"):
+        read(broker, topic, valueFormat="avro", valueSchema=json.dumps(schema), columns="value")
