@@ -37,6 +37,7 @@ __all__ = [
     "key_bytes",
     "separated_pair",
     "split_inline",
+    "with_length",
 ]
 
 K = TypeVar("K")
@@ -177,7 +178,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         written: bytes | None = None if value is None else self.value.encode(value)
         if self.encoding is KeyValueEncoding.SEPARATED:
             return written or b""
-        return _with_length(None if key is None else self.key.encode(key)) + _with_length(written)
+        return with_length(None if key is None else self.key.encode(key)) + with_length(written)
 
     def decode(self, data: bytes) -> KeyValue[K, V]:
         """Read a payload that has its key in it."""
@@ -267,7 +268,8 @@ def split_inline(data: bytes) -> tuple[bytes | None, bytes | None]:
     return parts[0], parts[1]
 
 
-def _with_length(data: bytes | None) -> bytes:
+def with_length(data: bytes | None) -> bytes:
+    """Return a part of an INLINE payload: its length and its bytes, as `split_inline()` takes them apart."""
     if data is None:
         return _NO_LENGTH.to_bytes(_LENGTH_BYTES, "big", signed=True)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data

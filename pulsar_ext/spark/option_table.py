@@ -272,6 +272,13 @@ OPTIONS: Final = (
         "at-least-once",
         "`exactly-once` needs deduplication on the topic, and in a batch write a `producerName`.",
     ),
+    Option(
+        "keyValueEncoding",
+        WRITES,
+        a_choice("INLINE", "SEPARATED"),
+        None,
+        "Write keys and values, as Java's `KeyValueSchema` has them: `__key` and `value` are the bytes of each.",
+    ),
     Option("producerName", WRITES, a_text, None, "The beginning of the producers' names. Each lane has a producer."),
     Option(
         "unknownProducers",

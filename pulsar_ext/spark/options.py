@@ -143,8 +143,7 @@ def parse_options(options: Mapping[str, str], where: str | None) -> Settings:
             raise InvalidUse(f"Option {option.name}{shown}: {error}") from None
     _check(values, where)
     producer = passed.get("pulsar.producer.", {})
-    if producer.get("chunking_enabled") and producer.get("batching_enabled"):
-        raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled contradict each other.")
+    _check_producer(producer, values)
     return Settings(where or "use", values, passed)
 
 
@@ -222,6 +221,15 @@ def _check(values: Mapping[str, Any], where: str | None) -> None:
             "An exactly-once batch write needs option producerName: by it the broker recognizes what a repeated run "
             "sends again."
         )
+
+
+def _check_producer(producer: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    if producer.get("chunking_enabled") and producer.get("batching_enabled"):
+        raise InvalidUse("Options pulsar.producer.chunkingEnabled and batchingEnabled contradict each other.")
+    if values.get("keyValueEncoding") == "SEPARATED" and (
+        producer.get("chunking_enabled") or producer.get("batching_enabled") is False
+    ):
+        raise InvalidUse("Option keyValueEncoding SEPARATED needs batches, by which alone keys can be sent as bytes.")
 
 
 def _check_schemas(values: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pulsar_ext._wire.batch_payload import (
+    IS_BASE64,
     NULL_VALUE,
     ORDERING_KEY,
     PARTITION_KEY,
@@ -20,9 +21,10 @@ from pulsar_ext._wire.batch_payload import (
     size_field,
     whole_batch,
 )
-from pulsar_ext._wire.protobuf import bytes_head, varint
+from pulsar_ext._wire.protobuf import bytes_head, number_field, varint
 from pulsar_ext.produce.batch import Batch
 
+from .pair_columns import BASE64_KEYS
 from .rows import arrow_compute
 
 if TYPE_CHECKING:
@@ -180,7 +182,15 @@ def _times(column: pa.Array) -> pa.Array:
     return _each(column, lambda time: option_fields({"event_timestamp": time})).fill_null(b"")
 
 
-_KEYS = {"partition_key": partial(_texts, PARTITION_KEY), "ordering_key": partial(_texts, ORDERING_KEY)}
+def _base64_flags(column: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(column))
+
+
+_KEYS = {
+    "partition_key": partial(_texts, PARTITION_KEY),
+    BASE64_KEYS: _base64_flags,
+    "ordering_key": partial(_texts, ORDERING_KEY),
+}
 _OTHERS = {"properties": _properties, "event_timestamp": _times}
 """What writes a column, in the order of `option_fields`."""
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import compute
 
+from pulsar_ext._wire.batch_payload import Base64Key
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
+
+from .pair_columns import BASE64_KEYS, pair_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +41,8 @@ def arguments_of(columns: pa.RecordBatch) -> dict[str, list[Any]]:
     found = {name: columns.column(name).to_pylist() for name in columns.schema.names}
     if "properties" in found:
         found["properties"] = [dict(pairs) if pairs else None for pairs in found["properties"]]
+    if found.pop(BASE64_KEYS, None):
+        found["partition_key"] = list(map(Base64Key, found["partition_key"]))
     return found
 
 
@@ -49,7 +54,7 @@ class BatchSplitter:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._topic = settings["topic"]
+        self._topic, self._encoding = settings["topic"], settings["keyValueEncoding"]
         self._lane = settings["laneBy"]
 
     def by_lane(self, batch: Any, task: str) -> Iterator[tuple[str, Rows]]:
@@ -60,7 +65,8 @@ class BatchSplitter:
             task: the lane of all rows, unless option `laneBy` names a column.
 
         Raises:
-            InvalidUse: a topic or a lane is null, a topic's name is invalid, or a key is not text.
+            InvalidUse: a topic or a lane is null, a topic's name is invalid, or a key is not text, or with option
+                `keyValueEncoding` SEPARATED null.
         """
         if not batch.num_rows:
             return
@@ -74,9 +80,12 @@ class BatchSplitter:
             yield lane, self._rows(batch.filter(arrow_compute.equal(lanes, lane)))
 
     def _rows(self, batch: Any) -> Rows:
-        given = {
-            "content": batch.column("value").cast(pa.binary()),
-            "partition_key": _texts(batch, "__key"),
+        given = {"content": batch.column("value").cast(pa.binary())}
+        if self._encoding is None:
+            given["partition_key"] = _texts(batch, "__key")
+        else:
+            given |= pair_columns(batch, self._encoding)
+        given |= {
             "ordering_key": _texts(batch, "__orderingKey"),
             "properties": _properties(batch),
             "event_timestamp": _times(batch),

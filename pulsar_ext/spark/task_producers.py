@@ -11,9 +11,10 @@ import pulsar
 import pyarrow as pa
 
 from pulsar_ext.dedup.recall import Recall
-from pulsar_ext.errors import ProducerForgotten, PulsarExtError
+from pulsar_ext.errors import AdminNotFound, InvalidUse, ProducerForgotten, PulsarExtError
+from pulsar_ext.ids.topic_name import TopicName
 
-from .connection import client_of
+from .connection import admin_of, client_of
 from .encryption import producer_keys
 from .errors import NotWritten
 from .row_sender import row_sender_of
@@ -160,6 +161,7 @@ class TaskProducers:
             options["batching_type"] = _BATCHING_TYPES[options["batching_type"]]
         if self._prefix is not None:
             options |= {"producer_name": f"{self._prefix}-{lane}", "deduplication": self._recall}
+        self._check_encoding(topic)
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
             try:
@@ -177,6 +179,26 @@ class TaskProducers:
                     topic=error.topic,
                     sequence_id=error.sequence_id,
                 ) from None
+
+    def _check_encoding(self, topic: str) -> None:
+        """Check that keys are where the topic's schema says, if it says it.
+
+        Raises:
+            InvalidUse: they are not.
+        """
+        encoding = self._settings["keyValueEncoding"]
+        if encoding is None:
+            return
+        try:
+            stored = admin_of(self._settings).schema(str(TopicName.parse(topic).parent))
+        except AdminNotFound:
+            return
+        found = stored.properties.get("kv.encoding.type", "INLINE") if stored.type == "KEY_VALUE" else "not there"
+        if found != encoding:
+            raise InvalidUse(
+                f"The keys of {topic} are {found}, by its schema of type {stored.type}, but option keyValueEncoding is "
+                f"{encoding}. Nothing was sent."
+            )
 
 
 @contextlib.contextmanager

@@ -9,11 +9,19 @@ from java_peer import run_java
 from reach import Reach
 from spark_topics import keep_everything, options_of
 
+import pulsar_ext
+
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
 from pulsar_ext.errors import InvalidUse
+from pulsar_ext.key_shared.key_encoding import KeyForm, batch_forms
 from pulsar_ext.schema import KeyValue, KeyValueEncoding, KeyValueSchema
 from pulsar_ext.spark import PulsarDataSource
+from pulsar_ext.spark.options import parse_options
+from pulsar_ext.spark.rows import BatchSplitter
+from pulsar_ext.spark.task_producers import TaskProducers
 from pulsar_ext.testing.backend import process_problem
 
 PROBLEM = process_problem()
@@ -83,3 +91,51 @@ def test_bytes_that_are_left_raise(broker, client, admin, topic):
         producer.send(b"\x02xy")
     with pytest.raises(InvalidUse, match="1 bytes are left behind it"):
         read(broker, topic, valueFormat="avro", valueSchema=json.dumps(schema), columns="value")
+
+
+def write(broker, topic, keys, values, **options):
+    """Write rows as a task does."""
+    settings = parse_options(options_of(broker, topic, **options), "batch write")
+    batch = pa.record_batch({"__key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+    with TaskProducers(settings, None, 0) as producers:
+        for lane, rows in BatchSplitter(settings).by_lane(batch, "0"):
+            producers.send(lane, rows)
+        producers.finish()
+
+
+KEYS, VALUES = [b"abcd", b"\xff", b"abcd"], [b'{"a":1}', b'{"a":2}', None]
+
+
+@pytest.mark.parametrize("batches", ["Default", "KeyBased"])
+@pytest.mark.parametrize("encoding", KeyValueEncoding)
+def test_keys_and_values_are_written(broker, client, admin, topic, encoding, batches):
+    """What is written is read by Spark and by this library's schema; a separated key says that it is bytes."""
+    keep_everything(admin, topic)
+    schema = KeyValueSchema(bytes, bytes, encoding)
+    client.create_producer(topic, schema=schema).close()  # which gives the topic its schema
+    options = {"keyValueEncoding": encoding.value, "pulsar.producer.batchingType": batches}
+    write(broker, topic, KEYS, VALUES, **options)
+    expected = sorted(zip(KEYS, VALUES, strict=True), key=str)
+    reader = client.create_reader(topic, pulsar_ext.MessageId.earliest, schema=schema)
+    messages = [reader.read_next(10_000) for _ in KEYS]
+    assert sorted((tuple(message.value()) for message in messages), key=str) == expected
+    keys = [row["__keyPart"] for row in read(broker, topic, keyFormat="bytes", columns="__keyPart")]
+    assert sorted(keys) == sorted(KEYS)
+    if encoding is KeyValueEncoding.SEPARATED:
+        found = messages[0].message_id()
+        entry = admin.entry(topic, found.ledger_id(), found.entry_id(), payload=True)
+        assert set(batch_forms(entry.payload, entry.num_messages_in_batch)) == {KeyForm.BASE64}
+
+
+def test_keys_that_do_not_fit_are_not_written(broker, client, admin, topic):
+    """A separated key of null, no batches, and a topic whose keys are elsewhere raise before anything is sent."""
+    keep_everything(admin, topic)
+    client.create_producer(topic, schema=KeyValueSchema(bytes, bytes)).close()
+    for options, keys, why in (
+        ({"keyValueEncoding": "SEPARATED"}, [None, b"a"], "__key is null in 1 rows"),
+        ({"keyValueEncoding": "SEPARATED"}, [b"a", b"a"], "keys of .* are INLINE"),
+        ({"keyValueEncoding": "SEPARATED", "pulsar.producer.chunkingEnabled": "true"}, [b"a", b"a"], "needs batches"),
+    ):
+        with pytest.raises(InvalidUse, match=why):
+            write(broker, topic, keys, [b"v", b"v"], **options)
+    assert admin.internal_stats(topic).number_of_entries == 0
