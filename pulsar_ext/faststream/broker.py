@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -16,20 +14,20 @@ from faststream._internal.context import ContextRepo
 from faststream._internal.di import FastDependsConfig
 from faststream.message import gen_cor_id
 from faststream.response import PublishType
-from faststream.specification.schema import BrokerSpec
 
 from pulsar_ext.asyncio import Client
-from pulsar_ext.message import Message
 from pulsar_ext.request.envelope import in_same_namespace
 
 from .config import PulsarBrokerConfig
 from .drivers import driver_annotations
 from .logs import logger_state
+from .message import Raw
 from .options import check_client_options, check_producer_options
 from .publisher import PulsarPublisher
 from .registrator import PulsarRegistrator
 from .response import PulsarPublishCommand
 from .sender import PulsarSender
+from .specification import broker_specification
 from .subscriber import PulsarSubscriber
 
 if TYPE_CHECKING:
@@ -52,14 +50,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PulsarBroker"]
 
-_DEFAULT_URL = "pulsar://localhost:6650"
 _PING_SECONDS = 5.0
 _NO_TOPIC = "persistent://public/default/faststream-ping-partition-0"
 """No broker makes a partition of a topic because somebody asks about it."""
 
 
 class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
-    PulsarRegistrator, BrokerUsecase[Message, Client, PulsarBrokerConfig]
+    PulsarRegistrator, BrokerUsecase[Raw, Client, PulsarBrokerConfig]
 ):
     """A FastStream broker whose client is a `pulsar_ext.asyncio.Client`.
 
@@ -133,7 +130,6 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         **client_options: Any,
     ) -> None:
         check_client_options(client_options)
-        shown = specification_url or _without_secrets(service_url)
         self._sender = PulsarSender(
             parser=parser, decoder=decoder, producer_options=producer_options, reply_topic=reply_topic
         )
@@ -164,13 +160,8 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
                 extra_context={"broker": self},
                 default_driver_annotations=driver_annotations(PulsarBroker),
             ),
-            specification=BrokerSpec(
-                url=[shown],
-                protocol=protocol or shown.partition("://")[0],
-                protocol_version=protocol_version,
-                description=description,
-                tags=tags,
-                security=None,
+            specification=broker_specification(
+                specification_url, service_url, protocol, protocol_version, description, tags
             ),
         )
 
@@ -182,11 +173,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         return client
 
     async def start(self) -> None:
-        """Connect, and start every subscriber.
-
-        Raises:
-            SetupError: the options of a publisher do not go with those of the broker.
-        """
+        """Check the options of publishers, connect, and start every subscriber; raises as `check_publishers()`."""
         self.check_publishers()
         await self.connect()
         await super().start()
@@ -212,13 +199,12 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
     async def ping(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109  # FastStream's signature
         """Ask the broker about one topic of a subscriber or a publisher; return if it answers.
 
-        Without any topic that is known by name it is asked about one that does not exist, and is not created.
-
         Args:
             timeout: how many seconds it has; 5 by default.
 
         Returns:
-            False also if the broker is not connected.
+            False also if it is not connected. Without a topic that is known by its name it asks about one that there
+            is not.
         """
         client = self._connection
         if client is None:
@@ -360,12 +346,4 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         for subscriber in self.subscribers:
             if isinstance(subscriber, PulsarSubscriber) and not subscriber.topics.is_pattern:
                 yield subscriber.topic.partition(",")[0]
-        for publisher in self.publishers:
-            if isinstance(publisher, PulsarPublisher):
-                yield publisher.topic
-
-
-def _without_secrets(service_url: Any) -> str:
-    """Give a service URL for all to see."""
-    url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", _DEFAULT_URL)
-    return re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
+        yield from (one.topic for one in self.publishers if isinstance(one, PulsarPublisher))

@@ -46,6 +46,8 @@ class PulsarSubscriberConfig(SubscriberUsecaseConfig):
     subscription: str
     subscription_type: Any
     max_workers: int
+    max_records: int | None
+    """How many messages a handler gets at once; None for one, which is no list."""
     options: Mapping[str, Any]
 
     @property

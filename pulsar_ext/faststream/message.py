@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pulsar
 from faststream.message import StreamMessage
@@ -13,13 +13,15 @@ from faststream.message import StreamMessage
 from pulsar_ext.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Awaitable, Callable
 
     from pulsar_ext.asyncio import Consumer
 
-__all__ = ["PulsarMessage", "Rejection", "have_again"]
+__all__ = ["PulsarMessage", "Raw", "Rejection", "each_of", "have_again"]
 
 _log = logging.getLogger("pulsar_ext")
+Raw: TypeAlias = Message | tuple[Message, ...]
+"""What a handler gets: a message, or those of a batch."""
 
 
 class Rejection(Enum):
@@ -32,9 +34,10 @@ class Rejection(Enum):
     """Only the broker's count of redeliveries makes it a dead letter."""
 
 
-class PulsarMessage(StreamMessage[Message]):
+class PulsarMessage(StreamMessage[Raw]):
     """A message of a subscriber, or the reply to a request; `raw_message` is the `pulsar_ext.Message`.
 
+    Of a subscriber with `batch=True` it is a tuple of them, which are settled together.
     The first of `ack()`, `nack()` and `reject()` counts, and the others do nothing then.
 
     Args:
@@ -46,7 +49,7 @@ class PulsarMessage(StreamMessage[Message]):
 
     def __init__(
         self,
-        raw_message: Message,
+        raw_message: Raw,
         *,
         consumer: Consumer[Any] | None = None,
         rejection: Rejection = Rejection.ACKNOWLEDGE,
@@ -57,18 +60,18 @@ class PulsarMessage(StreamMessage[Message]):
 
     @property
     def topic(self) -> str:
-        """The full name of the topic, or of the partition, that it came from."""
-        return str(self.raw_message.topic_name())
+        """The full name of the topic, or of the partition, that it came from, of a batch the first one's."""
+        return str(each_of(self.raw_message)[0].topic_name())
 
     @property
     def key(self) -> str | None:
-        """Its key, Pulsar's `partition_key`; None if it has none."""
-        return self.raw_message.partition_key() or None
+        """Its key, Pulsar's `partition_key`, of a batch the first one's; None if it has none."""
+        return each_of(self.raw_message)[0].partition_key() or None
 
     async def ack(self) -> None:
         """Acknowledge it; it does not come again."""
         if self.committed is None and self._consumer is not None:
-            await self._consumer.acknowledge(self.raw_message)
+            await acknowledge(self._consumer, self.raw_message)
         await super().ack()
 
     async def nack(self, delay_ms: int | None = None, properties: dict[str, str] | None = None) -> None:
@@ -83,12 +86,12 @@ class PulsarMessage(StreamMessage[Message]):
             InvalidUse, pulsar.PulsarException: as `Consumer.reconsume_later()`, such as where there are no retry
                 letters; it comes again without a letter.
         """
-        if self.committed is None and self._consumer is not None:
+        consumer = self._consumer
+        if self.committed is None and consumer is not None:
             if delay_ms is None:
-                await have_again(self._consumer, self.raw_message)
+                await have_again(consumer, self.raw_message)
             else:
-                async with self._again_otherwise(self._consumer):
-                    await self._consumer.reconsume_later(self.raw_message, delay_ms, properties)
+                await self._each(consumer, lambda raw: consumer.reconsume_later(raw, delay_ms, properties))
         await super().nack()
 
     async def reject(self, properties: dict[str, str] | None = None) -> None:
@@ -103,33 +106,52 @@ class PulsarMessage(StreamMessage[Message]):
         Raises:
             InvalidUse, pulsar.PulsarException: as `Consumer.send_dead_letter()`; it comes again.
         """
-        if self.committed is None and self._consumer is not None:
+        consumer = self._consumer
+        if self.committed is None and consumer is not None:
             if self._rejection is Rejection.DEAD_LETTER:
-                async with self._again_otherwise(self._consumer):
-                    await self._consumer.send_dead_letter(self.raw_message, properties)
+                await self._each(consumer, lambda raw: consumer.send_dead_letter(raw, properties))
             elif self._rejection is Rejection.REDELIVER:
-                await have_again(self._consumer, self.raw_message)
+                await have_again(consumer, self.raw_message)
             else:
-                await self._consumer.acknowledge(self.raw_message)
+                await acknowledge(consumer, self.raw_message)
         await super().reject()
 
-    @contextlib.asynccontextmanager
-    async def _again_otherwise(self, consumer: Consumer[Any]) -> AsyncIterator[None]:
-        """Have it come again if the block fails: FastStream logs that, and settles the message no other way."""
+    async def _each(self, consumer: Consumer[Any], settle: Callable[[Message], Awaitable[object]]) -> None:
+        """Settle each message; if that fails, the rest is delivered again, because nobody else settles it."""
+        left = each_of(self.raw_message)
         try:
-            yield
+            while left:
+                await settle(left[0])
+                left = left[1:]
         except Exception:
-            await have_again(consumer, self.raw_message)
+            await have_again(consumer, left)
             raise
 
 
-async def have_again(consumer: Consumer[Any], message: Message) -> None:
-    """Have a message come again; one for which the subscription's backoff has no delay as one that came once."""
+def each_of(raw_message: Raw) -> tuple[Message, ...]:
+    """Return the messages of a batch, or the one message."""
+    return raw_message if isinstance(raw_message, tuple) else (raw_message,)
+
+
+async def acknowledge(consumer: Consumer[Any], raw_message: Raw) -> None:
+    """Acknowledge a message, or all messages of a batch."""
+    if isinstance(raw_message, tuple):
+        await consumer.acknowledge_many(raw_message)
+    else:
+        await consumer.acknowledge(raw_message)
+
+
+async def have_again(consumer: Consumer[Any], raw_message: Raw) -> None:
+    """Have a message, or each of a batch, delivered again.
+
+    One for which the subscription's backoff has no delay is delivered as one that came once.
+    """
     with contextlib.suppress(pulsar.AlreadyClosed):
-        try:
-            await consumer.negative_acknowledge(message)
-        except pulsar.AlreadyClosed:
-            raise
-        except Exception:  # noqa: BLE001  # the application's backoff; nobody else would have it come again
-            _log.exception("%r is delivered again as one that came once", message.message_id())
-            await consumer.negative_acknowledge(message.message_id())
+        for message in each_of(raw_message):
+            try:
+                await consumer.negative_acknowledge(message)
+            except pulsar.AlreadyClosed:
+                raise
+            except Exception:  # noqa: BLE001  # the application's backoff; nobody else would have it come again
+                _log.exception("%r is delivered again as one that came once", message.message_id())
+                await consumer.negative_acknowledge(message.message_id())

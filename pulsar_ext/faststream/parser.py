@@ -49,6 +49,26 @@ class PulsarParser:
             message_id=raw.message_id().to_text(),
         )
 
+    async def parse_batch(self, raws: tuple[Message, ...]) -> PulsarMessage:
+        """Read the properties of several messages; what there is once is that of the first."""
+        parsed = await self.parse_message(raws[0])
+        return PulsarMessage(
+            raws,
+            consumer=self._consumer(),
+            rejection=self._rejection,
+            body=[raw.data() for raw in raws],
+            headers=parsed.headers,
+            batch_headers=[dict(raw.properties()) for raw in raws],
+            reply_to=parsed.reply_to,
+            content_type=parsed.content_type,
+            correlation_id=parsed.correlation_id,
+            message_id=f"{parsed.message_id} to {raws[-1].message_id().to_text()}",
+        )
+
+    async def decode_batch(self, message: StreamMessage[Any]) -> list[DecodedMessage]:
+        """Decode each body, as `decode_message()`."""
+        return [await self.decode_message(await self.parse_message(raw)) for raw in message.raw_message]
+
     async def decode_message(self, message: StreamMessage[Any]) -> DecodedMessage:
         """Decode a body by its content type; without one it is JSON, or else bytes.
 

@@ -10,11 +10,10 @@ from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.exceptions import SetupError
 from pulsar import ConsumerType
 
-from pulsar_ext.message import Message
-
 from .config import PulsarBrokerConfig, PulsarPublisherConfig, PulsarSubscriberConfig
+from .message import Raw
 from .options import check_producer_options
-from .publisher import PulsarPublisher
+from .publisher import PulsarBatchPublisher, PulsarPublisher
 from .specification import (
     PublisherDetails,
     PulsarPublisherSpecification,
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["PulsarRegistrator"]
 
 
-class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
+class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
     """What a broker and a router have in common."""
 
     def subscriber(  # type: ignore[override]  # as in each of FastStream's brokers
@@ -46,6 +45,8 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
         subscription: str,
         subscription_type: ConsumerType = ConsumerType.Exclusive,
         max_workers: int = 1,
+        batch: bool = False,
+        max_records: int = 100,
         ack_policy: AckPolicy = EMPTY,
         no_reply: bool = False,
         dependencies: Sequence[Dependant] = (),
@@ -65,6 +66,9 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
             subscription: the subscription's name. It keeps what comes while no subscriber runs.
             subscription_type: Shared and Key_Shared for several processes, Failover for one at a time.
             max_workers: how many messages are handled at once; with 1 they are handled in their order.
+            batch: whether the handler gets a list of the messages that have arrived, at least one. They are
+                acknowledged, delivered again and rejected together.
+            max_records: how many messages such a list has at most.
             ack_policy: what becomes of a message whose handler raised, see docs/how-to/faststream.md. By default
                 `AckPolicy.NACK_ON_ERROR`: it comes again.
             no_reply: whether nothing is sent to messages that want a reply.
@@ -83,10 +87,11 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
         Raises:
             SetupError: an argument is not valid, is not known, or is called something else here.
         """
-        if type(max_workers) is not int or max_workers < 1:
-            raise SetupError(f"max_workers is expected to be an int, 1 or more, not {max_workers!r}.")
+        for name, count in (("max_workers", max_workers), ("max_records", max_records)):
+            if type(count) is not int or count < 1:
+                raise SetupError(f"{name} is expected to be an int, 1 or more, not {count!r}.")
         config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
-        calls = CallsCollection[Message]()
+        calls = CallsCollection[Raw]()
         details = SubscriberDetails(
             topics=topics, title_=title, description_=description, include_in_schema=include_in_schema
         )
@@ -96,6 +101,7 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
                 subscription=subscription,
                 subscription_type=subscription_type,
                 max_workers=max_workers,
+                max_records=max_records if batch else None,
                 options=consumer_options,
                 no_reply=no_reply,
                 _outer_config=config,
@@ -113,6 +119,7 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
         self,
         topic: str,
         *,
+        batch: bool = False,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         reply_to: str = "",
@@ -127,6 +134,7 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
 
         Args:
             topic: where to; a router's prefix comes in front.
+            batch: whether each element of a list that a handler returns is a message; `publish()` takes several then.
             key: of every message that has none of its own.
             headers: of every message; those of the message win.
             reply_to: the topic that replies go to.
@@ -146,7 +154,8 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
         details = PublisherDetails(
             topic=topic, title_=title, description_=description, schema_=schema, include_in_schema=include_in_schema
         )
-        made = PulsarPublisher(
+        kind = PulsarBatchPublisher if batch else PulsarPublisher
+        made = kind(
             PulsarPublisherConfig(
                 topic=topic,
                 key=key,
@@ -162,7 +171,7 @@ class PulsarRegistrator(Registrator[Message, PulsarBrokerConfig]):
 
     def include_router(
         self,
-        router: Registrator[Message, Any],
+        router: Registrator[Raw, Any],
         *,
         prefix: str = "",
         dependencies: Sequence[Dependant] = (),

@@ -123,19 +123,21 @@ class PulsarPublishCommand(BatchPublishCommand):
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand, *, batch: bool = False) -> Self:
-        """Give any command as one of these."""
-        if isinstance(cmd, cls):
-            return cmd
-        body, more = cls._parse_bodies(cmd.body, batch=batch)
-        return cls(
-            body,
-            *more,
-            _publish_type=cmd.publish_type,
-            topic=cmd.destination,
-            correlation_id=cmd.correlation_id,
-            headers=cmd.headers,
-            reply_to=cmd.reply_to,
-        )
+        """Give any command as one of these; with `batch`, each element of a body that is a sequence as a body."""
+        ours = cmd
+        if not isinstance(ours, cls):
+            ours = cls(
+                cmd.body,
+                _publish_type=cmd.publish_type,
+                topic=cmd.destination,
+                correlation_id=cmd.correlation_id,
+                headers=cmd.headers,
+                reply_to=cmd.reply_to,
+            )
+        if batch:
+            first, more = cls._parse_bodies(ours.body, batch=True)
+            ours.batch_bodies = () if first is None and not more else (first, *more)
+        return ours
 
     def send_options(self) -> dict[str, Any]:
         """Give the arguments of `Producer.send()` that it has, but for the properties."""

@@ -9,9 +9,8 @@ from faststream._internal.broker import BrokerRouter
 from faststream._internal.broker.router import ArgsContainer, SubscriberRoute
 from faststream._internal.constants import EMPTY
 
-from pulsar_ext.message import Message
-
 from .config import PulsarBrokerConfig
+from .message import Raw
 from .registrator import PulsarRegistrator
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class PulsarRoute(SubscriberRoute):
 
 
 class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as in each of FastStream's brokers
-    PulsarRegistrator, BrokerRouter[Message, PulsarBrokerConfig]
+    PulsarRegistrator, BrokerRouter[Raw, PulsarBrokerConfig]
 ):
     """Declares subscribers and publishers for `broker.include_router()`.
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.endpoint.utils import ParserComposition
-from faststream._internal.parser import CodecProto, DefaultCodec
+from faststream._internal.parser import BatchCodecProto, CodecProto, DefaultCodec
 from faststream._internal.producer import ProducerProto
 from faststream.exceptions import IncorrectState
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
 
-__all__ = ["PulsarSender", "encoded"]
+__all__ = ["PulsarSender", "encoded", "encoded_batch"]
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "batching_enabled": False,
@@ -98,7 +98,7 @@ class PulsarSender(ProducerProto[PulsarPublishCommand]):
 
         Each is sent whatever becomes of the others; the first error is raised then.
         """
-        ready = [await encoded(cmd, body, self.codec, self._serializer) for body in cmd.batch_bodies]
+        ready = await encoded_batch(cmd, self.codec, self._serializer)
         async with self._producer(cmd) as producer:
             sends = (producer.send(content, **options) for content, options in ready)
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
@@ -172,7 +172,19 @@ async def encoded(
     cmd: PulsarPublishCommand, body: Any, codec: CodecProto, serializer: SerializerProto | None
 ) -> tuple[bytes, dict[str, Any]]:
     """Give a body as bytes, and the arguments of `Producer.send()` that go with it."""
-    content, content_type = await codec.encode(body, serializer)
+    return _sending(cmd, *(await codec.encode(body, serializer)))
+
+
+async def encoded_batch(
+    cmd: PulsarPublishCommand, codec: CodecProto, serializer: SerializerProto | None
+) -> list[tuple[bytes, dict[str, Any]]]:
+    """Return each body of a batch, as `encoded()`; a codec may encode all of them at once."""
+    if isinstance(codec, BatchCodecProto):
+        return [_sending(cmd, *one) for one in await codec.encode_batch(cmd.batch_bodies, serializer)]
+    return [await encoded(cmd, body, codec, serializer) for body in cmd.batch_bodies]
+
+
+def _sending(cmd: PulsarPublishCommand, content: bytes, content_type: str | None) -> tuple[bytes, dict[str, Any]]:
     properties = properties_of(
         cmd.headers, content_type=content_type, correlation_id=cmd.correlation_id, reply_to=cmd.reply_to
     )

@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from faststream._internal.configs import PublisherSpecificationConfig, SubscriberSpecificationConfig
 from faststream._internal.endpoint.publisher import PublisherSpecification
 from faststream._internal.endpoint.subscriber import SubscriberSpecification
 from faststream.specification.asyncapi.utils import resolve_payloads
-from faststream.specification.schema import Message, Operation, PublisherSpec, SubscriberSpec
+from faststream.specification.schema import BrokerSpec, Message, Operation, PublisherSpec, SubscriberSpec
 
 from .config import PulsarBrokerConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from faststream.specification.schema import Tag, TagDict
+
     from .topics import Topics
 
-__all__ = ["PublisherDetails", "PulsarPublisherSpecification", "PulsarSubscriberSpecification", "SubscriberDetails"]
+__all__ = [
+    "PublisherDetails",
+    "PulsarPublisherSpecification",
+    "PulsarSubscriberSpecification",
+    "SubscriberDetails",
+    "broker_specification",
+]
+
+_DEFAULT_URL: Final = "pulsar://localhost:6650"
+
+
+def broker_specification(
+    url: str | None,
+    service_url: Any,
+    protocol: str | None,
+    version: str | None,
+    description: str | None,
+    tags: Iterable[Tag | TagDict],
+) -> BrokerSpec:
+    """Describe a broker, by the URL that was given, or by the service URL without what stands before an `@`."""
+    if url is None:
+        url = service_url if isinstance(service_url, str) else os.environ.get("PULSAR_URL", _DEFAULT_URL)
+        url = re.sub(r"(://|,)[^/@,]*@", r"\1", url.partition("?")[0])
+    return BrokerSpec(
+        url=[url],
+        protocol=protocol or url.partition("://")[0],
+        protocol_version=version,
+        description=description,
+        tags=tags,
+        security=None,
+    )
 
 
 @dataclass(kw_only=True)

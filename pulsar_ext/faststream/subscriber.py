@@ -16,12 +16,12 @@ from faststream._internal.endpoint.utils import process_msg
 from faststream.exceptions import IncorrectState
 from faststream.middlewares import AckPolicy
 
-from pulsar_ext._native.results import POLL_MILLIS
+from pulsar_ext._native.results import POLL_MILLIS, raise_result
 from pulsar_ext.asyncio._processing import finish_batches
-from pulsar_ext.message import Message, handled_in
+from pulsar_ext.message import handled_in
 from pulsar_ext.process.begun_batches import BegunBatches
 
-from .message import PulsarMessage, Rejection, have_again
+from .message import PulsarMessage, Raw, Rejection, each_of, have_again
 from .options import check_consumer_options
 from .parser import PulsarParser
 from .publisher import PulsarReplyPublisher
@@ -47,7 +47,7 @@ _own_task: ContextVar[asyncio.Task[None] | None] = ContextVar("pulsar_ext_fastst
 """What handles a message here; tasks that a handler begins, such as those of `broker.stop()`, are of it too."""
 
 
-class PulsarSubscriber(SubscriberUsecase[Message]):
+class PulsarSubscriber(SubscriberUsecase[Raw]):
     """Hands each message of a subscription to a handler; made by `broker.subscriber()`.
 
     A message is received only when a handler can run for it. `stop()` receives no more but the rest of a batch, if the
@@ -71,14 +71,17 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         self,
         config: PulsarSubscriberConfig,
         specification: SubscriberSpecification[Any, Any],
-        calls: CallsCollection[Message],
+        calls: CallsCollection[Raw],
     ) -> None:
         self.topics, self.subscription = config.topics, config.subscription
         self._type, self._max_workers = config.subscription_type, config.max_workers
+        self._max_records = config.max_records
         self._options = {"enable_retry": self._wants_letters(config), **config.options}
         check_consumer_options(config.topics.behind(""), self.subscription, self._type, self._options)
         parser = PulsarParser(lambda: self._consumer, _rejection_of(self._options))
         config.parser, config.decoder = parser.parse_message, parser.decode_message
+        if self.is_batch:  # FastStream knows it by these names
+            config.parser, config.decoder = parser.parse_batch, parser.decode_batch
         super().__init__(config, specification, calls)
         self._consumer: Consumer[Any] | None = None
         self._receiving: asyncio.Task[None] | None = None
@@ -92,7 +95,12 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         return self.topics.shown(self._outer_config.prefix)
 
     @property
-    def _broker_middlewares(self) -> Sequence[BrokerMiddleware[Message]]:
+    def is_batch(self) -> bool:
+        """Whether a handler gets several messages at once."""
+        return self._max_records is not None
+
+    @property
+    def _broker_middlewares(self) -> Sequence[BrokerMiddleware[Raw]]:
         settling = partial(Settling, is_manual=self.ack_policy is AckPolicy.MANUAL, log=self._log)
         return (settling, *super()._broker_middlewares)
 
@@ -163,17 +171,19 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             IncorrectState: it is not started.
         """
         try:
-            raw = await self._own_consumer().receive(round(timeout * 1000))
+            raw = await self._take(self._own_consumer(), round(timeout * 1000))
         except pulsar.Timeout:
             return None
         return await self._parsed(raw)
 
     async def __aiter__(self) -> AsyncIterator[PulsarMessage]:
         """Give the messages one by one, until it is stopped; as `get_one()`."""
-        async for raw in self._own_consumer():
-            yield await self._parsed(raw)
+        consumer = self._own_consumer()
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            while True:
+                yield await self._parsed(await self._take(consumer))
 
-    def get_log_context(self, message: StreamMessage[Message] | None) -> dict[str, str]:
+    def get_log_context(self, message: StreamMessage[Raw] | None) -> dict[str, str]:
         """Give what is logged with each line."""
         topic = message.topic if isinstance(message, PulsarMessage) else self.topic
         return {
@@ -200,16 +210,19 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
                 self._log(logging.ERROR, "A receive failed, and is tried again in a second.", exc_info=error)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _begin_one(self, consumer: Consumer[Any], timeout_millis: int | None = None) -> None:
-        """Receive a message when a handler can run for it, and begin that handler."""
+    async def _begin_one(
+        self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
+    ) -> None:
+        """Receive a message, or several, when a handler can run for it, and begin that handler."""
         await self._slots.acquire()
         try:
-            message = await consumer.receive(timeout_millis)
+            message = await self._take(consumer, timeout_millis, most=most)
         except BaseException:
             self._slots.release()
             raise
-        if self._batches is not None:
-            self._batches.note(message)
+        for one in each_of(message):
+            if self._batches is not None:
+                self._batches.note(one)
         task = asyncio.create_task(self._handle(consumer, message))
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)
@@ -223,12 +236,32 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
         """Handle the rest of each batch that was begun, once nobody else receives."""
         await asyncio.wait([receiving])
         if self._batches is not None and receiving.cancelled():
-            await finish_batches(self._batches, lambda: self._begin_one(consumer, POLL_MILLIS))
+            await finish_batches(self._batches, lambda: self._begin_one(consumer, POLL_MILLIS, most=1))
 
-    async def _handle(self, consumer: Consumer[Any], message: Message) -> None:
+    async def _take(
+        self, consumer: Consumer[Any], timeout_millis: int | None = None, *, most: int | None = None
+    ) -> Raw:
+        """Receive what a handler gets.
+
+        Args:
+            consumer: of the subscription.
+            timeout_millis: how long to wait for a message; None for ever.
+            most: how many messages a batch has at most; None for as many as were declared.
+
+        Raises:
+            pulsar.Timeout: none came in time.
+        """
+        if self._max_records is None:
+            return await consumer.receive(timeout_millis)
+        messages = await consumer.receive_many(most or self._max_records, timeout_millis)
+        if not messages:
+            raise_result(pulsar.Result.Timeout)
+        return tuple(messages)
+
+    async def _handle(self, consumer: Consumer[Any], message: Raw) -> None:
         _own_task.set(asyncio.current_task())
         try:
-            with handled_in(message):
+            with contextlib.nullcontext() if isinstance(message, tuple) else handled_in(message):
                 await self.consume(message)
         except asyncio.CancelledError:
             # FastStream settles nothing then. Amid a stop the close has it come again; otherwise nothing would.
@@ -236,8 +269,8 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
                 await have_again(consumer, message)
             raise
 
-    def _make_response_publisher(self, message: StreamMessage[Message]) -> Sequence[PublisherProto]:
-        asked = str(message.raw_message.topic_name())
+    def _make_response_publisher(self, message: StreamMessage[Raw]) -> Sequence[PublisherProto]:
+        asked = each_of(message.raw_message)[0].topic_name()
         if self._outer_config.may_reply_to(asked, message.reply_to):
             return (PulsarReplyPublisher(self._outer_config.producer, message),)
         self._log(
@@ -254,7 +287,7 @@ class PulsarSubscriber(SubscriberUsecase[Message]):
             raise IncorrectState("This subscriber is not started: call `await subscriber.start()` first.")
         return self._consumer
 
-    async def _parsed(self, raw: Message) -> PulsarMessage:
+    async def _parsed(self, raw: Raw) -> PulsarMessage:
         parser, decoder = self._get_parser_and_decoder()
         context = self._outer_config.context
         middlewares = (one(raw, context=context) for one in self._broker_middlewares)

@@ -25,7 +25,7 @@ from pulsar_ext.message import Message, received
 from .broker import PulsarBroker
 from .parser import PulsarParser
 from .response import PulsarPublishCommand
-from .sender import encoded
+from .sender import encoded, encoded_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,9 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
             if subscriber.takes(publisher.topic):
                 return subscriber, True
         subscription = f"faststream-test-{uuid.uuid4().hex}"
-        made = broker.subscriber(publisher.topic, subscription=subscription, persistent=False, no_reply=True)
+        made = broker.subscriber(
+            publisher.topic, subscription=subscription, batch=publisher.is_batch, persistent=False, no_reply=True
+        )
         made.is_temporary = True
         return made, False
 
@@ -76,7 +78,7 @@ class TestPulsarBroker(TestBroker[PulsarBroker, EnterType], broker=PulsarBroker)
     async def _fake_connect(self, broker: PulsarBroker, *_: Any, **__: Any) -> Any:
         """Give what stands for the client: its consumers receive nothing, so that subscribers can be started later."""
         broker.check_publishers()
-        consumer = AsyncMock(name="Consumer", receive=_nothing_comes)
+        consumer = AsyncMock(name="Consumer", receive=_nothing_comes, receive_many=_no_many)
         client = MagicMock(name="Client", subscribe=AsyncMock(return_value=consumer))
         broker.config.broker_config.opened = client
         return client
@@ -103,24 +105,30 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         self._numbers = itertools.count()
 
     async def publish(self, cmd: PulsarPublishCommand) -> MessageId:
-        message = await self._message(cmd, cmd.body)
+        message = await self._encoded(cmd)
         for subscriber in self._takers(cmd.destination):
-            await subscriber.process_message(message)
+            await _hand_over(subscriber, message)
         return message.message_id()
 
     async def publish_batch(self, cmd: PulsarPublishCommand) -> list[MessageId]:
-        messages = [await self._message(cmd, body) for body in cmd.batch_bodies]
+        ready = await encoded_batch(cmd, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
+        messages = [self._message(cmd, *one) for one in ready]
+        takers = self._takers(cmd.destination)
         for message in messages:
-            for subscriber in self._takers(cmd.destination):
-                await subscriber.process_message(message)
+            for subscriber in takers:
+                if not subscriber.is_batch:
+                    await _hand_over(subscriber, message)
+        for subscriber in takers:
+            if subscriber.is_batch and messages:
+                await _hand_over(subscriber, *messages)
         return [message.message_id() for message in messages]
 
     async def request(self, cmd: PulsarPublishCommand) -> Message:
-        message = await self._message(cmd, cmd.body)
+        message = await self._encoded(cmd)
         for subscriber in self._takers(cmd.destination):
             with anyio.fail_after(cmd.timeout):
-                result = await subscriber.process_message(message)
-            return await self._message(_reply(cmd, result), result.body)
+                result = await _hand_over(subscriber, message)
+            return await self._encoded(_reply(cmd, result))
         raise SubscriberNotFound(f"No subscriber of this test is for the topic {cmd.destination!r}.")
 
     def _takers(self, topic: str) -> list[PulsarSubscriber]:
@@ -128,8 +136,11 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         takers = {one.subscription: one for one in reversed(_subscribers(self._brokers)) if one.takes(topic)}
         return list(reversed(takers.values()))
 
-    async def _message(self, cmd: PulsarPublishCommand, body: Any) -> Message:
-        content, options = await encoded(cmd, body, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
+    async def _encoded(self, cmd: PulsarPublishCommand) -> Message:
+        ready = await encoded(cmd, cmd.body, self.codec, self._config.fd_config._serializer)  # noqa: SLF001  # as FastStream's brokers do
+        return self._message(cmd, *ready)
+
+    def _message(self, cmd: PulsarPublishCommand, content: bytes, options: dict[str, Any]) -> Message:
         builder = InnerMessageBuilder()
         builder.content(content)
         for name, value in options["properties"].items():
@@ -143,9 +154,19 @@ class _Loopback(ProducerProto[PulsarPublishCommand]):
         return message
 
 
+async def _hand_over(subscriber: PulsarSubscriber, *messages: Message) -> Response:
+    """Have a subscriber handle a message, or a batch of them if it wants batches."""
+    raw: Any = messages if subscriber.is_batch else messages[0]
+    return await subscriber.process_message(raw)
+
+
 async def _nothing_comes(timeout_millis: int | None = None) -> Message:
     await asyncio.sleep(_FOREVER_SECONDS if timeout_millis is None else timeout_millis / 1000)
     raise pulsar.Timeout("Pulsar error: TimeOut")
+
+
+async def _no_many(_: int, timeout_millis: int | None = None) -> list[Message]:
+    return [await _nothing_comes(timeout_millis)]
 
 
 def _subscribers(brokers: Sequence[PulsarBroker]) -> list[PulsarSubscriber]:

@@ -43,6 +43,7 @@ def service():
         ({"subscription_name": "s"}, "it is called subscription"),
         ({"message_listener": print}, "decorate a handler"),
         ({"max_workers": 0}, "1 or more, not 0"),
+        ({"max_records": 0, "batch": True}, "max_records .* 1 or more, not 0"),
         ({"topic": 5}, "not 5"),
         ({"topic": []}, "not \\[\\]"),
         ({"initial_postion": EARLIEST}, "did you mean initial_position"),

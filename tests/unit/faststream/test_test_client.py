@@ -99,6 +99,59 @@ def test_each_body_of_a_batch_is_a_message(service, bodies):
         assert seen == [b"" if body is None else body.encode() for body in bodies] * factor
 
 
+def test_batches_of_messages(service):
+    """A subscriber of batches gets what was published at once as a list; each element that it returns is a message."""
+    batches, single = [], []
+
+    @service.subscriber("in", subscription="s", batch=True)
+    @service.publisher("out", batch=True, key="k", headers={"h": "1"})
+    async def double(numbers: list[int], message: PulsarMessage):
+        batches.append((numbers, [headers["content-type"] for headers in message.batch_headers]))
+        return [number * 2 for number in numbers]
+
+    @service.subscriber("out", subscription="s")
+    async def note(number: int, message: PulsarMessage):
+        single.append((number, message.key, message.headers["h"]))
+
+    plain = service.publisher("in", batch=True)
+
+    async def steps(tested):
+        await tested.publish_batch(1, 2, topic="in")
+        await tested.publish(3, "in")
+        assert len(await plain.publish(4, 5)) == 2
+        assert await (await tested.request(6, "in")).decode() == [12]
+        late = tested.subscriber("in", subscription="other", batch=True, persistent=False)
+        async with late:
+            assert await late.get_one(timeout=0.01) is None
+
+    run(steps, service)
+    json = "application/json"
+    assert batches == [([1, 2], [json] * 2), ([3], [json]), ([4, 5], [json] * 2), ([6], [json])]
+    assert single == [(number * 2, "k", "1") for number in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "bodies"),
+    [(["a", "b"], [b"a", b"b"]), (("a",), [b"a"]), ("ab", [b"ab"]), (b"ab", [b"ab"]), ([], [b""]), (None, [b""])],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_batch_publisher_sends(service, returned, bodies, wrapped):
+    """Each element of a list or a tuple is a message, text is one, and nothing is one empty message."""
+    seen = []
+
+    @service.subscriber("in", subscription="s")
+    @service.publisher("out", batch=True)
+    async def handle():
+        return PulsarResponse(returned, headers={"h": "1"}) if wrapped else returned
+
+    @service.subscriber("out", subscription="s", batch=True)
+    async def note(message: PulsarMessage):
+        seen.extend(message.body)
+
+    run(lambda tested: tested.publish("x", "in"), service)
+    assert seen == bodies
+
+
 def test_a_publisher_without_a_subscriber_has_a_mock(service):
     """What goes to a topic that nobody subscribes to is seen by the publisher's mock, and by nobody afterwards."""
     publisher = service.publisher("out")
