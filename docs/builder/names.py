@@ -23,6 +23,8 @@ _MODULES: Final = (
     "pulsar_ext.spark.jobs",
     "pulsar_ext.otel",
     "pulsar_ext.faststream",
+    "pulsar_ext.faststream.opentelemetry",
+    "pulsar_ext.faststream.prometheus",
     "pulsar_ext.admin",
     "pulsar_ext.reproduce",
 )

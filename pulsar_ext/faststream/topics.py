@@ -13,7 +13,7 @@ from pulsar_ext.ids.topic_name import TopicName
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Topics", "same_topic"]
+__all__ = ["Topics", "full_topic", "same_topic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ class Topics:
             names = (full, full.partition("://")[2])  # a pattern may leave out the domain
             return any(topics.fullmatch(name) for name in names)
         return any(same_topic(topic, one) for one in ([topics] if isinstance(topics, str) else topics))
+
+
+def full_topic(topic: str) -> str:
+    """Return the full name of a topic; of none none, which a publish raises for."""
+    return str(TopicName.parse(topic)) if topic else topic
 
 
 def same_topic(one: str, other: str) -> bool:

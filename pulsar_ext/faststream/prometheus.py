@@ -1,0 +1,74 @@
+"""FastStream's metrics for Prometheus: `PulsarBroker(middlewares=[PulsarPrometheusMiddleware(registry=registry)])`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from faststream._internal.constants import EMPTY
+
+from pulsar_ext.errors import MissingExtra
+
+from .message import Raw, each_of
+from .response import PulsarPublishCommand
+from .topics import full_topic
+
+with MissingExtra.named("faststream", "pulsar_ext.faststream.prometheus"):
+    from faststream.prometheus import MetricsSettingsProvider
+    from faststream.prometheus.middleware import PrometheusMiddleware
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from faststream.message import StreamMessage
+    from faststream.prometheus import ConsumeAttrs
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["PulsarPrometheusMiddleware"]
+
+
+class PulsarPrometheusMiddleware(PrometheusMiddleware[Raw, PulsarPublishCommand]):
+    """Counts what handlers get and what is published, and how long both take, by the full names of topics.
+
+    Args:
+        registry: where the metrics are, a `prometheus_client.CollectorRegistry`.
+        app_name: a label of each metric; the prefix by default.
+        metrics_prefix: what the metrics' names begin with.
+        received_messages_size_buckets: of the sizes of messages, in bytes.
+        custom_labels: more labels, each a text or a function of the message that was received, None for what is
+            published.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: CollectorRegistry,
+        app_name: str = EMPTY,
+        metrics_prefix: str = "faststream",
+        received_messages_size_buckets: Sequence[float] | None = None,
+        custom_labels: Mapping[str, str | Callable[[Any], str]] | None = None,
+    ) -> None:
+        super().__init__(
+            settings_provider_factory=lambda _: _Settings(),
+            registry=registry,
+            app_name=app_name,
+            metrics_prefix=metrics_prefix,
+            received_messages_size_buckets=received_messages_size_buckets,
+            custom_labels=dict(custom_labels or {}),
+        )
+
+
+class _Settings(MetricsSettingsProvider[Raw, PulsarPublishCommand]):
+    messaging_system = "pulsar"
+
+    def get_consume_attrs_from_message(self, msg: StreamMessage[Raw]) -> ConsumeAttrs:
+        """Return the labels and the size of what a handler gets."""
+        each = each_of(msg.raw_message)
+        return {
+            "destination_name": each[0].topic_name(),
+            "message_size": sum(raw.inner.length() for raw in each),
+            "messages_count": len(each),
+        }
+
+    def get_publish_destination_name_from_cmd(self, cmd: PulsarPublishCommand) -> str:
+        """Return the topic of what is published."""
+        return full_topic(cmd.destination)
