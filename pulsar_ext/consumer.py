@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ._native.seek_gate import SeekGate
     from ._runtime.context import ClientContext
     from .ack.grouping import Acknowledger
+    from .receive.undecryptable import Flow
     from .redelivery.tracker import Redelivery
 
 __all__ = ["Consumer", "Subscription"]
@@ -62,6 +63,7 @@ class Subscription:
         listens: whether the C++ consumer has a listener.
         queued: whether the receiver queue has room, so that a receive with a timeout is possible.
         fetches: whether messages may be fetched ahead, see `take_over_batches()`.
+        flow: counts what comes, where messages that cannot be decrypted use up permits.
     """
 
     context: ClientContext
@@ -75,6 +77,7 @@ class Subscription:
     listens: bool = False
     queued: bool = True
     fetches: bool = False
+    flow: Flow | None = None
 
 
 class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
@@ -85,6 +88,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         "_client",
         "_closed",
         "_context",
+        "_flow",
         "_hear",
         "_inbox",
         "_interrupted",
@@ -109,7 +113,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._pause = self._runs = self.inner
-        self._prefetch = self._recorder = self._screen = self._screened = None
+        self._flow = self._prefetch = self._recorder = self._screen = self._screened = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
 
@@ -118,7 +122,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         """Make a consumer of an official one, which is not used afterwards."""
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
-        self._context, self._gate = subscription.context, subscription.gate
+        self._context, self._gate, self._flow = subscription.context, subscription.gate, subscription.flow
         self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class

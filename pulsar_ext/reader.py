@@ -14,6 +14,7 @@ from .receive.filter import FilteredSource
 from .receive.loop import Receiving
 from .receive.order import ReceiveOrder
 from .receive.source import NativeSource
+from .receive.undecryptable import PermitWatch
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ._runtime.context import ClientContext
     from .admin import InternalStats
     from .receive.compacted import CompactionFilter
+    from .receive.undecryptable import Flow
 
 __all__ = ["Reader"]
 
@@ -39,6 +41,7 @@ class Reader(Receiving[T], ReaderDoor):
         "_closed",
         "_context",
         "_filter",
+        "_flow",
         "_hear",
         "_message_class",
         "_order",
@@ -55,6 +58,7 @@ class Reader(Receiving[T], ReaderDoor):
         self._client = self._context = self._source = self._order = self.inner  # never opened
         self._closed = self._queued = False
         self._filter = None
+        self._flow = None
         self._message_class = Message
 
     @classmethod
@@ -67,6 +71,7 @@ class Reader(Receiving[T], ReaderDoor):
         *,
         queued: bool = True,
         compaction: CompactionFilter | None = None,
+        flow: Flow | None = None,
     ) -> Self:
         """Make a reader of an official one.
 
@@ -77,6 +82,7 @@ class Reader(Receiving[T], ReaderDoor):
             topic: what it reads.
             queued: whether the receiver queue has room, so that a read with a timeout is possible.
             compaction: tells what is left of a compacted topic; None if everything is read.
+            flow: counts what comes, where messages that cannot be decrypted use up permits.
         """
         self = cls.__new__(cls)
         adopt(self, official, context.opener)
@@ -84,7 +90,7 @@ class Reader(Receiving[T], ReaderDoor):
         self._message_class = message_class
         self._topics = topic
         self._closed = False
-        self._queued = queued
+        self._queued, self._flow = queued, flow
         self._order = ReceiveOrder()
         native = self._source = NativeSource(self.inner, self._wait_of)
         self._order.take_part(native)
@@ -112,6 +118,18 @@ class Reader(Receiving[T], ReaderDoor):
             ...
     else:
         read_next = Receiving.receive_next
+
+    def look_after_permits(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
+        """Have another C++ reader take the place of one whose permits messages have used up that cannot be decrypted.
+
+        Args:
+            flow: counts what comes.
+            name: by which the broker lists it.
+            move: has the next C++ reader begin at the entry of a C++ id.
+        """
+        permits = PermitWatch(self._context, self._order, flow, self._topics, name, move=move)
+        self._order.take_part(permits)
+        permits.begin()
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import weakref
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
+from pulsar_ext.receive.undecryptable import Flow, PermitWatch, goes_on, refuse_encrypted_chunks, unique_name
 from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
 from pulsar_ext.redelivery.opening import RedeliveryOptions, take_over_redelivery
 from pulsar_ext.redelivery.stranded import StrandedWatch
@@ -77,6 +79,7 @@ def open_consumer(
         settings: what its C++ consumers are configured by.
     """
     grouping = check_consumer(named, ack_group_time_ms, max_ack_group_size)
+    refuse_encrypted_chunks(context, named)
     listener = named["message_listener"]
     make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble
     if chain is not None:
@@ -111,6 +114,10 @@ def open_consumer(
     looks_ahead = subscription.queued and not listener
     subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
     _look_after(context, subscription, named)
+    if subscription.flow is not None:
+        permits = PermitWatch(context, subscription.order, subscription.flow, named["topic"], named["consumer_name"])
+        subscription.order.take_part(permits)
+        permits.begin()
     if heard is not None:
         heard.consumers[consumer.topic()] = weakref.ref(consumer)
     if chain is not None:
@@ -193,6 +200,9 @@ def _take_over(
     splits = named["consumer_type"] in _SPLITTING
     retry = options.retry_topics(named, splits=splits)
     topic, queued = named["topic"], named["receiver_queue_size"] != 0
+    flow = Flow(listens=bool(named["message_listener"])) if queued and goes_on(named) else None
+    if flow is not None and not named["consumer_name"]:
+        named["consumer_name"] = unique_name()
     order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
     acks = Acknowledger(
         context,
@@ -225,7 +235,8 @@ def _take_over(
         splits=splits,
         listens=bool(named["message_listener"]),
         queued=queued,
-        fetches=take_over_batches(named, screens=judges or redelivery.screens),
+        fetches=take_over_batches(named, screens=judges or redelivery.screens or flow is not None),
+        flow=flow,
     )
 
 
@@ -263,7 +274,8 @@ class _Listener:
         consumer = None if known is None else known()
         if consumer is None:  # one of several topics: the C++ consumer of that topic alone
             consumer = self._of_topic(official, topic)
-        guard_listener(self._listener, consumer, adopt_message(message, consumer.message_class))
+        with contextlib.nullcontext() if subscription.flow is None else subscription.flow.handling():
+            guard_listener(self._listener, consumer, adopt_message(message, consumer.message_class))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription

@@ -12,6 +12,7 @@ import pulsar
 from pulsar_ext._native.asking import AskingClient
 from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
+from pulsar_ext.receive.undecryptable import goes_on, unique_name
 from pulsar_ext.schema.choice import schema_of
 from pulsar_ext.schema.typed import TypedSchema
 
@@ -63,8 +64,13 @@ class ClientOpening:
 
     def open_reader(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
-        reader: Reader[Any] = self._open(open_reader, AskingClient.open_reader, named, options)
-        return reader
+        if not goes_on(named):
+            reader: Reader[Any] = self._open(open_reader, AskingClient.open_reader, named, options)
+            return reader
+        name = unique_name()
+        return self._open(  # type: ignore[no-any-return]  # a reader
+            open_reader, AskingClient.open_reader, named, {**options, "name": name}, lambda one: one.reader_name(name)
+        )
 
     def open_table_view(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""

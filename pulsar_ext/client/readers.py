@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from contextlib import suppress
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from pulsar_ext.message import adopt_message, message_class
 from pulsar_ext.reader import Reader
 from pulsar_ext.receive.compacted import CompactionFilter
 from pulsar_ext.receive.foundation import ReaderFoundation
+from pulsar_ext.receive.undecryptable import Flow, refuse_encrypted_chunks
 from pulsar_ext.schema.auto_consume import AutoConsumeSchema
 from pulsar_ext.schema.key_value import KeyValueSchema
 from pulsar_ext.table_view import End, TableView
@@ -47,6 +48,7 @@ def open_reader(
     *,
     several_topics: bool = False,
     skips_removed: bool = True,
+    name: str | None = None,
 ) -> None:
     """Open a reader.
 
@@ -59,24 +61,31 @@ def open_reader(
         chain: its interceptors.
         several_topics: whether it is one of several, whose messages' ids have to tell their topic.
         skips_removed: whether a reader of a compacted topic skips what was removed of batches.
+        name: by which the broker lists it, where its permits are looked after.
     """
+    refuse_encrypted_chunks(context, named)
     topic, listener = named["topic"], named["reader_listener"]
     compaction = CompactionFilter(context.admin_api) if named["is_read_compacted"] and skips_removed else None
     if isinstance(topic, str):
         named["start_message_id"] = context.resolver.start_of(topic, named["start_message_id"]).inner
     messages = message_class(named["schema"], several_topics=several_topics)
+    queued = named["receiver_queue_size"] != 0
+    flow = None if name is None or not queued else Flow(listens=bool(listener))
     heard = None
     if chain is not None and listener:
         listener = chain.listening(listener)
     if listener:
-        heard = _Listener(listener, context, messages, topic, compaction)
+        heard = _Listener(listener, context, messages, topic, compaction, flow)
         named["reader_listener"] = kept_weakly(heard)
         context.calls_back = True
     cluster = context.cluster.number()
     opened += map(call, (partial(create, **named),))
     (official,) = opened
-    reader = make(official, context, messages, topic, queued=named["receiver_queue_size"] != 0, compaction=compaction)
-    reader.found(ReaderFoundation(reader, create, named, context), cluster)
+    reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
+    foundation = ReaderFoundation(reader, create, named, context)
+    reader.found(foundation, cluster)
+    if flow is not None and name is not None:
+        reader.look_after_permits(flow, name, foundation.move_before)
     reader.listen(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)
@@ -114,7 +123,9 @@ def open_table_view(
     reader, end = opened[1], End()
 
     def find_end() -> None:
-        with suppress(AdminError, pulsar.PulsarException):  # without it the view reads until there is no more
+        with contextlib.suppress(
+            AdminError, pulsar.PulsarException
+        ):  # without it the view reads until there is no more
             end.find(reader.get_last_message_ids())
 
     context.inquiries.run(find_end)  # meanwhile the view begins to read: the admin API may not answer
@@ -130,6 +141,7 @@ class _Listener:
         messages: the class of its messages.
         topic: what is read.
         compaction: tells what is left of a compacted topic; None if everything is read.
+        flow: counts what comes; None if nobody looks after permits.
 
     `reader` is weak: the C++ reader keeps the listener, which must not keep the reader.
     """
@@ -141,9 +153,10 @@ class _Listener:
         messages: type[Message],
         topic: str,
         compaction: CompactionFilter | None,
+        flow: Flow | None,
     ) -> None:
         self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
-        self._compaction = compaction
+        self._compaction, self._flow = compaction, flow
         self.reader: weakref.ref[Reader] | None = None
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
@@ -153,4 +166,5 @@ class _Listener:
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader.assemble(reader_heard(official), self._context, self._messages, self._topic)
-        guard_listener(self._listener, reader, adopt_message(message, self._messages))
+        with contextlib.nullcontext() if self._flow is None else self._flow.handling():
+            guard_listener(self._listener, reader, adopt_message(message, self._messages))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.order import Transition
+    from pulsar_ext.receive.undecryptable import Flow
 
     from .hash_ranges import RangesLike
     from .key_encoding import KeyFormsMode
@@ -77,9 +78,10 @@ class RangeReader(Reader):
         *,
         queued: bool = True,
         compaction: CompactionFilter | None = None,
+        flow: Flow | None = None,
     ) -> Self:
         """Make a reader of an official one, as `Reader.assemble()`; `wanted` says which messages it hands out."""
-        self = cls.assemble(official, context, message_class, topic, queued=queued)
+        self = cls.assemble(official, context, message_class, topic, queued=queued, flow=flow)
         self.key_hash_ranges = wanted.ranges
         source = self._source
         if compaction is not None:

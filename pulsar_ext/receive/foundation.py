@@ -300,7 +300,7 @@ class ReaderFoundation(_Foundation):
         )
 
     def move_before(self, inner_id: Any) -> None:
-        """The same, where the message of a C++ id, which is live, is the next one."""
+        """Open another C++ reader, where the message or the entry of a C++ id is the next one."""
         self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
 
     def move_to_cluster(self) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from .order import Foundation
     from .source import Source
+    from .undecryptable import Flow
 
 __all__ = ["Receiving"]
 
@@ -53,6 +54,7 @@ class Receiving(Moving, Generic[T]):
     _client: Any
     _closed: bool
     _context: ClientContext
+    _flow: Flow | None
     _hear: Any
     _message_class: type[Message[T]]
     _order: ReceiveOrder
@@ -113,7 +115,7 @@ class Receiving(Moving, Generic[T]):
     @property
     def judges(self) -> bool:
         """Whether Python looks at each message before the application does."""
-        return not self._queued
+        return not self._queued or self._flow is not None
 
     def receive_next(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
@@ -322,7 +324,9 @@ class Receiving(Moving, Generic[T]):
     def _wait_of(self, inner: Any) -> Any:
         """Give the receive with a timeout of a C++ object, or what stands in for it where there is no such receive."""
         wait, receive_async = self._receives_of(inner)
-        return wait if self._queued else PendingReceives(receive_async, self._get_queue, self._leaves_out)
+        if not self._queued:
+            return PendingReceives(receive_async, self._get_queue, self._leaves_out)
+        return wait if self._flow is None else self._flow.counting(wait)
 
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:

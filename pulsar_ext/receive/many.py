@@ -193,6 +193,9 @@ class ReceivingMany(Receiving[T]):
                     for batch in iter(self.inner.batch_receive, None):
                         batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
                         break
+                    if self._flow is not None:
+                        self._flow.received += len(batch)
+                        self._flow.empty += not batch
                 return batch  # noqa: TRY300  # an `else` could not tell the ways apart
             except AlreadyClosed:
                 try:

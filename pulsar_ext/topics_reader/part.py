@@ -25,10 +25,18 @@ class PartReader(Reader):
     """Is called then; set once it is open."""
 
     def _wait_of(self, inner: Any) -> Any:
-        self.arrivals = Arrivals(*self._receives_of(inner), self._say)
+        wait, receive_async = self._receives_of(inner)
+        if self._flow is not None:
+            wait, self._flow.waits = self._flow.counting(wait), self._has_nothing
+        self.arrivals = Arrivals(wait, receive_async, self._say)
         return self.arrivals
 
+    def _has_nothing(self) -> bool:
+        return self.waits
+
     def _say(self) -> None:
+        if self._flow is not None:
+            self._flow.received += 1
         self.hear(self)
 
     @property

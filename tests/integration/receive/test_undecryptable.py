@@ -1,0 +1,139 @@
+"""Consumers and readers that go on behind messages that they cannot decrypt: nothing readable is lost to these."""
+
+from __future__ import annotations
+
+import logging
+
+import pulsar as official
+import pytest
+from chunked import eventually
+
+import pulsar_ext as pulsar
+from pulsar_ext import ConsumerCryptoFailureAction as Action
+from pulsar_ext.testing.certificates import encryption_key_files
+
+BOTH_CLIENTS = True
+ROUNDS, SIZE, QUEUE = 6, 20, 10
+READABLE = [b"%d:%d" % (number, place) for number in range(ROUNDS) for place in range(SIZE)]
+of_each_action = pytest.mark.parametrize("action", [Action.DISCARD, Action.CONSUME], ids=["discard", "consume"])
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    """The key that is known, and another one."""
+    made = []
+    for name in ("known", "other"):
+        private, public = map(str, encryption_key_files(tmp_path_factory.mktemp(name)))
+        made.append(pulsar.CryptoKeyReader(public, private))
+    return made
+
+
+@pytest.fixture
+def written(pulsar_client_factory, broker, topic, keys):
+    """Batches of two producers in turn, of which the second one's cannot be decrypted."""
+    client = pulsar_client_factory(broker)
+    client.subscribe(topic, "s").close()
+    batches = {"batching_enabled": True, "batching_max_messages": SIZE, "batching_max_publish_delay_ms": 60_000}
+    producers = [
+        client.create_producer(topic, encryption_key=f"{index}", crypto_key_reader=key, **batches)
+        for index, key in enumerate(keys)
+    ]
+    for number in range(ROUNDS):
+        for producer in producers:
+            producer.send_many([b"%d:%d" % (number, place) for place in range(SIZE)])
+    return topic
+
+
+def readable(messages):
+    """The contents of those that are not handed on as they are, encrypted."""
+    return [data for data in (message.data() for message in messages) if len(data) < 10]
+
+
+def receive_all(receive):
+    """Receive until every readable message is there."""
+    messages = []
+    while len(readable(messages)) < len(READABLE):
+        messages.append(receive(20_000))
+    return readable(messages)
+
+
+def options(keys, action):
+    return {"crypto_key_reader": keys[0], "crypto_failure_action": action, "receiver_queue_size": QUEUE}
+
+
+@pytest.mark.core(each="action", slow="permits are used up six times", awaited=True)
+@of_each_action
+@pytest.mark.parametrize("kind", [official.ConsumerType.Shared, official.ConsumerType.Exclusive], ids=str)
+def test_undecryptable_batches_leave_a_consumer_going(client, admin, written, keys, caplog, kind, action):
+    """Undecryptable batches hold twelve times what the queue permits; all others come once, and their count is told."""
+    consumer = client.subscribe(written, "s", kind, **options(keys, action))
+
+    def receive(millis):
+        message = consumer.receive(millis)
+        consumer.acknowledge(message)
+        return message
+
+    with caplog.at_level(logging.WARNING, "pulsar_ext"):
+        assert receive_all(receive) == READABLE
+        consumer.flush_acks()
+        left = 0 if action == Action.DISCARD else 1  # the last batch is not received
+        assert eventually(lambda: admin.stats(written, precise_backlog=True).subscriptions["s"].backlog_entries <= left)
+        consumer.close()
+    assert "could not be decrypted" in caplog.text
+
+
+@of_each_action
+def test_undecryptable_batches_leave_a_listener_going(client, written, keys, action):
+    """A listener hears every readable message once."""
+    heard = []
+
+    def hear(consumer, message):
+        heard.append(message.data())
+        consumer.acknowledge(message)
+
+    consumer = client.subscribe(written, "s", message_listener=hear, **options(keys, action))
+    assert eventually(lambda: len([data for data in heard if len(data) < 10]) == len(READABLE), 40)
+    consumer.close()
+    assert [data for data in heard if len(data) < 10] == READABLE
+
+
+@pytest.mark.core(slow="permits are used up six times")
+@of_each_action
+@pytest.mark.parametrize("several", [False, True], ids=["one topic", "list"])
+def test_undecryptable_batches_leave_a_reader_going(client, written, keys, several, action):
+    """A reader of a topic, or of a list, reads every readable message once."""
+    topics = [written] if several else written
+    reader = client.create_reader(topics, pulsar.MessageId.earliest, **options(keys, action))
+    assert receive_all(reader.read_next) == READABLE
+    reader.close()
+
+
+def test_batches_of_a_policy_go_on_too(client, written, keys):
+    """A consumer that receives by batch_receive() gets every readable message once."""
+    consumer = client.subscribe(written, "s", **options(keys, Action.DISCARD))
+    got = []
+    while len(got) < len(READABLE):
+        for message in consumer.batch_receive():
+            got.append(message.data())
+            consumer.acknowledge(message)
+    assert got == READABLE
+    consumer.close()
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("kind", ["consumer", "reader", "readers"])
+def test_encrypted_chunks_are_refused_undecrypted(client, admin, topic, keys, kind):
+    """CONSUME of a topic with an encrypted chunked message, which would end the process, raises and opens nothing."""
+    producer = client.create_producer(
+        topic, encryption_key="k", crypto_key_reader=keys[1], batching_enabled=False, chunking_enabled=True
+    )
+    producer.send(bytes(250_000))
+    producer.close()
+    ways = {
+        "consumer": lambda: client.subscribe(topic, "s", **options(keys, Action.CONSUME)),
+        "reader": lambda: client.create_reader(topic, pulsar.MessageId.earliest, **options(keys, Action.CONSUME)),
+        "readers": lambda: client.create_reader([topic], pulsar.MessageId.earliest, **options(keys, Action.CONSUME)),
+    }
+    with pytest.raises(pulsar.InvalidUse, match="CONSUME cannot receive the encrypted chunked message"):
+        ways[kind]()
+    assert not admin.stats(topic).subscriptions
