@@ -12,7 +12,7 @@ from typing import Any as _Any
 __version__ = "0.1.0"
 
 if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _HOMES
-    from . import schema as schema  # noqa: I001  # an import a module, not a name
+    from . import admin as admin, asyncio as asyncio, errors as errors, schema as schema  # noqa: I001  # an import a module
     from ._runtime.statistics import (
         ClientStats as ClientStats,
         ConsumerStats as ConsumerStats,

@@ -118,7 +118,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._message_class = Message
 
     @classmethod
-    def assemble(cls, official: pulsar.Consumer, subscription: Subscription) -> Self:
+    def _assemble_(cls, official: pulsar.Consumer, subscription: Subscription) -> Self:
         """Make a consumer of an official one, which is not used afterwards."""
         self = cls.__new__(cls)
         adopt(self, official, subscription.context.opener)
@@ -149,19 +149,19 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         return self
 
     @property
-    def screened(self) -> ScreenedSource | None:
+    def _screened_(self) -> ScreenedSource | None:
         """Give what looks at each message as it is received, if anything does."""
         return self._source if isinstance(self._source, ScreenedSource) else None
 
     @property
-    def judges(self) -> bool:
+    def _judges_(self) -> bool:
         """Whether Python looks at each message before the application does."""
-        return self._screen is not None or super().judges
+        return self._screen is not None or super()._judges_
 
     @property
-    def locks(self) -> tuple[OwnedLock, ...]:
+    def _locks_(self) -> tuple[OwnedLock, ...]:
         """What a signal's handler finds held where a close would meet something half done."""
-        return (*super().locks, self._acks.lock)
+        return (*super()._locks_, self._acks.lock)
 
     def receive(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
@@ -194,7 +194,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
                 pass  # or replaced: the slower way finds out
         else:
             self._order.claim(get_ident())
-        return self.receive_next(timeout_millis)
+        return self._receive_next_(timeout_millis)
 
     _receive_plain = receive  # pyright: ignore[reportAssignmentType]  # a method where a callable is declared
 
@@ -273,7 +273,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         with self._order.passing(Transition.UNSUBSCRIPTION, self._refuse_closed):
             if not self._unsubscription.is_done(self._context.operation_timeout_seconds):
                 self._ask(self._unsubscribing, NotConnected)
-            self.release()
+            self._release_()
 
     def _unsubscribing(self, inner: Any) -> Callable[[Answer], object]:
         begin: Callable[[Answer], object] = self._unsubscription.noted(self._gate.unsubscribing(inner))
@@ -284,9 +284,9 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         if self._recorder is not None:
             self._recorder.drop()
 
-    def release(self) -> None:
+    def _release_(self) -> None:
         """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
-        super().release()
+        super()._release_()
         self._inbox = self._interrupted = closed("Consumer")
         self._prefetch = self._recorder = None
         self._acks.refuse()
@@ -303,9 +303,9 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._inbox = self._interrupted = refusal
         self._prefetch = self._recorder = None
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; the locks of the parts may have been held at the fork, for good."""
-        super().after_fork(refusal)
+        super()._after_fork_(refusal)
         self._acks = self._redelivery = refusal
 
     def _is_of_another_cluster(self, message: Any) -> bool:
@@ -315,4 +315,4 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         """Give a C++ message, or one of another consumer, as one of this consumer's; not one of another cluster."""
         if self._is_of_another_cluster(message):
             return message  # type: ignore[no-any-return]  # one of ours
-        return self.message_of(message if isinstance(message, InnerMessage) else inner_message_of(message))
+        return self._message_of_(message if isinstance(message, InnerMessage) else inner_message_of(message))

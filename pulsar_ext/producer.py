@@ -35,7 +35,7 @@ class Producer(ProducerDoor, Generic[T]):
     sender: Sender
 
     @classmethod
-    def over(cls, sender: Sender, schema: Any, client: Any) -> Self:
+    def _over_(cls, sender: Sender, schema: Any, client: Any) -> Self:
         """Make the producer of a sender, with the official attributes of a producer."""
         self = cls.__new__(cls)
         self.open(sender, schema, client)

@@ -62,7 +62,7 @@ class Reader(Receiving[T], ReaderDoor):
         self._message_class = Message
 
     @classmethod
-    def assemble(
+    def _assemble_(
         cls,
         official: pulsar.Reader,
         context: ClientContext,
@@ -107,9 +107,9 @@ class Reader(Receiving[T], ReaderDoor):
         self._order.take_part(self._filter)
 
     @property
-    def judges(self) -> bool:
+    def _judges_(self) -> bool:
         """Whether Python looks at each message before the application does."""
-        return self._filter is not None or super().judges
+        return self._filter is not None or super()._judges_
 
     if TYPE_CHECKING:
 
@@ -117,9 +117,9 @@ class Reader(Receiving[T], ReaderDoor):
             """Read one message, as `receive_next()`."""
             ...
     else:
-        read_next = Receiving.receive_next
+        read_next = Receiving._receive_next_
 
-    def look_after_permits(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
+    def _look_after_permits_(self, flow: Flow, name: str, move: Callable[[Any], None]) -> None:
         """Have another C++ reader take the place of one whose permits messages have used up that cannot be decrypted.
 
         Args:
@@ -151,12 +151,12 @@ class Reader(Receiving[T], ReaderDoor):
             pulsar.AlreadyClosed: the reader is closed.
         """
         found = self._filter
-        return self.has_native_message() if found is None else self._has_message_of(found)
+        return self._has_native_message_() if found is None else self._has_message_of(found)
 
     def _has_message_of(self, found: FilteredSource) -> bool:
         since, seen = time.monotonic(), found.passed_by
         while not found.holds:
-            if not self.has_native_message():
+            if not self._has_native_message_():
                 return False
             if found.peek():
                 break
@@ -172,7 +172,7 @@ class Reader(Receiving[T], ReaderDoor):
                 )
         return True
 
-    def has_native_message(self) -> bool:
+    def _has_native_message_(self) -> bool:
         """Ask if the native reader has a message to read, which may be one that is skipped here."""
         self._context.callbacks.refuse("has_message_available")
         return bool(self._ask(lambda inner: inner.has_message_available_async, UNREACHABLE))

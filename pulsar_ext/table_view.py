@@ -50,7 +50,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         self._table = self._reader = never_opened("TableView", "Client.create_table_view()")
 
     @classmethod
-    def assemble(
+    def _assemble_(
         cls,
         reader: Reader,
         topic: str,
@@ -140,7 +140,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         self._table.let_go()
         self._reader.close()
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self._table = self._reader = refusal
 

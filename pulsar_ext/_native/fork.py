@@ -73,7 +73,7 @@ class Inheritable(Protocol):
         """What must never be destroyed in the child: the C++ object."""
         ...
 
-    def after_fork(self, refusal: Any, /) -> None:
+    def _after_fork_(self, refusal: Any, /) -> None:
         """Put `refusal` wherever the handle would enter the C++ client; a lock may have been held at the fork."""
 
 
@@ -97,7 +97,7 @@ def _in_child() -> None:
                 f"{os.getpid()}. Create a Client in this process instead."
             )
         )
-        handle.after_fork(refusal)
+        handle._after_fork_(refusal)
     _inherited.clear()
 
 

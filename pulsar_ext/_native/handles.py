@@ -47,6 +47,23 @@ __all__ = [
     "reader_heard",
 ]
 
+if TYPE_CHECKING:  # the official client ships no types, and a base class without types would hide misspelt names
+    _MessageId = object
+    _Message = object
+    _Producer = object
+    _Consumer = object
+    _Reader = object
+    _Client = object
+    _AsyncProducer = object
+    _AsyncConsumer = object
+    _AsyncReader = object
+    _AsyncClient = object
+else:
+    _MessageId, _Message, _Producer = pulsar.MessageId, pulsar.Message, pulsar.Producer
+    _Consumer, _Reader, _Client = pulsar.Consumer, pulsar.Reader, pulsar.Client
+    _AsyncProducer, _AsyncConsumer = pulsar.asyncio.Producer, pulsar.asyncio.Consumer
+    _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
+
 PRIVATE_ATTRIBUTES = {
     "MessageId": ("_msg_id",),
     "Message": ("_message", "_schema"),
@@ -58,15 +75,51 @@ PRIVATE_ATTRIBUTES = {
 """What this module relies on, by the official class that holds it."""
 
 
-class MessageIdDoor(pulsar.MessageId):  # type: ignore[misc]  # the official client ships no types
+class MessageIdDoor(_MessageId):
     """`pulsar.MessageId` with its C++ id in `inner`."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def ledger_id(self) -> int: ...
+
+        def entry_id(self) -> int: ...
+
+        def batch_index(self) -> int: ...
+
+        def partition(self) -> int: ...
 
     __slots__ = ("inner",)
     inner: Any
 
 
-class MessageDoor(pulsar.Message):  # type: ignore[misc]
+class MessageDoor(_Message):
     """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def data(self) -> bytes: ...
+
+        def properties(self) -> dict[str, str]: ...
+
+        def partition_key(self) -> str: ...
+
+        def ordering_key(self) -> str: ...
+
+        def publish_timestamp(self) -> int: ...
+
+        def event_timestamp(self) -> int: ...
+
+        def topic_name(self) -> str: ...
+
+        def redelivery_count(self) -> int: ...
+
+        def schema_version(self) -> str: ...
+
+        def producer_name(self) -> str: ...
+
+        def has_null_value(self) -> bool: ...
+
+        def encryption_context(self) -> Any: ...
 
     __slots__ = ("inner",)
     inner: Any
@@ -76,12 +129,24 @@ class MessageDoor(pulsar.Message):  # type: ignore[misc]
         self.inner = never_opened("Message", "receive(), read_next() or a listener")
 
 
-class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official client ships no types
+class ProducerHandle(_Producer):
     """`pulsar.Producer` with its C++ producer in `inner`: what a sender sends with.
 
     Args:
         official: the official producer, which is not used any more.
     """
+
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def producer_name(self) -> str: ...
+
+        def last_sequence_id(self) -> int: ...
+
+        def is_connected(self) -> bool: ...
+
+        def _build_msg(self, *args: Any) -> Any: ...
 
     __slots__ = ("_following", "_highest", "inner", "schema")
 
@@ -161,8 +226,18 @@ class ProducerHandle(pulsar.Producer):  # type: ignore[misc]  # the official cli
         return sequence_id
 
 
-class ProducerDoor(pulsar.Producer):  # type: ignore[misc]  # the official client ships no types
+class ProducerDoor(_Producer):
     """`pulsar.Producer` with its sender where its C++ producer would be, so that inherited methods ask the sender."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def producer_name(self) -> str: ...
+
+        def last_sequence_id(self) -> int: ...
+
+        def is_connected(self) -> bool: ...
 
     __slots__ = ("sender",)
     sender: Any
@@ -177,8 +252,16 @@ class ProducerDoor(pulsar.Producer):  # type: ignore[misc]  # the official clien
         self._client = client  # type: ignore[misc]
 
 
-class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
+class ConsumerDoor(_Consumer):
     """`pulsar.Consumer` with its C++ consumer in `inner`."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def subscription_name(self) -> str: ...
+
+        def consumer_name(self) -> str: ...
 
     __slots__ = ("inner",)
     inner: Any
@@ -186,13 +269,19 @@ class ConsumerDoor(pulsar.Consumer):  # type: ignore[misc]
     def __init__(self) -> None:
         self.inner = never_opened("Consumer", "Client.subscribe()")
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
 
-class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
+class ReaderDoor(_Reader):
     """`pulsar.Reader` with its C++ reader in `inner`."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def is_connected(self) -> bool: ...
 
     __slots__ = ("inner",)
     inner: Any
@@ -200,24 +289,42 @@ class ReaderDoor(pulsar.Reader):  # type: ignore[misc]
     def __init__(self) -> None:
         self.inner = never_opened("Reader", "Client.create_reader()")
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
 
-class AsyncProducerDoor(pulsar.asyncio.Producer):  # type: ignore[misc]
+class AsyncProducerDoor(_AsyncProducer):
     """`pulsar.asyncio.Producer` over one of ours."""
 
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def producer_name(self) -> str: ...
+
+        def last_sequence_id(self) -> int: ...
+
+        def is_connected(self) -> bool: ...
+
     def __init__(self, blocking: Any) -> None:
-        super().__init__(blocking.sender, blocking._schema)
+        super().__init__(blocking.sender, blocking._schema)  # type: ignore[call-arg]  # the official one, which mypy does not know
 
 
-class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
+class AsyncConsumerDoor(_AsyncConsumer):
     """`pulsar.asyncio.Consumer` over one of ours."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def topic(self) -> str: ...
+
+        def subscription_name(self) -> str: ...
+
+        def consumer_name(self) -> str: ...
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
-        super().__init__(blocking.inner, blocking._schema)
+        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # likewise
 
     @property
     def _consumer(self) -> Any:
@@ -228,12 +335,12 @@ class AsyncConsumerDoor(pulsar.asyncio.Consumer):  # type: ignore[misc]
         """Keep nothing: a seek may replace it."""
 
 
-class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
+class AsyncReaderDoor(_AsyncReader):
     """`pulsar.asyncio.Reader` over one of ours."""
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
-        super().__init__(blocking.inner, blocking._schema)
+        super().__init__(blocking.inner, blocking._schema)  # type: ignore[call-arg]  # likewise
 
     @property
     def _reader(self) -> Any:
@@ -244,20 +351,28 @@ class AsyncReaderDoor(pulsar.asyncio.Reader):  # type: ignore[misc]
         """Keep nothing: a seek may replace it."""
 
 
-class AsyncClientDoor(pulsar.asyncio.Client):  # type: ignore[misc]
+class AsyncClientDoor(_AsyncClient):
     """`pulsar.asyncio.Client` over one of ours."""
 
     def __init__(self, blocking: ClientDoor) -> None:
         self._client = blocking.inner  # the official constructor would connect a second one
 
 
-class ClientDoor(pulsar.Client):  # type: ignore[misc]
+class ClientDoor(_Client):
     """`pulsar.Client` with its C++ client in `inner`."""
+
+    if TYPE_CHECKING:  # the official methods
+
+        def create_reader(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        def get_service_info(self) -> Any: ...
+
+        def get_topic_partitions(self, topic: str) -> list[str]: ...
 
     __slots__ = ("inner",)
     inner: Any
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self.inner = refusal
 
@@ -311,7 +426,7 @@ def adopt(ours: Any, official: Any, client: Any) -> None:
     ours._client = client
 
 
-def consumers_of(client: pulsar.Client) -> list[Any]:
+def consumers_of(client: Any) -> list[Any]:
     """Give the client's own list of what it closes."""
     consumers: list[Any] = client._consumers
     return consumers

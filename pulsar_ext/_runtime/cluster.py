@@ -52,11 +52,11 @@ class Follower(Protocol):
     """A consumer or a reader."""
 
     @property
-    def cluster(self) -> int:
+    def _cluster_(self) -> int:
         """Number of the cluster that its native object was opened on."""
         ...
 
-    def follow_cluster(self, number: int) -> None:
+    def _follow_cluster_(self, number: int) -> None:
         """Drop all that is of another cluster, and replace the native object."""
         ...
 
@@ -110,10 +110,10 @@ class ClusterWatch:
             self._forget()
             self._forgotten = number
         for one in self._followers():
-            if one.cluster == number:
+            if one._cluster_ == number:
                 continue
             try:
-                one.follow_cluster(number)
+                one._follow_cluster_(number)
             except pulsar.AlreadyClosed:
                 continue
             except pulsar.PulsarException as error:

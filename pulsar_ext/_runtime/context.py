@@ -44,11 +44,11 @@ class MessageOpener(Protocol):
         """Subscribe, as `Client.subscribe()`."""
         ...
 
-    def open_consumer(self, named: dict[str, Any], **options: Any) -> Any:
+    def _open_consumer_(self, named: dict[str, Any], **options: Any) -> Any:
         """Subscribe with the official arguments by name."""
         ...
 
-    def open_reader(self, named: dict[str, Any], **options: Any) -> Any:
+    def _open_reader_(self, named: dict[str, Any], **options: Any) -> Any:
         """Create a reader with the official arguments by name."""
         ...
 
@@ -64,8 +64,8 @@ class MessageOpener(Protocol):
         """Give the names of a topic's partitions, as `Client.get_topic_partitions()`."""
         ...
 
-    def received_by(self) -> list[Any]:
-        """Give the consumers and readers that are open, as `Client.received_by()`."""
+    def _received_by_(self) -> list[Any]:
+        """Give the consumers and readers that are open, as `Client._received_by_()`."""
         ...
 
 
@@ -151,7 +151,7 @@ class ClientContext:
         self._released = False
         self._told_admin_is_required = False
         self.resolver = Resolver(self.admin_api, open_reader)
-        self.cluster = ClusterWatch(service_url, opener.received_by, self._forget_cluster)
+        self.cluster = ClusterWatch(service_url, opener._received_by_, self._forget_cluster)
         if self.cluster.may_change:
             self.inquiries.watch(self.cluster)
         for hear in self.begun:
@@ -232,7 +232,7 @@ class ClientContext:
         self.inquiries.close()
         self.scheduler.close()
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
         self.scheduler = self.inquiries = refusal
 

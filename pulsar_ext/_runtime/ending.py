@@ -62,7 +62,7 @@ class Ending(Protocol):
         """Have everything that the C++ client does not report fail with `AlreadyClosed`; `forget` was called."""
         ...
 
-    def bar(self) -> None:
+    def _bar_(self) -> None:
         """Let no thread enter the C++ client any more: the program ends."""
         ...
 

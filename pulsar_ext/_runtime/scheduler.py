@@ -99,7 +99,7 @@ class Scheduler:
             self._jobs.append(job)
             self._wake(0.0)
 
-    def after_fork(self) -> None:
+    def _after_fork_(self) -> None:
         """Begin anew in a child process: none of its parent's threads are there, and a lock may be held for good."""
         self._begin()
 
@@ -240,7 +240,7 @@ class OutcomeScheduler(ClientScheduler):
 
 def _in_child() -> None:
     for scheduler in list(_schedulers):
-        scheduler.after_fork()
+        scheduler._after_fork_()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -13,11 +13,11 @@ __all__ = ["AckScope", "ScopeCore", "ScopedConsumer"]
 class ScopedConsumer(Protocol):
     """What a scope needs of a consumer; the last three return something to await if the consumer is an awaited one."""
 
-    def record(self) -> list[Any]:
+    def _record_(self) -> list[Any]:
         """Note what is received from now on in the list that is returned."""
         ...
 
-    def end_record(self, noted: list[Any]) -> list[Any]:
+    def _end_record_(self, noted: list[Any]) -> list[Any]:
         """Stop noting in a list that `record()` returned, and give what is in it as messages."""
         ...
 
@@ -55,13 +55,13 @@ class ScopeCore:
         """Enter the block; give what `as` binds."""
         if self._given is not None:
             return self._given
-        self._noted = self._consumer.record()
+        self._noted = self._consumer._record_()
         return self
 
     def finish(self, *, failed: bool) -> Iterator[Any]:
         """Leave the block: make the calls one by one, and give what each returned before the next is made."""
         consumer = self._consumer
-        messages = consumer.end_record(self._noted) if self._given is None else self._given
+        messages = consumer._end_record_(self._noted) if self._given is None else self._given
         if failed:
             for message in messages:
                 yield consumer.negative_acknowledge(message)

@@ -33,9 +33,9 @@ class _Intercepted(AsyncReceiving):
     def _seen(self, messages: list[Message]) -> list[Message]:
         return [self.chain.before(self, message) for message in messages]
 
-    def end_receives(self) -> None:
+    def _end_receives_(self) -> None:
         """Have every receive raise `AlreadyClosed`: it is closed, and so are the interceptors."""
-        super().end_receives()
+        super()._end_receives_()
         self.chain.close()
 
 

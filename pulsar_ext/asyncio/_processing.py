@@ -50,7 +50,7 @@ class Run:
         self._consumer, self._handling = consumer, handling
         self._slots = asyncio.Semaphore(handling.concurrency)
         self._bridge = running_loop_bridge()
-        self._batches = BegunBatches(handling.batch_timeout_ms, consumer.blocking.ask_about_batches)
+        self._batches = BegunBatches(handling.batch_timeout_ms, consumer.blocking._ask_about_batches_)
         self._receiving: asyncio.Task[None] | None = None
         self._unbegun: set[Message] = set()
         self._error: Exception | None = None

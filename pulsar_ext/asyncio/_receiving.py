@@ -60,18 +60,18 @@ class AsyncReceiving(Generic[T]):
         """
         self.blocking = blocking
         self._executor = executor
-        self._renewal = Renewal(lambda: blocking.renew(None))
+        self._renewal = Renewal(lambda: blocking._renew_(None))
         if receive_async_of is None:
             receiver = BlockingReceiver(lambda: receive().inner)
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
         else:
             self._queue = ReceiveQueue(blocking.inner, receive_async_of)
         if isinstance(blocking, Receiving):
-            blocking.take_part(self._queue)
+            blocking._take_part_(self._queue)
 
     @property
     def _message_class(self) -> type[Message[T]]:
-        messages: type[Message[T]] = getattr(self.blocking, "message_class", Received)
+        messages: type[Message[T]] = getattr(self.blocking, "_message_class_", Received)
         return messages
 
     async def _receive(self, timeout_millis: int | None) -> Message[T]:
@@ -127,9 +127,9 @@ class AsyncReceiving(Generic[T]):
         """
         if self.blocking.is_closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self._executor.end(self.blocking.close, self.end_receives)
+        await self._executor.end(self.blocking.close, self._end_receives_)
 
-    def end_receives(self) -> None:
+    def _end_receives_(self) -> None:
         """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
         self._queue.close()
         self._renewal.end()
@@ -203,7 +203,7 @@ class AsyncSeeking(AsyncReceiving[T]):
             raise_for(pulsar.Result.InvalidConfiguration)
         return self._queue
 
-    def start_listener(self, listener: Callable[[Any, Message[T]], object]) -> None:
+    def _start_listener_(self, listener: Callable[[Any, Message[T]], object]) -> None:
         """Begin to hand every message to a listener, until this is closed."""
         self._listener_task = asyncio.create_task(self._listen(listener))
 

@@ -171,7 +171,7 @@ class Client(ClientTools, AsyncClientDoor):
         if events is not None:
             events.attach(consumer)
         if message_listener is not None:
-            consumer.start_listener(message_listener)
+            consumer._start_listener_(message_listener)
         return consumer
 
     @shaped_like(pulsar.asyncio.Client.create_reader)
@@ -201,7 +201,7 @@ class Client(ClientTools, AsyncClientDoor):
         }
         reader = await self._open_as(partial(self.blocking.create_reader, **ours, **named), Reader, chain)
         if reader_listener is not None:
-            reader.start_listener(reader_listener)
+            reader._start_listener_(reader_listener)
         return reader
 
     def new_reader(self, schema: Any = None) -> ReaderBuilder:
@@ -273,7 +273,7 @@ class Client(ClientTools, AsyncClientDoor):
         await asyncio.shield(asyncio.ensure_future(self._close()))
 
     async def _close(self) -> None:
-        await asyncio.gather(*(producer.finish_queued() for producer in self._producers))
+        await asyncio.gather(*(producer._finish_queued_() for producer in self._producers))
         if not self._executor.closed:  # by another close meanwhile
             await self._executor.run(self.blocking.close)
             self._refuse_calls()
@@ -285,7 +285,7 @@ class Client(ClientTools, AsyncClientDoor):
         """
         self.blocking.shutdown()
         for producer in list(self._producers):
-            producer.refuse_queued()
+            producer._refuse_queued_()
         self._refuse_calls()
 
     async def __aenter__(self) -> Self:
@@ -297,7 +297,7 @@ class Client(ClientTools, AsyncClientDoor):
     def _refuse_calls(self) -> None:
         """Have every receive raise `AlreadyClosed`, and every call that would wait."""
         for receiving in list(self._receiving):
-            receiving.end_receives()
+            receiving._end_receives_()
         self._executor.close()
 
     async def _open_as(self, opening: Callable[[], Any], kind: type[H], chain: ReceiverChain[Any] | None = None) -> H:

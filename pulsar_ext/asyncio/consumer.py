@@ -50,7 +50,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
     def __init__(self, blocking: BlockingConsumer[T], executor: Executor) -> None:
         super().__init__(blocking)
         # Where Python looks at each message (dead letters, key ranges, groups), the blocking receive does it.
-        self._begin(blocking, executor, None if blocking.judges else attrgetter("receive_async"), blocking.receive)
+        self._begin(blocking, executor, None if blocking._judges_ else attrgetter("receive_async"), blocking.receive)
         self._batch_receiver = BlockingReceiver(blocking.batch_receive)
         self._runs: set[Run] = set()
         self._batches: set[Future[list[Message]]] = set()
@@ -91,9 +91,9 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         self._queue.records.note([message.inner for message in messages])
         return [*self._ready(), *messages]  # what an earlier receive asked for came first
 
-    def end_receives(self) -> None:
+    def _end_receives_(self) -> None:
         """Have every waiting and later receive raise `AlreadyClosed`: the blocking counterpart is closed."""
-        super().end_receives()
+        super()._end_receives_()
         for receiving in list(self._batches):
             _settle(receiving, pulsar.Result.AlreadyClosed, [])
 
@@ -152,14 +152,14 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         pending: int = self.blocking.pending_acks()
         return pending
 
-    def record(self) -> list[Any]:
+    def _record_(self) -> list[Any]:
         """Note what is received from now on, as C++ messages in the list that is returned."""
         return self._queue.records.begin()
 
-    def end_record(self, noted: list[Any]) -> list[Message[T]]:
+    def _end_record_(self, noted: list[Any]) -> list[Message[T]]:
         """Stop noting in a list that `record()` returned, and give its messages."""
         self._queue.records.end(noted)
-        return [self.blocking.message_of(inner) for inner in noted]
+        return [self.blocking._message_of_(inner) for inner in noted]
 
     def ack_scope(
         self, messages: Iterable[Any] | None = None, *, confirm: bool = True, timeout_ms: int = 10_000
@@ -190,7 +190,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
 
     async def unsubscribe(self) -> None:
         """Delete the subscription; cancelling leaves that under way."""
-        await self._executor.end(self.blocking.unsubscribe, self.end_receives)
+        await self._executor.end(self.blocking.unsubscribe, self._end_receives_)
 
     async def get_last_message_id(self) -> Any:
         """Give the id of the topic's last entry, a C++ id as officially; `MessageId.wrap` makes it one of ours."""
@@ -207,7 +207,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
         """Take the messages that have arrived and are not reserved for another caller."""
         messages = []
         while self._queue.has_ready and (inner := self._queue.get_ready()) is not None:
-            messages.append(self.blocking.message_of(inner))
+            messages.append(self.blocking._message_of_(inner))
         return messages
 
     def _put_in_queue(self, received: Future[list[Message]]) -> None:
@@ -270,7 +270,7 @@ class Consumer(AsyncSeeking[T], AsyncConsumerDoor):
             raise_for(pulsar.Result.AlreadyClosed)
         if self._listener_task is not None:
             raise_for(pulsar.Result.InvalidConfiguration, LISTENED)
-        run = Run(self, Handling(handler, concurrency, on_error, self.blocking.has_letters, batch_timeout_ms))
+        run = Run(self, Handling(handler, concurrency, on_error, self.blocking._has_letters_, batch_timeout_ms))
         self._runs.add(run)
         try:
             with at_termination(run):

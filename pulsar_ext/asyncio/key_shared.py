@@ -47,7 +47,7 @@ class ReaderBuilder(BlockingReaderBuilder):
         builder = builder.load_conf(interceptors=chain)
         reader = await self._open_as(partial(BlockingReaderBuilder.create, builder), Reader, chain)
         if listener is not None:
-            reader.start_listener(listener)
+            reader._start_listener_(listener)
         return reader
 
 
@@ -70,7 +70,7 @@ class ConsumerBuilder(BlockingConsumerBuilder):
         builder = builder.load_conf(interceptors=chain)
         consumer = await self._open_as(partial(BlockingConsumerBuilder.subscribe, builder), Consumer, chain)
         if listener is not None:
-            consumer.start_listener(listener)
+            consumer._start_listener_(listener)
         return consumer
 
 
@@ -94,7 +94,7 @@ class RangeReaderGroup:
 
     def _end_receives(self) -> None:
         for reader in self.readers:
-            reader.end_receives()
+            reader._end_receives_()
 
     def __repr__(self) -> str:
         return repr(self.blocking)

@@ -121,7 +121,7 @@ class Producer(AsyncProducerDoor, Generic[T]):
         """
         if self.blocking.sender.closed:
             raise_for(pulsar.Result.AlreadyClosed)
-        await self.finish_queued()
+        await self._finish_queued_()
         await self._executor.run(self.blocking.close)
 
     def last_sequence_id_published(self) -> int:
@@ -139,13 +139,13 @@ class Producer(AsyncProducerDoor, Generic[T]):
         if not (self.blocking.sender.closed or self._executor.closed):
             await self.close()
 
-    async def finish_queued(self) -> None:
+    async def _finish_queued_(self) -> None:
         """Let the sends that wait for room begin, and refuse new ones: one begun after the close has no outcome."""
-        self.refuse_queued()
+        self._refuse_queued_()
         if self._last_begun is not None:
             await asyncio.wait({asyncio.wrap_future(self._last_begun)}, timeout=self._patience)
 
-    def refuse_queued(self) -> None:
+    def _refuse_queued_(self) -> None:
         """Refuse new sends that would wait for room; those that wait now go on."""
         self._closing = True
         if self._sending_thread is not None:

@@ -32,7 +32,7 @@ class Reader(AsyncSeeking[T], AsyncReaderDoor):
 
     def __init__(self, blocking: BlockingReader[T] | GroupReader, executor: Executor) -> None:
         super().__init__(blocking)
-        plain = type(blocking) is BlockingReader and not blocking.judges
+        plain = type(blocking) is BlockingReader and not blocking._judges_
         self._begin(blocking, executor, attrgetter("read_next_async") if plain else None, blocking.read_next)
 
     async def read_next(self, timeout_millis: int | None = None) -> Message[T]:

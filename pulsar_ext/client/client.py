@@ -163,7 +163,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         self.context.callbacks.refuse("create_producer")
         named = named_arguments(pulsar.Client.create_producer, (topic, *args), with_schema(schema, kwargs))
         options = {"deduplication": deduplication, "interceptors": interceptors, "hashing_scheme": hashing_scheme}
-        return self.open_producer(named, **options)
+        return self._open_producer_(named, **options)
 
     @shaped_like(pulsar.Client.subscribe)
     def subscribe(
@@ -226,7 +226,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         settings = ConsumerSettings(
             named["pattern_auto_discovery_period"], priority_level, subscription_properties, events
         )
-        return self.open_consumer(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
+        return self._open_consumer_(named, **grouping, redelivery=redelivery, chain=chain, settings=settings)
 
     @shaped_like(pulsar.Client.create_reader)
     def create_reader(
@@ -271,7 +271,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
             return open_topics_reader(self.context, named, key_hash_ranges, key_forms, chain, period)
         if key_hash_ranges is not None:
             return open_range_reader(self.context, named, key_hash_ranges, key_forms, chain)
-        return self.open_reader(named, chain=chain)
+        return self._open_reader_(named, chain=chain)
 
     @shaped_like(pulsar.Client.create_table_view)
     def create_table_view(
@@ -284,7 +284,7 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         """
         self.context.callbacks.refuse("create_table_view")
         named = named_arguments(pulsar.Client.create_table_view, args, with_schema(schema, kwargs))
-        return self.open_table_view(named)
+        return self._open_table_view_(named)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
@@ -300,14 +300,14 @@ class Client(ClientTools, ClientOpening, ClientDoor):
                 return
             for sender in self.context.senders:  # before any is closed
                 sender.refuse_interrupting()
-            for one in self.received_by():
-                refuse_interrupting("A close", *one.locks)
+            for one in self._received_by_():
+                refuse_interrupting("A close", *one._locks_)
             deadline = time.monotonic() + self.context.operation_timeout_seconds
             try:
                 with contextlib.suppress(pulsar.PulsarException):  # its messages' errors, which know
                     finish_together(self.context.senders.end(), deadline)
                 self.context.close_schedulers()
-                stop_fetching(self.received_by())
+                stop_fetching(self._received_by_())
                 # A producer's, that timed out while it closed; a consumer's, that the broker closed for a seek, or that
                 # loses its connection just now.
                 with contextlib.suppress(pulsar.AlreadyClosed, pulsar.BrokerMetadataError, pulsar.NotConnected):
@@ -327,14 +327,14 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         senders = self.context.senders.end()
         for sender in senders:
             sender.forget()
-        stop_fetching(self.received_by())
+        stop_fetching(self._received_by_())
         fail_together(senders, lambda done: self._close_inner(partial(close, done)))
         self._release()
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
-        super().after_fork(refusal)
-        self.context.after_fork(refusal)
+        super()._after_fork_(refusal)
+        self.context._after_fork_(refusal)
         self._closing = OwnedLock()
 
     def __enter__(self) -> Self:
@@ -348,11 +348,11 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         """Whether `close()` or `shutdown()` was called."""
         return self._closed
 
-    def handles(self) -> list[Ending | Consumer | Reader]:
+    def _handles_(self) -> list[Ending | Consumer | Reader]:
         """Give the senders of producers, the consumers and the readers that are open."""
-        return [*self.context.senders, *self.received_by()]
+        return [*self.context.senders, *self._received_by_()]
 
-    def received_by(self) -> list[Consumer | Reader]:
+    def _received_by_(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open; the official ones among them are this library's own means."""
         return [one for one in consumers_of(self) if isinstance(one, Consumer | Reader)]
 
@@ -371,13 +371,13 @@ class Client(ClientTools, ClientOpening, ClientDoor):
 
     def _close_inner(self, close: Callable[[], object]) -> None:
         seconds = self.context.operation_timeout_seconds
-        ClientClose(self.inner, self.context.senders, self.received_by(), seconds).close(close)
+        ClientClose(self.inner, self.context.senders, self._received_by_(), seconds).close(close)
 
     def _end(self) -> None:
         self._closed = True
         self._release()
 
     def _release(self) -> None:
-        for one in self.received_by():
-            one.release()
+        for one in self._received_by_():
+            one._release_()
         self.context.release()

@@ -68,7 +68,7 @@ class ClientClose:
             self.inner.close()
         _late_ones.discard(self)
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse to close in this child process; the lock may have been held at the fork."""
         self.inner, self._closing = refusal, Lock()
 
@@ -89,7 +89,7 @@ class ClientClose:
 
     def _is_owed(self) -> bool:
         """Whether the C++ client has not answered everything."""
-        return self._senders.are_owed() or any(one.is_owed for one in self._receiving)
+        return self._senders.are_owed() or any(one._is_owed_ for one in self._receiving)
 
 
 def close_late_ones() -> None:
@@ -102,7 +102,7 @@ def stop_fetching(receiving: list[Consumer | Reader]) -> None:
     """Have nobody wait for a batch of a consumer any more: the C++ client would not answer."""
     consumers = [one for one in receiving if isinstance(one, Consumer)]
     for one in consumers:
-        one.stop_fetching()
+        one._stop_fetching_()
     deadline = time.monotonic() + _BATCH_SECONDS
     for one in consumers:
-        one.end_batches(deadline)
+        one._end_batches_(deadline)

@@ -52,7 +52,7 @@ def open_consumer(
     named: dict[str, Any],
     opened: list[Any],
     *,
-    make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble,
+    make: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_,
     judges: bool = False,
     gate: SeekGate,
     ack_group_time_ms: int | None,
@@ -81,7 +81,7 @@ def open_consumer(
     grouping = check_consumer(named, ack_group_time_ms, max_ack_group_size)
     refuse_encrypted_chunks(context, named)
     listener = named["message_listener"]
-    make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer.assemble
+    make_heard: Callable[[pulsar.Consumer, Subscription], Consumer] = Consumer._assemble_
     if chain is not None:
         make, make_heard = _intercepting(make, chain), _intercepting(make_heard, chain)
         if listener:
@@ -98,7 +98,7 @@ def open_consumer(
     (official,) = opened
     consumer = make(official, subscription)
     named["consumer_name"] = official.consumer_name() or named["consumer_name"]
-    consumer.found(
+    consumer._found_(
         ConsumerFoundation(
             consumer,
             subscribe,
@@ -109,10 +109,10 @@ def open_consumer(
         ),
         cluster,
     )
-    consumer.listen(heard)
+    consumer._listen_(heard)
     subscription.acks.attach(consumer.inner, began)
     looks_ahead = subscription.queued and not listener
-    subscription.redelivery.attach(consumer.inner, consumer.screened if looks_ahead else None)
+    subscription.redelivery.attach(consumer.inner, consumer._screened_ if looks_ahead else None)
     _look_after(context, subscription, named)
     if subscription.flow is not None:
         permits = PermitWatch(context, subscription.order, subscription.flow, named["topic"], named["consumer_name"])
@@ -246,7 +246,7 @@ class _Listener:
     Args:
         listener: the application's.
         subscription: what its consumer is made of.
-        make: makes a consumer, as `Consumer.assemble()`.
+        make: makes a consumer, as `Consumer._assemble_()`.
 
     `consumers` has the consumer by topic, weakly: the C++ consumer keeps the listener, which must not keep that.
     """
@@ -275,7 +275,7 @@ class _Listener:
         if consumer is None:  # one of several topics: the C++ consumer of that topic alone
             consumer = self._of_topic(official, topic)
         with contextlib.nullcontext() if subscription.flow is None else subscription.flow.handling():
-            guard_listener(self._listener, consumer, adopt_message(message, consumer.message_class))
+            guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription

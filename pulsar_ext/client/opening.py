@@ -44,7 +44,7 @@ class ClientOpening:
     context: ClientContext
     inner: Any
 
-    def open_producer(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
+    def _open_producer_(self, named: dict[str, Any], **options: Any) -> Producer[Any]:
         """Create a producer; the options are those of `make_producer()`."""
         named = self._with_schema(named, reads=False)
         with self._explaining(named) as asking:
@@ -53,7 +53,7 @@ class ClientOpening:
                 named["schema"].register(named["topic"])
             return make_producer(self._client_door, self.context, named, **options)
 
-    def open_consumer(
+    def _open_consumer_(
         self, named: dict[str, Any], *, settings: ConsumerSettings | None = None, **options: Any
     ) -> Consumer[Any]:
         """Subscribe; the options are those of `open_consumer()`."""
@@ -62,7 +62,7 @@ class ClientOpening:
         consumer: Consumer[Any] = self._open(open_consumer, AskingClient.open_consumer, named, options, settings)
         return consumer
 
-    def open_reader(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
+    def _open_reader_(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
         if not goes_on(named):
             reader: Reader[Any] = self._open(open_reader, AskingClient.open_reader, named, options)
@@ -72,7 +72,7 @@ class ClientOpening:
             open_reader, AskingClient.open_reader, named, {**options, "name": name}, lambda one: one.reader_name(name)
         )
 
-    def open_table_view(self, named: dict[str, Any]) -> TableView[Any]:
+    def _open_table_view_(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""
         view: TableView[Any] = self._open(open_table_view, AskingClient.open_reader, named, {})
         return view

@@ -90,7 +90,7 @@ def make_producer(
             sender = SeparatedSender(sender, schema)
         if chain is not None:
             sender = InterceptedSender(sender, chain)
-        producer: Producer[Any] = Producer.over(sender, schema, client)
+        producer: Producer[Any] = Producer._over_(sender, schema, client)
         if chain is not None:
             chain.show(producer)
             look_after(context, chain, named["topic"])

@@ -43,7 +43,7 @@ def open_reader(
     create: Callable[..., pulsar.Reader],
     named: dict[str, Any],
     opened: list[Any],
-    make: Callable[..., Reader] = Reader.assemble,
+    make: Callable[..., Reader] = Reader._assemble_,
     chain: ReaderChain | None = None,
     *,
     several_topics: bool = False,
@@ -57,7 +57,7 @@ def open_reader(
         create: the official `create_reader()`.
         named: its arguments by name; what is taken over here is changed in them.
         opened: where the official reader goes, and then the one that is made of it; see `open_consumer()`.
-        make: makes a reader of an official one, as `Reader.assemble()`.
+        make: makes a reader of an official one, as `Reader._assemble_()`.
         chain: its interceptors.
         several_topics: whether it is one of several, whose messages' ids have to tell their topic.
         skips_removed: whether a reader of a compacted topic skips what was removed of batches.
@@ -83,10 +83,10 @@ def open_reader(
     (official,) = opened
     reader = make(official, context, messages, topic, queued=queued, compaction=compaction, flow=flow)
     foundation = ReaderFoundation(reader, create, named, context)
-    reader.found(foundation, cluster)
+    reader._found_(foundation, cluster)
     if flow is not None and name is not None:
-        reader.look_after_permits(flow, name, foundation.move_before)
-    reader.listen(heard)
+        reader._look_after_permits_(flow, name, foundation.move_before)
+    reader._listen_(heard)
     if heard is not None:
         heard.reader = weakref.ref(reader)
     if chain is not None:
@@ -129,7 +129,7 @@ def open_table_view(
             end.find(reader.get_last_message_ids())
 
     context.inquiries.run(find_end)  # meanwhile the view begins to read: the admin API may not answer
-    opened += (TableView.assemble(reader, topic, name, schema, has_no_end, end),)
+    opened += (TableView._assemble_(reader, topic, name, schema, has_no_end, end),)
 
 
 class _Listener:
@@ -165,6 +165,6 @@ class _Listener:
             return
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
-            reader = Reader.assemble(reader_heard(official), self._context, self._messages, self._topic)
+            reader = Reader._assemble_(reader_heard(official), self._context, self._messages, self._topic)
         with contextlib.nullcontext() if self._flow is None else self._flow.handling():
             guard_listener(self._listener, reader, adopt_message(message, self._messages))

@@ -220,7 +220,7 @@ def checked_admin(client: Any, admin: PulsarAdmin, origin: str) -> PulsarAdmin:
 
 def _open_topics(client: Any) -> list[str]:
     """Return the topics that a client consumes."""
-    return [one.topic() for one in client.handles() if isinstance(one, Consumer)]
+    return [one.topic() for one in client._handles_() if isinstance(one, Consumer)]
 
 
 def _check_of(client: Any, admin: PulsarAdmin, origin: str) -> SameCluster:

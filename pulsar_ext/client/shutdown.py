@@ -26,7 +26,7 @@ _LEAVING_SECONDS = 0.05
 class Barrable(Protocol):
     """A producer, a consumer or a reader."""
 
-    def bar(self) -> None:
+    def _bar_(self) -> None:
         """Let nobody enter the C++ object any more."""
 
 
@@ -38,7 +38,7 @@ class Closable(Protocol):
         """Whether it was closed."""
         ...
 
-    def handles(self) -> Iterable[Barrable]:
+    def _handles_(self) -> Iterable[Barrable]:
         """Give what is open."""
         ...
 
@@ -62,12 +62,12 @@ def close_at_exit(client: Closable) -> None:
 def _close_all() -> None:
     """Close what the program left open: an open C++ client aborts the process or loses what is pending."""
     for client in list(_open_clients):
-        used = list(client.handles())
+        used = list(client._handles_())
         if not client.is_closed:
             with contextlib.suppress(Exception):
                 client.close()
         for one in used:
-            one.bar()
+            one._bar_()
     close_late_ones()
     if threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.

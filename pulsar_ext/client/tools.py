@@ -60,14 +60,14 @@ class ClientTools:
         """
         self.context.callbacks.refuse("stats")
         self.context.senders.refuse_ended()
-        received_by = self.received_by()
+        received_by = self._received_by_()
         return ClientStats(
             consumers=tuple(one.stats() for one in received_by if isinstance(one, Consumer)),
             producers=tuple(one.stats() for one in list(self.context.producers) if not one.sender.closed),
             readers=sum(isinstance(one, Reader) for one in received_by),
         )
 
-    def received_by(self) -> list[Consumer | Reader]:
+    def _received_by_(self) -> list[Consumer | Reader]:
         """Give the consumers and readers that are open."""
         raise NotImplementedError
 

@@ -39,7 +39,7 @@ class _Telling(Consumer):
     def acknowledge_many(self, messages: Iterable[Any]) -> None:
         """Acknowledge several messages at once; see `Consumer`."""
         messages = list(messages)
-        if {*map(type, messages)} <= {self.message_class}:
+        if {*map(type, messages)} <= {self._message_class_}:
             error = None
             try:
                 super().acknowledge_many(messages)
@@ -63,7 +63,7 @@ class _Telling(Consumer):
         tell: Callable[[Any, Any, BaseException | None], None],
         message: Any,
     ) -> None:
-        if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self.message_class:
+        if isinstance(message, InnerMessage | pulsar.Message) and type(message) is not self._message_class_:
             message = self._own(message)  # as an interceptor altered it, or of another consumer
         error = None
         try:
@@ -161,7 +161,7 @@ def intercept_consumer(consumer: C, chain: ConsumerChain) -> C:
         untyped.__class__ = _class_of(_Telling, kind)
         return consumer
     untyped.handing = HandingOut(chain)
-    consumer.take_part(untyped.handing)
+    consumer._take_part_(untyped.handing)
     untyped.__class__ = _class_of(_Intercepted, kind)
     return consumer
 
@@ -171,5 +171,5 @@ def intercept_reader(reader: Reader, chain: ReaderChain) -> None:
     untyped: Any = reader
     kind: Any = type(reader)
     untyped.chain, untyped.handing = chain, HandingOut(chain)
-    reader.take_part(untyped.handing)
+    reader._take_part_(untyped.handing)
     untyped.__class__ = _class_of(_InterceptedReader, kind)

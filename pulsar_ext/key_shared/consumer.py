@@ -62,13 +62,16 @@ class RangeConsumer(Consumer):
 
     key_hash_ranges: KeyHashRanges
     misrouted: int
+    _judge: SlotFilter
+    _on_misrouted: OnMisrouted
+    _filter: FilteredSource
 
     @classmethod
-    def assemble_judged(
+    def _assemble_judged_(
         cls, judge: SlotFilter, on_misrouted: OnMisrouted, official: pulsar.Consumer, subscription: Subscription
     ) -> Self:
-        """Make a consumer of an official one, as `Consumer.assemble()`; `judge` says which messages are its own."""
-        self = cls.assemble(official, subscription)
+        """Make a consumer of an official one, as `Consumer._assemble_()`; `judge` says which messages are its own."""
+        self = cls._assemble_(official, subscription)
         self.key_hash_ranges = judge.ranges
         self.misrouted = 0
         self._judge = judge
@@ -80,7 +83,7 @@ class RangeConsumer(Consumer):
         return self
 
     @property
-    def judges(self) -> bool:
+    def _judges_(self) -> bool:
         """Whether Python looks at each message before the application does: here it does."""
         return True
 
@@ -141,7 +144,7 @@ class RangeConsumer(Consumer):
         if self._judge(inner):
             return True
         slot = self._judge.slot(inner)
-        message = self.message_of(inner)
+        message = self._message_of_(inner)
         if callable(self._on_misrouted):
             self._on_misrouted(message)
             self.misrouted += 1
@@ -205,7 +208,7 @@ def open_judging_consumer(
     on_misrouted: OnMisrouted,
     key_forms: KeyFormsMode,
     *,
-    assemble: Callable[..., RangeConsumer] = RangeConsumer.assemble_judged,
+    assemble: Callable[..., RangeConsumer] = RangeConsumer._assemble_judged_,
     chain: ConsumerChain | None = None,
 ) -> RangeConsumer:
     """Subscribe with `options`, which name no listener, and judge each message before it is handed out.
@@ -216,14 +219,14 @@ def open_judging_consumer(
         ranges: the consumer's own slots.
         on_misrouted: what becomes of a message of another slot.
         key_forms: how to tell what a key is; see `KeyForms`.
-        assemble: makes the consumer, as `RangeConsumer.assemble_judged()`.
+        assemble: makes the consumer, as `RangeConsumer._assemble_judged_()`.
         chain: its interceptors.
     """
     judge = _Judge(ranges, KeyForms(context.admin_api, key_forms))
     context.callbacks.refuse("subscribe")
     grouping = {name: options.get(name) for name in ("ack_group_time_ms", "max_ack_group_size")}
     rest = {name: value for name, value in options.items() if name not in grouping}
-    consumer: RangeConsumer = context.opener.open_consumer(
+    consumer: RangeConsumer = context.opener._open_consumer_(
         named_arguments(pulsar.Client.subscribe, (), rest),
         make=partial(assemble, judge, on_misrouted),
         judges=True,

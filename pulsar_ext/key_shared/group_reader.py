@@ -45,13 +45,18 @@ class GroupReader(RangeConsumer):
 
     __slots__ = ("_again", "_handed_out", "_inclusive", "_reads_start", "_start", "_still")
 
+    _start: MessageId | None
+    _inclusive: bool
+    """Whether the message of the start is read."""
+    _reads_start: bool
+    """Whether that of an id that is sought is read."""
     _handed_out: HandedOut
     _still: Any
     _again: dict[int, Any]
     """The messages, by identity, that pass although they are noted: a Ctrl-C kept them from being handed out."""
 
     @classmethod
-    def assemble_from(
+    def _assemble_from_(
         cls,
         start: MessageId | None,
         inclusive: bool,
@@ -60,8 +65,8 @@ class GroupReader(RangeConsumer):
         official: pulsar.Consumer,
         subscription: Subscription,
     ) -> Self:
-        """Make a consumer of an official one, as `assemble_judged()`, that excludes what is before the start."""
-        self = cls.assemble_judged(judge, on_misrouted, official, subscription)
+        """Make a consumer of an official one, as `_assemble_judged_()`, that excludes what is before the start."""
+        self = cls._assemble_judged_(judge, on_misrouted, official, subscription)
         self._start, self._inclusive, self._reads_start = start, inclusive, inclusive
         self._handed_out = HandedOut()
         self._still = OwnedLock()
@@ -79,7 +84,7 @@ class GroupReader(RangeConsumer):
                 passes = key in self._again or self._is_new(inner_id)
                 if passes:
                     self._handed_out.note(entry, index, size)
-            self.acknowledge(self.message_of(inner))
+            self.acknowledge(self._message_of_(inner))
             self._again.pop(key, None)
         except BaseException:
             if passes:  # it was noted, and is not handed out now

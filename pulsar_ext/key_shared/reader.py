@@ -51,7 +51,7 @@ class _Renewed(Part):
         """Do it."""
         self._do()
 
-    def renew(self, *_: Any) -> None:
+    def _renew_(self, *_: Any) -> None:
         """Do it."""
         self._do()
 
@@ -68,7 +68,7 @@ class RangeReader(Reader):
     _fast: tuple[Any, ...]
 
     @classmethod
-    def assemble_filtered(
+    def _assemble_filtered_(
         cls,
         wanted: SlotFilter,
         official: pulsar.Reader,
@@ -80,8 +80,8 @@ class RangeReader(Reader):
         compaction: CompactionFilter | None = None,
         flow: Flow | None = None,
     ) -> Self:
-        """Make a reader of an official one, as `Reader.assemble()`; `wanted` says which messages it hands out."""
-        self = cls.assemble(official, context, message_class, topic, queued=queued, flow=flow)
+        """Make a reader of an official one, as `Reader._assemble_()`; `wanted` says which messages it hands out."""
+        self = cls._assemble_(official, context, message_class, topic, queued=queued, flow=flow)
         self.key_hash_ranges = wanted.ranges
         source = self._source
         if compaction is not None:
@@ -112,7 +112,7 @@ class RangeReader(Reader):
         unfiltered, verdict_of, wants, ready, unseen, new, takes_all = self._fast
         # The source is another one in a child process that must not touch this reader.
         if timeout_millis is not None or ready or unseen or self._source is not self._filter:
-            return self.receive_next(timeout_millis)
+            return self._receive_next_(timeout_millis)
         # What `_receive` does with the filter's source, without a call for each message whose key is known.
         message: Message = new()
         try:
@@ -133,7 +133,7 @@ class RangeReader(Reader):
                     raise
         except (pulsar.Timeout, pulsar.AlreadyClosed):  # or replaced: the slower way finds out
             pass
-        return self.receive_next(None)
+        return self._receive_next_(None)
 
     def __iter__(self) -> Iterator[Any]:
         while self.has_message_available():
@@ -181,6 +181,6 @@ def open_range_reader(
         if chain is not None:
             listener = chain.listening(listener)  # behind the filter
         arguments["reader_listener"] = lambda reader, message: wanted(message.inner) and listener(reader, message)
-    make = partial(RangeReader.assemble_filtered, wanted)
-    reader: RangeReader = context.opener.open_reader(arguments, make=make, chain=chain)
+    make = partial(RangeReader._assemble_filtered_, wanted)
+    reader: RangeReader = context.opener._open_reader_(arguments, make=make, chain=chain)
     return reader

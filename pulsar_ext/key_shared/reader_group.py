@@ -169,7 +169,7 @@ def _consumer_opener(
             "receiver_queue_size": receiver_queue_size,
             "start_message_id_inclusive": True,  # a seek moves the cursor to an entry, which may be another reader's
         }
-        assemble = partial(GroupReader.assemble_from, start, inclusive)
+        assemble = partial(GroupReader._assemble_from_, start, inclusive)
         reader: Any = open_judging_consumer(context, options, part, "raise", key_forms, assemble=assemble)
         return reader  # type: ignore[no-any-return]  # of the class that was given
 

@@ -76,7 +76,7 @@ def _looking(
 ) -> Callable[[CallbackOptions], Iterator[Observation]]:
     def look(_: CallbackOptions) -> Iterator[Observation]:
         sums: Counter[tuple[str, str]] = Counter()
-        for consumer in [one for context in list(contexts) for one in context.opener.received_by()]:
+        for consumer in [one for context in list(contexts) for one in context.opener._received_by_()]:
             if isinstance(consumer, Consumer):
                 with contextlib.suppress(pulsar.PulsarException):  # it is being closed
                     sums[consumer.subscribed_to(), consumer.subscription_name()] += count(consumer)

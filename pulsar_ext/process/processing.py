@@ -80,7 +80,7 @@ class Processing(Reconsuming[T]):
         self._refuse_closed()
         if iscoroutinefunction(handler):
             raise InvalidUse("The handler is an async function: process() of pulsar_ext.asyncio awaits it.")
-        run = _Run(self, Handling(handler, concurrency, on_error, self.has_letters, batch_timeout_ms))
+        run = _Run(self, Handling(handler, concurrency, on_error, self._has_letters_, batch_timeout_ms))
         try:
             self._runs.append(run)
             with at_termination(run):
@@ -89,7 +89,7 @@ class Processing(Reconsuming[T]):
             if run in self._runs:  # a Ctrl-C may have come first
                 self._runs.remove(run)
 
-    def ask_about_batches(self, answer: Callable[[bool | None], object]) -> None:
+    def _ask_about_batches_(self, answer: Callable[[bool | None], object]) -> None:
         """Have `answer` called, on another thread, with `ClientContext.keeps_batch_indexes()`."""
         context = self._context
         context.inquiries.run(lambda: answer(context.keeps_batch_indexes()))
@@ -122,7 +122,7 @@ class _Run:
     def __init__(self, consumer: Processing, handling: Handling) -> None:
         self._consumer, self._handling = consumer, handling
         self._context = contextvars.copy_context()
-        self._batches = BegunBatches(handling.batch_timeout_ms, consumer.ask_about_batches)
+        self._batches = BegunBatches(handling.batch_timeout_ms, consumer._ask_about_batches_)
         self._slots = [_Slot() for _ in range(handling.concurrency)]
         self._unserved = iter(self._slots)
         self._threads: list[threading.Thread] = []

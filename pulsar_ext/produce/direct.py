@@ -367,11 +367,11 @@ class DirectSender(HandleSender):
         self._await_entered()
         self._await_sends(time.monotonic() + _LEAVING_SECONDS)
 
-    def bar(self) -> None:
+    def _bar_(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
         self.handle.inner = closed("Producer")
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; the limit's lock may have been held at the fork, for good."""
         self.handle.inner = refusal
         self._limit = None

@@ -315,12 +315,12 @@ class BatchDispatcher(FlyingBatches):
             if not batch.refused:  # or its halves are lost, and not the whole
                 self.failed(batch, _CLOSED)
 
-    def bar(self) -> None:
+    def _bar_(self) -> None:
         """Let no thread enter the C++ producer any more: the program ends."""
         self.pending.barred = True
         self.handle.inner = closed("Producer")
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
         self.handle.inner = refusal
         self.renew()

@@ -240,6 +240,6 @@ class PartitionedSender:
             parts = self.parts
         finish_together([part.dispatch for part in parts], deadline)
 
-    def after_fork(self, _refusal: Any, /) -> None:
+    def _after_fork_(self, _refusal: Any, /) -> None:
         """Replace the lock, which may have been held at the fork, for good; the parts refuse by themselves."""
         self._lock = OwnedLock()

@@ -45,7 +45,7 @@ class Standing(Protocol):
 
     inner: Any
 
-    def stand_on(self, official: Any) -> Any:
+    def _stand_on_(self, official: Any) -> Any:
         """Go on with the C++ object of an official consumer or reader; gives it."""
         ...
 
@@ -203,7 +203,7 @@ class ConsumerFoundation(_Foundation):
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._have_broker_forget()
-        inner = self._handle.stand_on(self._open_when_free())
+        inner = self._handle._stand_on_(self._open_when_free())
         ahead: list[Any] = []
         if self._heads and not self._named["message_listener"] and self._named["receiver_queue_size"]:
             ahead = read_heads(self._heads, inner, self._acks.leave_out)
@@ -328,4 +328,4 @@ class ReaderFoundation(_Foundation):
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
         """Give the C++ reader that was opened."""
-        return self._handle.stand_on(self._next), NOTHING
+        return self._handle._stand_on_(self._next), NOTHING

@@ -68,30 +68,30 @@ class Receiving(Moving, Generic[T]):
         return self._closed
 
     @property
-    def message_class(self) -> type[Message[T]]:
+    def _message_class_(self) -> type[Message[T]]:
         """What the received messages are."""
         return self._message_class
 
     @property
-    def locks(self) -> tuple[OwnedLock, ...]:
+    def _locks_(self) -> tuple[OwnedLock, ...]:
         """What the handler of a signal finds held by its own thread where a close would meet something half done."""
         return self._order.locks
 
-    def take_part(self, part: Part) -> None:
+    def _take_part_(self, part: Part) -> None:
         """Have a part that keeps messages hear of seeks, redeliveries and the like."""
         self._order.take_part(part)
 
-    def found(self, foundation: Foundation, cluster: int = 0) -> None:
+    def _found_(self, foundation: Foundation, cluster: int = 0) -> None:
         """Take what opens another C++ object in the place of this one, and the number of the cluster that it is on."""
         self._order.foundation, self._order.cluster = foundation, cluster
         self._message_class = at_cluster(self._message_class, cluster)
 
     @property
-    def cluster(self) -> int:
+    def _cluster_(self) -> int:
         """Number of the cluster that the native object was opened on."""
         return self._order.cluster
 
-    def follow_cluster(self, number: int) -> None:
+    def _follow_cluster_(self, number: int) -> None:
         """Drop all that is of another cluster than this one, and have another native object begin here.
 
         Args:
@@ -113,11 +113,11 @@ class Receiving(Moving, Generic[T]):
             order.cluster = number
 
     @property
-    def judges(self) -> bool:
+    def _judges_(self) -> bool:
         """Whether Python looks at each message before the application does."""
         return not self._queued or self._flow is not None
 
-    def receive_next(self, timeout_millis: int | None = None) -> Message[T]:
+    def _receive_next_(self, timeout_millis: int | None = None) -> Message[T]:
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -166,7 +166,7 @@ class Receiving(Moving, Generic[T]):
         with self._order.passing(Transition.CLOSE):
             if not self._closed:  # by another thread meanwhile
                 try:
-                    self.release()
+                    self._release_()
                 finally:  # also behind a Ctrl-C: closing again does nothing
                     try:
                         self.inner.close()
@@ -180,11 +180,11 @@ class Receiving(Moving, Generic[T]):
             raise refused
 
     @property
-    def is_owed(self) -> bool:
+    def _is_owed_(self) -> bool:
         """Whether the C++ client has not answered everything that it was asked for here."""
         return self._order.is_owed()
 
-    def renew(self, timeout_millis: int | None = None) -> None:
+    def _renew_(self, timeout_millis: int | None = None) -> None:
         """Stand on another C++ object, if the last one was closed for that; waits for whoever is at it.
 
         Args:
@@ -204,7 +204,7 @@ class Receiving(Moving, Generic[T]):
                     raise Timeout("Pulsar error: TimeOut") from error
                 time.sleep(_AGAIN_SECONDS)
 
-    def listen(self, hear: Any) -> None:
+    def _listen_(self, hear: Any) -> None:
         """Keep what the listener calls, and with a listener be kept, until it is closed."""
         self._hear = hear
         if hear is not None:
@@ -212,7 +212,7 @@ class Receiving(Moving, Generic[T]):
             if self._closed:  # by its client's end meanwhile
                 _listening.discard(self)
 
-    def release(self) -> None:
+    def _release_(self) -> None:
         """Be kept no longer, and refuse every use: it is closed, or its client is.
 
         An unsubscription that fails behind that has the C++ consumer take itself for open, and a receive wait for ever.
@@ -222,11 +222,11 @@ class Receiving(Moving, Generic[T]):
         self._source = closed(type(self).__name__)
         self._order.begin_epoch()
 
-    def bar(self) -> None:
+    def _bar_(self) -> None:
         """Let nobody enter the C++ object any more: the program ends."""
         self._refuse(closed(type(self).__name__))
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process."""
         self._refuse(refusal)
 
@@ -260,7 +260,7 @@ class Receiving(Moving, Generic[T]):
     def _wait_while_paused(self, timeout_millis: int) -> None:
         """Wait for the end of a pause, if this can be paused; raises `pulsar.Timeout` if it does not end in time."""
 
-    def stand_on(self, official: Any) -> Any:
+    def _stand_on_(self, official: Any) -> Any:
         """Go on with the C++ object of another official one; gives it.
 
         Raises:
@@ -289,7 +289,7 @@ class Receiving(Moving, Generic[T]):
             pulsar.AlreadyClosed: there is no other one.
             pulsar.Timeout: the broker could not be reached in time.
         """
-        self.renew(timeout_millis)
+        self._renew_(timeout_millis)
         self._refuse_closed()
         if self.inner is tried:
             raise closed_error(type(self).__name__)

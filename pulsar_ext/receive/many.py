@@ -153,7 +153,7 @@ class ReceivingMany(Receiving[T]):
             if messages or not batch:  # else none of them was for the application
                 return messages
 
-    def stop_fetching(self) -> None:
+    def _stop_fetching_(self) -> None:
         """Let nobody begin to wait for the C++ consumer's answer: its client ends, and it may never give one."""
         interrupted = self._interrupted  # first: behind this it is refused only if it is closed
         if not self._closed:
@@ -162,7 +162,7 @@ class ReceivingMany(Receiving[T]):
             self._prefetch = None
             prefetch.end()
 
-    def end_batches(self, deadline: float) -> None:
+    def _end_batches_(self, deadline: float) -> None:
         """Wait for those who wait for a batch; whoever still does at `deadline` is answered by a close."""
         interrupted = self._interrupted  # first: behind this it is refused only if it is closed
         if not (self._closed or interrupted.await_others(deadline)):
@@ -260,7 +260,7 @@ class ReceivingMany(Receiving[T]):
                 if not self._closed:
                     tried = self._other_than(tried)
 
-    def record(self) -> list[Any]:
+    def _record_(self) -> list[Any]:
         """Note what is received from now on, as C++ messages in the list that is returned."""
         if self._recorder is None:
             self._recorder = Recorder(self._source)
@@ -268,7 +268,7 @@ class ReceivingMany(Receiving[T]):
             self._order.begin_epoch()
         return self._recorder.begin()
 
-    def end_record(self, noted: list[Any]) -> list[Message[T]]:
+    def _end_record_(self, noted: list[Any]) -> list[Message[T]]:
         """Stop noting in a list that `record()` returned, and give its messages."""
         recorder = self._recorder
         if recorder is not None:
@@ -276,9 +276,9 @@ class ReceivingMany(Receiving[T]):
             if not recorder.lists:
                 self._recorder, self._source = None, recorder.source
                 self._order.begin_epoch()
-        return [self.message_of(inner) for inner in noted]
+        return [self._message_of_(inner) for inner in noted]
 
-    def message_of(self, inner: Any) -> Message[T]:
+    def _message_of_(self, inner: Any) -> Message[T]:
         """Give a C++ message as one of this consumer's."""
         message = self._message_class()
         message.inner = inner

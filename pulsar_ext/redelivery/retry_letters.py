@@ -175,7 +175,7 @@ class Reconsuming(Acknowledging, ReceivingMany[T]):
         self.acknowledge(ours)
 
     @property
-    def has_letters(self) -> bool:
+    def _has_letters_(self) -> bool:
         """Whether it was opened with `enable_retry=True`."""
         return self._redelivery.retry_letters is not None
 

@@ -16,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pulsar_ext
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def pack(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _own_name() -> str:
-    return f"{_PACKAGE} {pulsar_ext.__version__}"
+    return f"{_PACKAGE} {sys.modules[_PACKAGE].__version__}"
 
 
 def _add_python(archive: tarfile.TarFile) -> None:
@@ -117,7 +116,7 @@ def _distribution_files(distribution: metadata.Distribution) -> Iterator[tuple[s
 
 
 def _library_files() -> Iterator[tuple[str, str]]:
-    home = Path(pulsar_ext.__file__).parent
+    home = Path(__file__).parents[1]
     for file in sorted(home.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
             yield str(file), f"{_PACKAGE}/{file.relative_to(home)}"

@@ -197,7 +197,7 @@ class SegmentReader:
     def _has_more(self) -> bool:
         """Whether the broker has messages that did not come yet; True as well while it does not answer."""
         try:
-            return bool(self._reader.has_native_message())
+            return bool(self._reader._has_native_message_())
         except UNREACHABLE:
             return True
 

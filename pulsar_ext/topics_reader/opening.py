@@ -103,7 +103,7 @@ class _Opening:
         starts = _starts(self._named["start_message_id"], found)
         self._queue = max(1, min(self._queue, _QUEUES // max(len(found), 1)))
         schema = schema_of(self._named["schema"], context.admin_api, reads=True)  # each part makes its own of it
-        reader = TopicsReader.over(context, self._topics, schema, message_class(schema, several_topics=True))
+        reader = TopicsReader._over_(context, self._topics, schema, message_class(schema, several_topics=True))
         if self._ranges is not None:
             reader.key_hash_ranges = self._ranges
         listener = self._named["reader_listener"]
@@ -124,7 +124,7 @@ class _Opening:
         seconds = discovery_seconds if is_pattern else _PARTITIONS_SECONDS
         open_topic = partial(self._open_new, reader, listener)
         watch = TopicWatch(context, reader, self._find, open_topic, seconds, is_pattern=is_pattern)
-        reader.keep(watch)
+        reader._keep_(watch)
         context.inquiries.watch(watch, seconds)
         return reader
 
@@ -132,11 +132,11 @@ class _Opening:
         self._open_part(reader, listener, topic, MessageId.earliest)
 
     def _open_part(self, reader: TopicsReader, listener: Any, topic: str, start: Any) -> None:
-        make: Callable[..., PartReader] = PartReader.assemble
+        make: Callable[..., PartReader] = PartReader._assemble_
         heard = None if not listener else lambda _, message: listener(reader, message)
         if self._ranges is not None:
             wanted = SlotFilter(self._ranges, KeyForms(self._context.admin_api, self._key_forms))
-            make = partial(RangePartReader.assemble_filtered, wanted)
+            make = partial(RangePartReader._assemble_filtered_, wanted)
             if listener:
                 heard = lambda _, message: wanted(message.inner) and listener(reader, message)  # noqa: E731
         named = {
@@ -146,7 +146,7 @@ class _Opening:
             "receiver_queue_size": self._queue,
             "reader_listener": heard,
         }
-        reader.add(topic, self._context.opener.open_reader(named, make=make, several_topics=True))
+        reader._add_(topic, self._context.opener._open_reader_(named, make=make, several_topics=True))
 
 
 def _check(named: dict[str, Any], topics: Any, discovery_seconds: int) -> None:

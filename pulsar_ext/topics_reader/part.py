@@ -44,9 +44,9 @@ class PartReader(Reader):
         """Whether it says when something has come, and there is nothing until then."""
         return self.arrivals.is_owed() and not self.arrivals.holds
 
-    def has_native_message(self) -> bool:
+    def _has_native_message_(self) -> bool:
         """Ask if the native reader has a message to read, unless one has arrived already."""
-        return self.arrivals.holds or super().has_native_message()
+        return self.arrivals.holds or super()._has_native_message_()
 
 
 class RangePartReader(RangeReader, PartReader):

@@ -50,7 +50,7 @@ class TopicsReader(Reader):
     _schema: Any
 
     @classmethod
-    def over(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
+    def _over_(cls, context: ClientContext, topics: Any, schema: Any, message_class: type[Message]) -> Self:
         """Make a reader of no topic yet.
 
         Args:
@@ -70,7 +70,7 @@ class TopicsReader(Reader):
         refuse_after_fork(self)
         return self
 
-    def add(self, topic: str, part: PartReader) -> None:
+    def _add_(self, topic: str, part: PartReader) -> None:
         """Read another topic or partition, of that full name, too."""
         part.hear = self._promise
         with self._changed:
@@ -80,7 +80,7 @@ class TopicsReader(Reader):
             part.close()
         self._promise(part)
 
-    def drop(self, topic: str) -> None:
+    def _drop_(self, topic: str) -> None:
         """Read a topic no longer, which is gone."""
         with self._changed:
             part = self._parts.pop(topic)
@@ -89,7 +89,7 @@ class TopicsReader(Reader):
         with contextlib.suppress(pulsar.PulsarException):
             part.close()
 
-    def keep(self, watch: Any) -> None:
+    def _keep_(self, watch: Any) -> None:
         """Keep what looks for topics, until it is closed."""
         self._watch = watch
 
@@ -114,14 +114,14 @@ class TopicsReader(Reader):
             raise closed_error("Reader")
 
     @property
-    def locks(self) -> tuple[OwnedLock, ...]:
+    def _locks_(self) -> tuple[OwnedLock, ...]:
         """What the handler of a signal finds held by its own thread where a close would meet something half done."""
-        return (*self._order.locks, *(lock for part in list(self._parts.values()) for lock in part.locks))
+        return (*self._order.locks, *(lock for part in list(self._parts.values()) for lock in part._locks_))
 
     @property
-    def is_owed(self) -> bool:
+    def _is_owed_(self) -> bool:
         """Whether the C++ client has not answered everything that it was asked for here."""
-        return any(part.is_owed for part in list(self._parts.values()))
+        return any(part._is_owed_ for part in list(self._parts.values()))
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """Read the next message of any topic; messages of one topic, or partition, come in their order.
@@ -157,7 +157,7 @@ class TopicsReader(Reader):
                 with contextlib.suppress(ValueError):  # another thread has found the same
                     self._promising.remove(part)
 
-    receive_next = read_next  # pyright: ignore[reportAssignmentType]
+    _receive_next_ = read_next  # pyright: ignore[reportAssignmentType]
 
     def _leave(self, part: PartReader, deadline: float | None) -> None:
         """Leave a part alone that waits; another one has come upon messages that are not for this reader."""
@@ -266,18 +266,18 @@ class TopicsReader(Reader):
             pulsar.PulsarException: the first error; all of them are closed all the same.
         """
         self._context.callbacks.refuse("close")
-        self.release()
+        self._release_()
         _call_each(part.close for part in list(self._parts.values()))
 
-    def release(self) -> None:
+    def _release_(self) -> None:
         """Refuse every use, and have whoever waits find out."""
         self._closed = True
         with self._changed:
             self._changed.notify_all()
 
-    def after_fork(self, refusal: Any) -> None:
+    def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; a lock may have been held at the fork, for good."""
-        super().after_fork(refusal)
+        super()._after_fork_(refusal)
         self._changed, self._context = Condition(), refusal
 
 

@@ -65,14 +65,14 @@ class TopicWatch:
         if self._is_pattern:
             for topic in known:
                 if topic not in found and self._is_gone(topic):
-                    reader.drop(topic)
+                    reader._drop_(topic)
         return self._seconds
 
     def close(self) -> None:
         """Have whoever reads find out that the client is closed."""
         reader = self._reader()
         if reader is not None:
-            reader.release()
+            reader._release_()
 
     def _open(self, reader: TopicsReader, topic: str) -> None:
         """Have a topic read; one that cannot be, such as of another schema, does not keep others from it."""

@@ -215,50 +215,11 @@ _OF_CONSUMERS: Final = (
 _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "": {
         **dict.fromkeys(
-            (
-                *(
-                    "after_fork",
-                    "ask_about_batches",
-                    "assemble",
-                    "assemble_judged",
-                    "assemble_filtered",
-                    "bar",
-                    "cluster",
-                    "context",
-                    "end_receives",
-                ),
-                *(
-                    "end_record",
-                    "fail_pending",
-                    "follow_cluster",
-                    "finish_queued",
-                    "found",
-                    "handles",
-                    "inner",
-                    "judges",
-                    "listen",
-                    "locks",
-                ),
-                *("has_letters", "message_class", "message_of", "open", "over", "receive_next"),
-                *("open_consumer", "open_producer", "open_reader", "open_table_view"),
-                *(
-                    "record",
-                    "release",
-                    "renew",
-                    "screened",
-                    "sender",
-                    "stand_on",
-                    "start_listener",
-                    "stop_fetching",
-                    "end_batches",
-                    "received_by",
-                    "take_part",
-                ),
-            ),
+            (*("context", "fail_pending", "inner", "open", "sender"),),
             _OWN,
         ),
         **dict.fromkeys(
-            ("fetched_ahead", "is_closed", "is_owed", "is_paused", "key_hash_ranges", "misrouted", "subscribed_to"),
+            ("fetched_ahead", "is_closed", "is_paused", "key_hash_ranges", "misrouted", "subscribed_to"),
             _HELD,
         ),
         "stop_processing": "says so, and no more",
@@ -267,7 +228,6 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
         **dict.fromkeys(("__enter__", "__aenter__", "__aiter__"), _ENTERS),
     },
     "TopicsReader": {
-        **dict.fromkeys(("add", "drop", "keep"), _OWN),
         **dict.fromkeys(("topic", "topics"), _HELD),
         **dict.fromkeys(
             ("__exit__", "close", "has_message_available", "is_connected", "seek"),
@@ -281,7 +241,6 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     "RangeReader": dict.fromkeys(("__exit__", "close", "is_connected", "seek", "topic"), _INHERITED),
     "RangeConsumer": dict.fromkeys(_OF_CONSUMERS, _INHERITED),
     "GroupReader": {
-        "assemble_from": _OWN,
         **dict.fromkeys((*_OF_CONSUMERS, "batch_receive", "receive", "receive_many"), _INHERITED),
         **dict.fromkeys(
             ("__iter__", "has_message_available"), "only looks at what read_next() returns, which is covered"
@@ -303,8 +262,7 @@ _LEFT_OUT: Final[dict[str, dict[str, str]]] = {
     | dict.fromkeys(("reconsume_later", "reconsume_later_cumulative", "send_dead_letter"), _THREAD),
     "asyncio.Producer": dict.fromkeys(
         ("is_connected", "last_sequence_id", "last_sequence_id_pushed", "producer_name", "topic"), _HELD
-    )
-    | {"refuse_queued": "called by the client's close() and shutdown(), which are covered"},
+    ),
     "asyncio.Reader": dict.fromkeys(("is_connected", "topic", "topics"), _HELD),
     "asyncio.GroupReader": dict.fromkeys(
         (

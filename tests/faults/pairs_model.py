@@ -159,7 +159,7 @@ class Ground:
         """Open it, and take its first message beforehand, as behind a seek into a batch."""
         self._consumer.inner.is_open = False
         self._broker.step("open")
-        inner = self._consumer.stand_on(_official(Queue(self._broker)))
+        inner = self._consumer._stand_on_(_official(Queue(self._broker)))
         ahead = [inner.receive(0)] if self._broker.cursor % 2 and self._broker.cursor < self._broker.sent else []
         return inner, iter(ahead)
 
@@ -222,9 +222,9 @@ class World:
         subscription: Any = Subscription(
             context, self.order, nothing, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
         )
-        self.consumer: Any = Consumer.assemble(_official(Queue(self.broker)), subscription)
+        self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
         self.order.take_part(self._noting[1])
-        self.consumer.found(Ground(self.broker, self.consumer))
+        self.consumer._found_(Ground(self.broker, self.consumer))
         self.ended: str | None = None
         self.floor = self.epoch = 0
         self.threads: dict[tuple[str, int], Came] = {}
@@ -355,9 +355,9 @@ class World:
                 self.broker.step("move")
                 self.broker.cursor = 0
         elif what == "cluster":
-            consumer.follow_cluster(consumer.cluster + 1)
+            consumer._follow_cluster_(consumer._cluster_ + 1)
         elif what == "fork":
-            self.consumer.after_fork(Refusing(lambda: ForkedClientError("forked")))
+            self.consumer._after_fork_(Refusing(lambda: ForkedClientError("forked")))
             self.ended = self.ended or what
         elif what == "reconnect":
             order.begin_epoch()

@@ -14,9 +14,9 @@ class Consumer:
 
     def __init__(self):
         self.calls, self.records = [], Records()
-        self.record, self.refused = self.records.begin, None
+        self._record_, self.refused = self.records.begin, None
 
-    def end_record(self, noted):
+    def _end_record_(self, noted):
         self.records.end(noted)
         return noted
 

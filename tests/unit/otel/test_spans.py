@@ -55,7 +55,7 @@ class Came:
 
 def context_of(*consumers):
     """What a client that has these consumers shares with its parts."""
-    opener = types.SimpleNamespace(received_by=lambda: list(consumers))
+    opener = types.SimpleNamespace(_received_by_=lambda: list(consumers))
     options = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader", "schema_info"))
     return ClientContext(opener, operation_timeout_seconds=1, **options)
 

@@ -17,13 +17,13 @@ class Following:
     """A consumer that notes which cluster it follows to, and fails as often as it is told."""
 
     def __init__(self, failures=(), cluster=0):
-        self.cluster, self.failures, self.calls = cluster, list(failures), 0
+        self._cluster_, self.failures, self.calls = cluster, list(failures), 0
 
-    def follow_cluster(self, number):
+    def _follow_cluster_(self, number):
         self.calls += 1
         if self.failures:
             raise self.failures.pop()
-        self.cluster = number
+        self._cluster_ = number
 
 
 def watch_of(*followers):
@@ -61,7 +61,7 @@ def test_consumers_follow_to_the_cluster_of_now():
     followers.append(late)
     watch.tick(0.0)
     watch.tick(0.0)
-    assert (first.cluster, first.calls, late.cluster, late.calls) == (1, 1, 1, 1)
+    assert (first._cluster_, first.calls, late._cluster_, late.calls) == (1, 1, 1, 1)
     assert forgotten == [EAST]
 
 
@@ -72,7 +72,7 @@ def test_a_consumer_that_cannot_follow_yet_is_tried_again():
     urls.append(EAST)
     for _ in range(3):
         watch.tick(0.0)
-    assert (failing.cluster, failing.calls, closed.cluster) == (1, 3, 1)
+    assert (failing._cluster_, failing.calls, closed._cluster_) == (1, 3, 1)
 
 
 def test_going_back_is_another_change():
@@ -82,4 +82,4 @@ def test_going_back_is_another_change():
     for url in (EAST, WEST):
         urls.append(url)
         watch.tick(0.0)
-    assert following.cluster == 2
+    assert following._cluster_ == 2

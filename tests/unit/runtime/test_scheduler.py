@@ -171,7 +171,7 @@ def test_a_client_that_closes_closes_what_was_watched_and_watches_no_more():
 def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
     """It begins when something is asked for, holds up no acknowledgement, and is closed and refused like the other."""
     nothing = dict.fromkeys(("admin", "make_admin", "owns_admin", "open_reader", "schema_info"))
-    context = ClientContext(SimpleNamespace(received_by=list), operation_timeout_seconds=1, **nothing)
+    context = ClientContext(SimpleNamespace(_received_by_=list), operation_timeout_seconds=1, **nothing)
     slow, quick, answer = Watched(), Watched(), threading.Event()
     before = set(threading.enumerate())
     context.inquiries.run(lambda: answer.wait(SECONDS))
@@ -188,7 +188,7 @@ def test_a_client_has_a_thread_for_what_may_take_long_and_both_end_with_it():
     context.close_schedulers()
     assert slow.closed
     assert quick.closed
-    context.after_fork(refusal := object())
+    context._after_fork_(refusal := object())
     assert context.scheduler is context.inquiries is refusal
 
 

@@ -15,7 +15,7 @@ _CLASSES = [
     pulsar_ext.PulsarAdmin,
     pulsar_ext.TableView,
 ]
-_INTERNAL = {"fetched_ahead", "is_owed", "subscribed_to"}
+_INTERNAL = {"fetched_ahead", "subscribed_to"}
 _ELSEWHERE = {
     "check_requests": "is a hook of the admin API for its own tests",
     "get_service_info": "needs two clusters: testing/test_replication.py",
