@@ -17,7 +17,7 @@ import pulsar
 from ._native.fork import closed, listened, refuse_after_fork
 from ._native.handles import ConsumerDoor, adopt
 from ._native.messages import InnerMessage, inner_message_of
-from ._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, NotConnected, Timeout
+from ._native.results import POLL_MILLIS, AlreadyClosed, NotConnected, Timeout
 from ._native.seek_gate import GatedConsumer
 from .ack.scope import AckScope
 from .chunks.resolver import as_message_id
@@ -292,9 +292,14 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._acks.refuse()
 
     def get_last_message_id(self) -> MessageId:
-        """Give the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers."""
+        """Return the id of the topic's last entry; of a chunked message that is its last chunk, as bare numbers.
+
+        Raises:
+            pulsar.UnknownError: the topic is not persistent, as officially.
+            pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
+        """
         self._context.callbacks.refuse("get_last_message_id")
-        last = from_inner(self._ask(lambda inner: inner.get_last_message_id_async, UNREACHABLE))
+        last = from_inner(self._ask_stored(lambda inner: inner.get_last_message_id_async))
         last.origin = Origin.NUMBERS
         return last
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
-from ._native.results import UNREACHABLE, Timeout
+from ._native.results import Timeout
 from .chunks.leftovers import ends_in_a_half
 from .message import Message
 from .receive.filter import FilteredSource
@@ -148,6 +148,7 @@ class Reader(Receiving[T], ReaderDoor):
         Raises:
             pulsar.PulsarException: for the client's `operation_timeout_seconds` the broker could not be reached.
             pulsar.Timeout: for a minute, the broker had messages to come and none came.
+            pulsar.UnknownError: the topic is not persistent, as officially.
             pulsar.AlreadyClosed: the reader is closed.
         """
         found = self._filter
@@ -175,4 +176,4 @@ class Reader(Receiving[T], ReaderDoor):
     def _has_native_message_(self) -> bool:
         """Ask if the native reader has a message to read, which may be one that is skipped here."""
         self._context.callbacks.refuse("has_message_available")
-        return bool(self._ask(lambda inner: inner.has_message_available_async, UNREACHABLE))
+        return bool(self._ask_stored(lambda inner: inner.has_message_available_async))

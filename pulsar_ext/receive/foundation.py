@@ -316,7 +316,10 @@ class ReaderFoundation(_Foundation):
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
-        found = first_by_time(self._open(**PROBE, start_message_id=InnerMessageId.latest), self._context.insist, millis)
+        found = None
+        if TopicName.parse(self._named["topic"]).is_persistent:
+            probe = self._open(**PROBE, start_message_id=InnerMessageId.latest)
+            found = first_by_time(probe, self._context.insist, millis)
         if found is None or self._is_of_several(found):
             self._next = self._open(start_message_id=InnerMessageId.latest)
             self._context.insist(partial(inner_of(self._next).seek_async, millis), NOT_THERE)

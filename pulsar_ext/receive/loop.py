@@ -317,6 +317,18 @@ class Receiving(Moving, Generic[T]):
             except AlreadyClosed:
                 tried = self._other_than(tried, self._context.operation_timeout_seconds * 1000)
 
+    def _ask_stored(self, question: Callable[[Any], Callable[[Answer], object]]) -> Any:
+        """Ask the C++ object for what its topic stores, as `_ask()`, again while the broker cannot be reached.
+
+        Raises:
+            pulsar.UnknownError: the topic is not persistent. The broker answers that, and would be asked again.
+        """
+        if isinstance(self._topics, str) and self._topics.startswith("non-persistent://"):
+            raise pulsar.UnknownError(
+                f"Pulsar error: UnknownError: {self._topics} is not persistent: it stores nothing"
+            )
+        return self._ask(question, UNREACHABLE)
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise closed_error(type(self).__name__)

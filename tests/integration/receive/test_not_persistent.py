@@ -1,0 +1,25 @@
+"""Topics that are not persistent: nothing waits for an answer that the broker does not have."""
+
+from __future__ import annotations
+
+import pytest
+
+import pulsar_ext as pulsar
+from pulsar_ext import MessageId
+
+BOTH_CLIENTS = True
+
+
+@pytest.mark.core
+def test_a_topic_that_stores_nothing_is_not_asked_again(client, topic):
+    """The questions for what a topic stores raise at once, as officially, with the reason; seeks do nothing."""
+    topic = f"non-{topic}"
+    consumer = client.subscribe(topic, "s")
+    reader = client.create_reader(topic, MessageId.latest)
+    for ask in (consumer.get_last_message_id, reader.has_message_available):
+        with pytest.raises(pulsar.UnknownError, match="is not persistent: it stores nothing"):
+            ask()
+    reader.seek(1)
+    reader.seek(MessageId.latest)
+    client.create_producer(topic).send(b"live")
+    assert [consumer.receive(5000).data(), reader.read_next(5000).data()] == [b"live", b"live"]
