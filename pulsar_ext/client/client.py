@@ -36,6 +36,7 @@ from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
 from .admin_access import admin_at, derive_admin
+from .authentication import telling_why
 from .closing import ClientClose, stop_fetching
 from .consumer_settings import ActiveEvents, ConsumerSettings
 from .environment import located
@@ -289,7 +290,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
     def get_topic_partitions(self, topic: str) -> list[str]:
         """Give the names of a topic's partitions; of a topic without partitions its own."""
         self.context.callbacks.refuse("get_topic_partitions")
-        with telling_what_is_known(self.context, self._connected_url, {"topic": topic}):
+        known = telling_what_is_known(self.context, self._connected_url, {"topic": topic})
+        with known, telling_why(self._authentication):
             return AskingClient(self.inner, self.context.senders.ask).partitions_of(topic)
 
     def close(self) -> None:

@@ -167,7 +167,11 @@ class _SenderFactory:
             pulsar.PulsarException: that could not be found out; the official producer asks the same, and raises it too.
         """
         topic = self._topic
-        found: list[str] = self._client.get_topic_partitions(topic)
+        try:
+            found = self._client.get_topic_partitions(topic)
+        except pulsar.AuthenticationError:
+            self._open_native()  # raises what the supplier of a token raised, which the C++ client does not say here
+            raise
         if len(found) > 1 or (found and found[0].endswith("-partition-0") and not topic.endswith("-partition-0")):
             return found
         return None

@@ -97,11 +97,12 @@ def test_why_there_is_no_token(client_factory, pulsar_broker_factory, pulsar_top
     client = client_factory(broker, authentication=module.AuthenticationToken(no_token))
     openings = [
         lambda: client.create_producer(topic),
+        lambda: client.create_producer(topic, batching_enabled=True),
         lambda: client.subscribe(topic, "s"),
         lambda: client.create_reader(topic, pulsar.MessageId.earliest),
     ]
     if module is pulsar:  # of several topics the C++ client has no words, but ours knows
-        openings += [lambda: client.subscribe([topic], "s")]
+        openings += [lambda: client.subscribe([topic], "s"), lambda: client.get_topic_partitions(topic)]
     for opening in openings:
         with pytest.raises(pulsar.AuthenticationError, match="the vault is sealed"):
             opening()
