@@ -186,7 +186,7 @@ def _base64_flags(column: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(number_field(IS_BASE64, 1), pa.binary()), len(column))
 
 
-_KEYS = {
+_KEYS: dict[str, Callable[[pa.Array], pa.Array]] = {
     "partition_key": partial(_texts, PARTITION_KEY),
     BASE64_KEYS: _base64_flags,
     "ordering_key": partial(_texts, ORDERING_KEY),

@@ -171,10 +171,10 @@ class _PartDecoder:
         Producers may change the schema, and messages have the version of theirs.
         """
         stored = self._stored(str(TopicName.parse(topic).parent), version)
-        is_pair = stored is not None and stored.type == "KEY_VALUE"
-        take = _taker(stored.properties.get("kv.encoding.type") if is_pair else None, self.part)
         kind, definition = (None, None) if stored is None else _definition_of(stored, self.part)
-        if is_pair and kind != self._kind and self._kind not in _PLAIN:
+        pair = stored if stored is not None and stored.type == "KEY_VALUE" else None
+        take = _taker(None if pair is None else pair.properties.get("kv.encoding.type"), self.part)
+        if pair is not None and kind != self._kind and self._kind not in _PLAIN:
             raise ValueError(f"its topic has a schema of type {kind} for it")
         if self._kind in _PLAIN:
             return take, bytes if self._kind == "bytes" else bytes.decode

@@ -102,4 +102,4 @@ def test_event_times_before_1970_raise():
     times = pa.array([-1, None, 0, 5, -3000], pa.timestamp("ms", tz="UTC"))
     batch = pa.record_batch({"value": pa.array([b""] * 5), "__eventTime": times})
     with pytest.raises(InvalidUse, match="__eventTime is before 1970 in 2 rows"):
-        list(BatchSplitter({"topic": "t", "laneBy": None}).by_lane(batch, "0"))
+        list(BatchSplitter({"topic": "t", "laneBy": None, "keyValueEncoding": None}).by_lane(batch, "0"))
