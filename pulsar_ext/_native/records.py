@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import io
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,15 @@ from pulsar_ext.errors import InvalidUse, SchemaMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Record", "is_written_as", "record_of_avro", "record_of_json", "refuse_lost_fields"]
+__all__ = [
+    "Record",
+    "is_written_as",
+    "read_whole_avro",
+    "record_class_of",
+    "record_of_avro",
+    "record_of_json",
+    "refuse_lost_fields",
+]
 
 _PARAMETERS = frozenset({"default", "required", "required_default"})
 """What the official constructor takes for itself."""
@@ -39,6 +48,11 @@ class Record(pulsar.schema.Record):  # type: ignore[misc]  # the official client
         super().__init__(*args, **values)
         for name, value in own.items():
             setattr(self, name, value)
+
+
+def record_class_of(schema: Any) -> Any:
+    """Return the `Record` class of an official schema object; None if it is of a definition."""
+    return schema._record_cls
 
 
 def refuse_lost_fields(record: Any) -> None:
@@ -112,6 +126,29 @@ def record_of_avro(schema: Any, decode: Callable[[Any], dict[str, Any]]) -> Any:
     plain = copy.copy(schema)
     plain._record_cls = None
     return _made(schema._record_cls, decode(plain), lambda _, value: value)
+
+
+def read_whole_avro(schema: Any, data: bytes, written: dict[str, Any]) -> dict[str, Any]:
+    """Read a dict of Avro, as the official schema object does, which leaves what is behind it.
+
+    Args:
+        schema: the official schema object.
+        data: the bytes.
+        written: the definition that they were written with.
+
+    Raises:
+        SchemaMismatch: there are bytes behind it.
+    """
+    import fastavro  # noqa: PLC0415  # only who has Avro needs it
+
+    buffer, read = io.BytesIO(data), schema._schema
+    found: Any = fastavro.schemaless_reader(buffer, {**written, "name": read["name"]}, read)
+    if left := len(data) - buffer.tell():
+        raise SchemaMismatch(
+            f"{len(data)} bytes are not Avro of the schema that they are said to be of: {left} bytes are left.",
+            differences=(),
+        )
+    return found  # type: ignore[no-any-return]
 
 
 def _made(record: Any, values: dict[str, Any], convert: Callable[[Any, Any], Any]) -> Any:

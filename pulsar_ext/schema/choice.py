@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar.schema
 
+from pulsar_ext._native.records import record_class_of
 from pulsar_ext.errors import InvalidUse
 
 from .avro_schema import AvroSchema
+from .json_schema import JsonSchema
 from .models import is_model
 from .protobuf_schema import ProtobufNativeSchema
 from .typed import TypedSchema
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
     from pulsar_ext.admin import PulsarAdmin
 
 __all__ = ["schema_of", "schema_of_class", "with_schema"]
+
+_OFFICIAL: Final[dict[type[Any], type[Any]]] = {
+    pulsar.schema.JsonSchema: JsonSchema,
+    pulsar.schema.AvroSchema: AvroSchema,
+}
+"""What takes the place of an official schema of a `Record` class, which loses fields or cannot read its own values."""
 
 
 def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> Any:
@@ -31,10 +39,15 @@ def schema_of(given: Any, admin_api: Callable[[], PulsarAdmin], *, reads: bool) 
         reads: whether it is a consumer or a reader.
 
     Raises:
-        InvalidUse: it is a class that there is no schema of, or the model has a field that Avro has not.
+        InvalidUse: it is a class that there is no schema of, or the model has a field that Avro has not, or an official
+            `Record` class loses fields.
     """
     if isinstance(given, type):
         given = schema_of_class(given)
+    elif (
+        type(given) in _OFFICIAL and (record := record_class_of(given)) is not None
+    ):  # as of `from pulsar.schema import *`
+        given = _OFFICIAL[type(given)](record)
     return given.of_client(admin_api, reads=reads) if isinstance(given, TypedSchema) else given
 
 

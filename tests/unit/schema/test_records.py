@@ -20,6 +20,7 @@ from pulsar_ext.schema import (
     Record,
     String,
 )
+from pulsar_ext.schema.choice import schema_of
 
 
 class Color(enum.Enum):
@@ -188,3 +189,34 @@ def test_json_that_is_no_object_raises():
     """A list, as another program may have sent, is no record."""
     with pytest.raises(SchemaMismatch, match="Item is a JSON object, and list was read"):
         JsonSchema(Item).decode(json.dumps([1]).encode())
+
+
+def test_an_official_schema_object_is_replaced():
+    """As of `from pulsar.schema import *`: it reads records back, and a class that loses fields is refused."""
+
+    class Base(official.Record):
+        id = Integer()
+
+    class Losing(Base):
+        name = String()
+
+    class Good(official.Record):
+        grid = Array(Array(Base()))
+
+    row = Good(grid=[[Base(id=1)]])
+    for kind in (official.JsonSchema, official.AvroSchema):
+        schema = schema_of(kind(Good), None, reads=True)
+        assert isinstance(schema.decode(schema.encode(row)).grid[0][0], Base)
+        with pytest.raises(InvalidUse, match=r"loses Losing\.id"):
+            schema_of(kind(Losing), None, reads=False)
+    definition = official.AvroSchema(None, schema_definition=Good.schema())
+    assert schema_of(definition, None, reads=True) is definition
+
+
+@pytest.mark.parametrize("schema", [AvroSchema(Item), AvroSchema(None, Item.schema())], ids=str)
+def test_avro_of_a_record_with_bytes_left_raises(schema):
+    """What is longer than its schema says was written with another one."""
+    written = AvroSchema(Item).encode(ITEM)
+    assert schema.decode(written) == (ITEM if "Item" in str(schema) else {"name": "a", "id": 1, "count": 3})
+    with pytest.raises(SchemaMismatch, match="1 bytes are left"):
+        schema.decode(written + b"x")
