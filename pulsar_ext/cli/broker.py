@@ -120,10 +120,10 @@ def fetch(*, version: Version = None) -> None:
     console = Console(highlight=False)
     with console.status("looking at the jars") as status:
         find_java()
-        jars = ensure_jars(status.update, version)
+        jars = ensure_jars(status.update if console.is_terminal else console.print, version)
         status.update("starting a broker once, to archive the classes it loads")
         archive = make_archive(version)
-    console.print(f"{len(list(jars.glob('*.jar')))} jars are in {jars}", markup=False)
+    console.print(f"jars in {jars}: {len(list(jars.glob('*.jar')))}", markup=False)
     console.print(f"class archive: {archive.name if archive else 'this Java makes none; brokers start without'}")
 
 

@@ -65,6 +65,8 @@ class PulsarContainer(Broker):
         report: called with short lines of progress when an image has to be pulled or built.
         version: of the broker; by default that of `PULSAR_EXT_PULSAR_VERSION`, else the one that this is tested with.
             With an image that is named, the version that the image must have.
+        broker_port: where clients connect; a free port by default.
+        admin_port: where the admin REST API listens; a free port by default.
         network: a Docker network that exists, such as testcontainers' `Network`, whose containers may use the broker.
         network_aliases: what the broker is called on the network; the first one is in its URLs there. By default it is
             the container's name.
@@ -85,6 +87,8 @@ class PulsarContainer(Broker):
         start_timeout: float = 90.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
+        broker_port: int | None = None,
+        admin_port: int | None = None,
         network: DockerNetwork | None = None,
         network_aliases: Sequence[str] = (),
     ) -> None:
@@ -98,6 +102,7 @@ class PulsarContainer(Broker):
         self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
+        self._asked_ports = broker_port, admin_port
         self._identity: Identity | None = None
         self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
         self._network: DockerNetwork | None = None
@@ -208,13 +213,17 @@ class PulsarContainer(Broker):
         image = choose_image(self._image, report=self._report, version=self.version)
         command = start_command(image, report=self._report)
         for attempt in range(1, _LAUNCHES + 1):
-            self._ports = {self._published_port: free_port(), _ADMIN_PORT: free_port()}
+            broker_port, admin_port = self._asked_ports
+            self._ports = {self._published_port: broker_port or free_port(), _ADMIN_PORT: admin_port or free_port()}
             self._container = self._describe_container(image, command)
             try:
                 with _without_ryuk():
                     self._container.start()
             except APIError as error:
                 lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
+                if lost_a_port and any(self._asked_ports):
+                    taken = ", ".join(str(port) for port in self._asked_ports if port)
+                    raise BrokerStartError(f"port {taken} is in use: choose another, or leave it out") from error
                 if not lost_a_port or attempt == _LAUNCHES:
                     raise
                 self._discard()

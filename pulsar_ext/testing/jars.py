@@ -150,7 +150,8 @@ def _is_known(directory: Path, version: str) -> bool:
 def _replace(directory: Path, version: str, damage: str, report: Callable[[str], None]) -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f"{directory.name}.", dir=directory.parent))
     try:
-        copy_jars(version, fresh, f"{directory}: {damage}", report)
+        known = committed_sums(version)
+        copy_jars(version, fresh, f"{directory}: {damage}", report, None if known is None else len(known))
         _check(fresh, version)
         _record(fresh, version)
         fresh.chmod(0o755)

@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,10 +19,11 @@ from .versions import newest_first
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["copy_jars"]
+__all__ = ["copy_jars", "follow"]
 
 _SECONDS: Final = 1800.0
 _ERROR_LINES: Final = 6
+_REPORT_SECONDS: Final = 10.0
 
 # Without the imported project pom, mediation picks OpenTelemetry jars that do not fit, and the broker dies.
 _MANAGED: Final = """\
@@ -49,14 +52,15 @@ class _Run(NamedTuple):
     said: list[str]
 
 
-def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None]) -> None:
+def copy_jars(version: str, target: Path, state: str, report: Callable[[str], None], count: int | None = None) -> None:
     """Have Maven copy the jars of a broker into an empty directory; what it downloads must have the right checksum.
 
     Args:
         version: of the broker.
         target: where they go.
         state: why they are needed, for the error.
-        report: called with short lines of progress.
+        report: called with short lines of progress, one in ten seconds.
+        count: number of jars that are expected; None if it is not known.
 
     Raises:
         BrokerStartError: there is no Maven, or it failed. `served` are the versions that the repositories say they
@@ -68,7 +72,12 @@ def copy_jars(version: str, target: Path, state: str, report: Callable[[str], No
             f"the jars of Pulsar {version} are needed ({state}), and there is no mvn on the path to fetch them: "
             "install Maven, or use a Docker engine, or copy the directory from a machine that has it"
         )
-    run = _run(maven, _POM.format(managed=_MANAGED.format(version=version), version=version), target, report)
+    run = _run(
+        maven,
+        _POM.format(managed=_MANAGED.format(version=version), version=version),
+        target,
+        partial(follow, report, count),
+    )
     if run.status != 0:
         report(f"Maven could not fetch Pulsar {version}; asking it which versions there are")
         raise _failure(version, run, _served(maven, target))
@@ -94,7 +103,7 @@ def _failure(version: str, run: _Run, served: list[str]) -> BrokerStartError:
 
 def _served(maven: str, target: Path) -> list[str]:
     """Return the versions that the configured repositories say they have; Maven keeps their answers in a file each."""
-    run = _run(maven, _POM.format(managed="", version=_EMPTY_RANGE), target, lambda _: None, "-X", "-U")
+    run = _run(maven, _POM.format(managed="", version=_EMPTY_RANGE), target, list, "-X", "-U")
     found: set[str] = set()
     for line in run.said:
         if place := re.search(r"Using local repository at (.+)", line):
@@ -103,7 +112,7 @@ def _served(maven: str, target: Path) -> list[str]:
     return newest_first(found)
 
 
-def _run(maven: str, pom: str, target: Path, report: Callable[[str], None], *options: str) -> _Run:
+def _run(maven: str, pom: str, target: Path, follow: Callable[[Iterable[str]], list[str]], *options: str) -> _Run:
     with tempfile.TemporaryDirectory(prefix="pulsar-ext-") as scratch:
         path = Path(scratch, "pom.xml")
         path.write_text(pom, encoding="utf-8")
@@ -113,19 +122,42 @@ def _run(maven: str, pom: str, target: Path, report: Callable[[str], None], *opt
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch
         ) as run:
             try:
-                said = _follow(run.stdout or (), report)
-                return _Run(run.wait(_SECONDS), said)
+                said = [line.rstrip() for line in follow(run.stdout or ())]
+                return _Run(run.wait(_SECONDS), ["", *said])
             except BaseException:
                 run.kill()
                 raise
 
 
-def _follow(lines: Iterable[str], report: Callable[[str], None]) -> list[str]:
-    said = [""]
+def follow(
+    report: Callable[[str], None],
+    count: int | None,
+    lines: Iterable[str],
+    clock: Callable[[], float] = time.monotonic,
+) -> list[str]:
+    """Read what Maven says, and report how far it is, once in ten seconds and at the end; return the lines.
+
+    Args:
+        report: called with a short line.
+        count: number of jars that are expected; None if it is not known.
+        lines: what Maven says.
+        clock: returns the time in seconds.
+    """
+    said: list[str] = []
     counts: Counter[str] = Counter()
+    reported = clock()
+    total = "" if count is None else f" of {count}"
     for line in lines:
-        said.append(line.rstrip())
+        said.append(line)
         if step := re.search(r"\b(Downloaded|Copying)\b.*\.jar", line):
             counts[step[1]] += 1
-            report(f"{step[1].lower()} jars: {counts[step[1]]}")
+            if clock() - reported >= _REPORT_SECONDS:
+                reported = clock()
+                report(_progress(counts, total))
+    if counts:
+        report(_progress(counts, total))
     return said
+
+
+def _progress(counts: Counter[str], total: str) -> str:
+    return f"jars: {counts['Downloaded']} downloaded, {counts['Copying']}{total} copied"

@@ -56,17 +56,24 @@ def start_broker(
             raise InvalidUse("a cluster has ports and data of its own: leave them out, or use a profile of one broker")
         report("back end cluster: a profile of several brokers runs as processes, whatever else can be used")
         return ClusterBroker(get_profile(profile), settings=settings, report=report, version=version).start()
-    if fixed and not is_asked_for(backend):
-        choice = Choice("process", "ports or a data directory were given", "leave them out for a container")
+    if data_dir is not None and not is_asked_for(backend):
+        choice = Choice("process", "a data directory was given", "leave it out for a container")
     else:
         choice = choose_backend(backend, report, version)
     report(str(choice))
     if choice.backend == "docker":
-        if fixed:
-            raise InvalidUse("a container has ports and data of its own: leave them out, or use the back end process")
+        if data_dir is not None:
+            raise InvalidUse("a container has data of its own: leave data_dir out, or use the back end process")
         from .container import PulsarContainer  # noqa: PLC0415  # testcontainers is loaded only where it is used
 
-        return PulsarContainer(profile, settings=settings, report=report, version=version).start()
+        return PulsarContainer(
+            profile,
+            settings=settings,
+            report=report,
+            version=version,
+            broker_port=broker_port,
+            admin_port=admin_port,
+        ).start()
     return PulsarProcess(
         profile,
         settings=settings,

@@ -18,9 +18,10 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record, String
 
 from pulsar_ext.errors import BrokerStartError
-from pulsar_ext.testing import PROFILES, PulsarContainer
+from pulsar_ext.testing import PROFILES, PulsarContainer, start_broker
 from pulsar_ext.testing.access import Access
 from pulsar_ext.testing.image import choose_image
+from pulsar_ext.testing.ports import free_port
 
 _GONE_SECONDS = 60
 
@@ -276,3 +277,15 @@ def test_a_killed_owner_leaves_no_container_and_no_secret(engine, tmp_path):
         assert bystander.id in {container.id for container in engine.containers.list(all=True)}
     finally:
         bystander.remove(force=True, v=True)
+
+
+def test_a_container_has_the_ports_that_are_given(containers):
+    """A container listens where it was told, also after a restart; a port that is taken is named."""
+    broker_port, admin_port = free_port(), free_port()
+    with start_broker("docker", broker_port=broker_port, admin_port=admin_port) as broker:
+        assert (broker.service_url, broker.admin_url) == (
+            f"pulsar://localhost:{broker_port}",
+            f"http://localhost:{admin_port}",
+        )
+        with pytest.raises(BrokerStartError, match="is in use"), PulsarContainer(broker_port=broker_port):
+            pass

@@ -13,6 +13,7 @@ from pulsar_ext.testing import jar_sums
 from pulsar_ext.testing.backend import choose_backend, process_problem
 from pulsar_ext.testing.jar_sums import committed_sums, sum_of
 from pulsar_ext.testing.jars import cached_jars, ensure_jars, find_damage, find_java
+from pulsar_ext.testing.maven import follow
 from pulsar_ext.testing.profiles import PULSAR_VERSION
 
 UNLISTED = "9.8.7"
@@ -331,3 +332,13 @@ def test_what_is_no_version(bin_dir, version):
     """What cannot be a version becomes part of no path and no project file."""
     with pytest.raises(InvalidUse, match="is not a version of Pulsar"):
         ensure_jars(version=version)
+
+
+def test_progress_is_a_line_in_ten_seconds():
+    """Of a thousand lines of Maven's, one in ten seconds is reported, with the total, and one at the end."""
+    reported, now = [], iter(range(10_000))
+    lines = [f"[INFO] Downloaded from x: a{at}.jar" if at % 3 else f"[INFO] Copying a{at}.jar" for at in range(30)]
+    assert follow(reported.append, 327, lines, clock=lambda: next(now)) == lines
+    assert reported[-1] == "jars: 20 downloaded, 10 of 327 copied"
+    assert len(reported) <= 4
+    assert follow(reported.append, None, [], clock=lambda: 0.0) == []
