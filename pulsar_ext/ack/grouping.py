@@ -32,7 +32,7 @@ from .reconnect import ConnectionWatch, is_same_connection
 from .sending_again import SendingAgain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
@@ -93,6 +93,8 @@ class Acknowledger(AckIntake):
         """Whether a seek moves the cursor: what left meanwhile could acknowledge what comes again."""
         self._leaves_cluster = False
         """If another native object is about to be opened on another cluster."""
+        self._moved: frozenset[str] | None = None
+        """The topics and partitions whose cursors a seek moves; None for all."""
 
     # What follows is made when something is acknowledged: many consumers of a process may be idle.
 
@@ -146,15 +148,25 @@ class Acknowledger(AckIntake):
         if self.is_connected:  # else another C++ consumer is about to take the place of this one
             self._added()
 
+    def moves_some(self, topics: Iterable[str] | None) -> None:
+        """Take note that the seek that is about to begin moves the cursors of these topics only; None for all."""
+        self._moved = None if topics is None else frozenset(topics)
+
+    def _moving_topics(self) -> list[TopicAcks]:
+        """Return the topics whose cursors a seek moves."""
+        moved = self._moved
+        return [topic for topic in self.collector.by_topic if moved is None or topic.topic in moved]
+
     def before(self, transition: Transition, /) -> None:
         """Send what waits: what leaves later would acknowledge what is to come anew, and nothing leaves amid a seek."""
         refuse_interrupting("A seek, a redelivery or a close", self.lock)
         if transition is Transition.SEEK:
             with self.lock:
                 self.flush()
-                for topic in self.collector.by_topic:  # nothing of it again
+                for topic in self._moving_topics():  # nothing of it again
                     topic.sent.take()
-                self._watch.settle()
+                if self._moved is None:
+                    self._watch.settle()
                 self._is_moving = True
         elif transition is Transition.ANOTHER_CLUSTER:
             with self.lock:
@@ -169,20 +181,23 @@ class Acknowledger(AckIntake):
     def after(self, transition: Transition, /) -> None:
         """Forget what has not left, where the cursor was moved elsewhere."""
         try:
-            if transition in (Transition.SEEK, Transition.ANOTHER_CLUSTER, Transition.UNSUBSCRIPTION):
+            if transition is Transition.SEEK and self._moved is not None:
+                for topic in self._moving_topics():
+                    self.forget(topic)
+            elif transition in (Transition.SEEK, Transition.ANOTHER_CLUSTER, Transition.UNSUBSCRIPTION):
                 self.forget()
         finally:
-            self._is_moving = False
+            self._is_moving, self._moved = False, None
 
     def abandon(self, transition: Transition, /) -> None:
         """Conclude nothing from where the cursor was: the broker may have moved it all the same."""
         if transition is Transition.ANOTHER_CLUSTER:
             self._is_moving = self._leaves_cluster = False
         elif transition is Transition.SEEK:
-            self._is_moving = False
             with self.lock:
-                for topic in self.collector.by_topic:
+                for topic in self._moving_topics():
                     topic.tracker.lose_base()
+            self._is_moving, self._moved = False, None
 
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""

@@ -21,7 +21,7 @@ from .order import NOTHING
 from .seek_places import NOT_THERE, PROBE, Head, first_at, first_by_time, position_of, read_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pulsar_ext._native.seek_gate import SeekGate
     from pulsar_ext._runtime.context import ClientContext
@@ -60,6 +60,9 @@ class LeftOut(Protocol):
             inner: a C++ message before the one that was sought, in the same entry.
             last: which message of its batch is the last of these.
         """
+
+    def moves_some(self, topics: Iterable[str] | None, /) -> None:
+        """Take note that the next seek moves the cursors of these topics and partitions only; None for all."""
 
 
 class _Foundation:
@@ -155,6 +158,10 @@ class ConsumerFoundation(_Foundation):
         """
         self._begin_at(target)
         self._heads = self._heads_of(target)
+
+    def moves_some(self, topics: Iterable[str] | None) -> None:
+        """Take note that the seek that is about to begin moves these topics and partitions only; None for all."""
+        self._acks.moves_some(topics)
 
     def move_each(self, targets: Mapping[str, Any]) -> None:
         """Move the cursors of some of several topics and partitions; raises as `move()`.
@@ -287,6 +294,9 @@ class ReaderFoundation(_Foundation):
             )
         else:
             self._next = self._open(start_message_id=target)
+
+    def moves_some(self, _: Iterable[str] | None) -> None:
+        """Do nothing: a reader acknowledges nothing."""
 
     def move_each(self, _: Mapping[str, Any]) -> None:
         """Refuse: what is unread of the other partitions cannot be kept.

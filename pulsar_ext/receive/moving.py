@@ -47,7 +47,7 @@ class Moving:
             self._seek_each(messageid)
             return
         target = seek_target(self._context.resolver, self._topics, messageid)
-        with self._order.passing(Transition.SEEK, self._refuse_closed):
+        with self._order.passing(Transition.SEEK, lambda: self._begin_moving(None)):
             foundation = self._order.foundation
             (self.inner.seek if foundation is None else foundation.move)(target)
 
@@ -63,11 +63,17 @@ class Moving:
             return
         resolver = self._context.resolver
         resolved = {topic: seek_target(resolver, topic, target) for topic, target in found.items()}
-        with self._order.passing(Transition.SEEK, self._refuse_closed):
-            foundation = self._order.foundation
-            if foundation is None:
-                raise closed_error(type(self).__name__)
-            foundation.move_each(resolved)
+        with self._order.passing(Transition.SEEK, lambda: self._begin_moving(resolved)):
+            self._order.foundation.move_each(resolved)
+
+    def _begin_moving(self, targets: Mapping[str, Any] | None) -> None:
+        """Have everybody know which of several topics the seek moves that is about to begin; None for all."""
+        self._refuse_closed()
+        foundation = self._order.foundation
+        if foundation is not None:
+            foundation.moves_some(targets)
+        elif targets is not None:
+            raise closed_error(type(self).__name__)
 
     def get_last_message_ids(self) -> list[MessageId]:
         """Give the id of the last message of each topic and partition; mirrors Java's `Consumer.getLastMessageIds`.

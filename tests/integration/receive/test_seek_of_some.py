@@ -65,6 +65,25 @@ def test_some_topics_move_and_others_stay(client, topics, type_, inclusive):
 
 
 @pytest.mark.core
+@pytest.mark.parametrize("type_", TYPES)
+def test_a_batch_elsewhere_may_be_acknowledged_around_a_seek(client, admin, broker, pulsar_topic_factory, type_):
+    """A batch of a partition that a seek does not move counts as a whole, though half was acknowledged before it."""
+    topic = pulsar_topic_factory(partitions=2, broker=broker)
+    moved, other = (f"{topic}-partition-{index}" for index in range(2))
+    for part in (moved, other):
+        send_batches(client, part)
+    consumer = client.subscribe(topic, "s", type_, **FROM_THE_BEGINNING)
+    received = [one for one in drain(consumer.receive, 40) if one.topic_name() == other]
+    assert len(received) == 20
+    consumer.acknowledge_many(received[:5])
+    consumer.seek({moved: EARLIEST})
+    consumer.acknowledge_many(received[5:])
+    consumer.flush_acks(confirm=True)
+    assert admin.stats(other, precise_backlog=True).subscriptions["s"].backlog_entries == 0
+    assert admin.stats(moved, precise_backlog=True).subscriptions["s"].backlog_entries > 0
+
+
+@pytest.mark.core
 def test_to_times_and_to_the_end(client, topics):
     """A topic goes to a time, another to its end, a partitioned one to its beginning; then a time that has not come."""
     plain, batched, chunked, parted = topics
