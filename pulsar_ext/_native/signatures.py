@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["default_arguments", "named_arguments", "shaped_like"]
+__all__ = ["default_arguments", "named_arguments", "shaped_like", "with_official_arguments"]
 
 
+_PARAMETERS = "Parameters\n----------\n"
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _signature_of = cache(inspect.signature)
 """It takes half a millisecond to find."""
 
 
 def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
-    """Show a method with the official one's signature, and what it takes more by keyword."""
+    """Show a method with the official one's signature and arguments, and what it takes more by keyword."""
 
     def shape(method: _F) -> _F:
         signature = inspect.signature(official)
@@ -29,9 +30,22 @@ def shaped_like(official: Callable[..., Any]) -> Callable[[_F], _F]:
         ]
         parameters = [*signature.parameters.values(), *own]
         method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        method.__doc__ = with_official_arguments(method.__doc__, official.__doc__)
         return method
 
     return shape
+
+
+def with_official_arguments(ours: str | None, theirs: str | None) -> str:
+    """Return a docstring with what the official one says of the arguments, which ours calls the official ones.
+
+    Args:
+        ours: the docstring; None without one, as with `python -OO`.
+        theirs: the official one, in the style of numpy.
+    """
+    said = inspect.cleandoc(theirs or "").partition(_PARAMETERS)[2].strip()
+    own = inspect.cleandoc(ours or "")
+    return f"{own}\n\nThe official arguments\n{'-' * 22}\n\n{said}" if said else own
 
 
 def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from .fixtures import *  # noqa: F403  # pytest finds fixtures by their names in the plugin's module
 from .fixtures_cluster import *  # noqa: F403  # likewise
-from .run import RUN, TICKET, Run
+from .run import BROKER_LOGS, RUN, TICKET, Run, shown_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -49,6 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "(variable PULSAR_EXT_THROUGH)",
     )
     group.addoption(
+        "--pulsar-broker-log",
+        dest="pulsar_broker_log",
+        choices=BROKER_LOGS,
+        help="what a failed test shows of the brokers' logs: warnings and errors, all, or none; all by default "
+        "(variable PULSAR_EXT_BROKER_LOG)",
+    )
+    group.addoption(
         "--pulsar-url",
         dest="pulsar_url",
         help="use the broker at this URL instead of starting one (variable PULSAR_URL; its token is in PULSAR_TOKEN)",
@@ -63,6 +70,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check what can be checked before any test runs."""
     run = config.stash[RUN] = Run(config)
+    if run.option("broker_log") not in (None, *BROKER_LOGS):
+        raise pytest.UsageError(f"PULSAR_EXT_BROKER_LOG is none of {', '.join(BROKER_LOGS)}")
     profile, version = run.option("profile"), run.option("pulsar_version")
     if profile is not None or version is not None:
         from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # only for those who use it
@@ -113,8 +122,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     run = item.config.stash[RUN]
     if report.failed and "pulsar_broker_factory" in getattr(item, "fixturenames", ()):
-        for key, broker in run.brokers.items():
-            lines = broker.log_text(run.log_starts.get(key, 0)).splitlines()
+        wanted = run.option("broker_log") or "all"
+        for key, broker in run.brokers.items() if wanted != "none" else ():
+            lines = shown_of(broker.log_text(run.log_starts.get(key, 0)).splitlines(), wanted)
             if lines:
                 left_out = [f"({len(lines) - _LOG_LINES} lines before these)"] if len(lines) > _LOG_LINES else []
                 text = "\n".join([*left_out, *lines[-_LOG_LINES:]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from .rpc import PoolServer
     from .shared import SharedBroker, Source
 
-__all__ = ["RUN", "TICKET", "Run", "told_plainly"]
+__all__ = ["BROKER_LOGS", "RUN", "TICKET", "Run", "shown_of", "told_plainly"]
+
+BROKER_LOGS = ("warn", "all", "none")
 
 TICKET = "pulsar_ext_ticket"
+_LEVEL = re.compile(r"\d{4}-\d\d-\d\dT\S+ (?:- |\[.*?\] )?([A-Z]+)\b")
 
 
 class Run:
@@ -98,6 +102,19 @@ def _usual_admin_url(service_url: str) -> str:
     if not parts.hostname or parts.scheme != "pulsar":
         raise pytest.UsageError(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
     return f"http://{parts.hostname}:8080"
+
+
+def shown_of(lines: list[str], wanted: str) -> list[str]:
+    """Return the lines of a broker's log that are wanted: all, or each warning and error with what follows it."""
+    if wanted == "all":
+        return lines
+    shown, is_wanted = [], False
+    for line in lines:
+        level = _LEVEL.match(line)  # a line of a stack trace has none
+        is_wanted = is_wanted if level is None else level[1] in {"WARN", "ERROR", "FATAL"}
+        if is_wanted:
+            shown.append(line)
+    return shown
 
 
 @contextlib.contextmanager

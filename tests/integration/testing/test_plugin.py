@@ -131,6 +131,10 @@ def test_log_of_a_failing_test(project, workers):
     assert "Created topic persistent" in text
     assert "/failing-" in text
     assert "/before-" not in text
+    quiet = project.runpytest_subprocess(
+        "--pulsar-backend=process", "--pulsar-broker-log=none", "-k", "failing", *workers
+    )
+    quiet.stdout.no_fnmatch_line("*Pulsar broker log*")
 
 
 @needs_process

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext._native.signatures import named_arguments
+import pulsar_ext
+from pulsar_ext._native.signatures import named_arguments, with_official_arguments
 
 METHODS = [
     pulsar.Client.__init__,
@@ -47,3 +48,12 @@ def test_arguments_are_bound_as_python_binds_them(method, placed, data):
         return
     bound.apply_defaults()
     assert [("self", None), *named_arguments(method, args, kwargs).items()] == [*bound.arguments.items()]
+
+
+def test_help_has_the_official_arguments():
+    """A docstring goes on with the official one's arguments; without docstrings, as with -OO, it is empty."""
+    official = "Send.\n\n        Parameters\n        ----------\n\n        topic: str\n            The topic.\n        "
+    shown = with_official_arguments("Send a message.", official)
+    assert shown == "Send a message.\n\nThe official arguments\n----------------------\n\ntopic: str\n    The topic."
+    assert with_official_arguments(None, None) == ""
+    assert "receiver_queue_size: int, default=1000" in pulsar_ext.Client.subscribe.__doc__
