@@ -61,15 +61,17 @@ class MessageId(JavaOrder, MessageIdDoor):
         self.origin = Origin.NUMBERS
         self._topic: str | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Reached only where a slot is empty. Most ids are looked at or stored, and never handed to the C++ client: what
-        # it needs is made when it is asked for.
-        if name in ("inner", "_msg_id"):
-            self.inner = self._made()
-            return self.inner
-        if name in _UNSET:
-            return _UNSET[name]
-        raise AttributeError(name)
+    if not TYPE_CHECKING:  # it would hide misspelt names
+
+        def __getattr__(self, name: str) -> Any:
+            # Reached only where a slot is empty. Most ids are looked at or stored, and never handed to the C++ client:
+            # what it needs is made when it is asked for.
+            if name in ("inner", "_msg_id"):
+                self.inner = self._made()
+                return self.inner
+            if name in _UNSET:
+                return _UNSET[name]
+            raise AttributeError(name)
 
     def _made(self) -> Any:
         if self._data is None and self._order is not None:
