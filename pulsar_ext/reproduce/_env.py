@@ -34,6 +34,8 @@ END = "end"
 
 _RECEIVE_MILLIS = 20_000
 _SILENT_SECONDS = 1.0
+_FEWEST_CHUNKS, _MOST_BYTES = 3, 24 << 20
+"""Of one message, where the broker's chunks are large: what a scenario sends of it fits into its time."""
 
 
 class Env:
@@ -76,7 +78,8 @@ class Env:
         return options
 
     def chunked(self, label: str, chunks: int = 3) -> bytes:
-        """Make a payload of that label that a producer with chunking sends in so many chunks."""
+        """Make a payload of that label that a producer with chunking sends in so many chunks, or fewer large ones."""
+        chunks = max(min(chunks, _MOST_BYTES // self._place.chunk_bytes), min(chunks, _FEWEST_CHUNKS))
         # A chunk's own headers take up to 10 KiB of its room, so half of the last chunk stays empty.
         size = int((chunks - 0.5) * (self._place.chunk_bytes - 10 * 1024))
         return label.encode().ljust(size, b" ")

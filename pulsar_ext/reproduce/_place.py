@@ -18,6 +18,7 @@ class Place:
         chunk_bytes: the broker's `maxMessageSize`, above which a message is sent in chunks.
         token: what to authenticate with, if anything.
         broker_version: the broker's own version.
+        why_not: why the scenarios cannot run there; empty if they can.
     """
 
     service_url: str
@@ -26,3 +27,4 @@ class Place:
     chunk_bytes: int = 5 * 1024 * 1024
     token: str | None = field(default=None, repr=False)
     broker_version: str = ""
+    why_not: str = ""

@@ -27,6 +27,7 @@ _STYLES = {
     Verdict.FIXED_UPSTREAM: "cyan",
     Verdict.BROKEN: "bold red",
     Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_RUN: "yellow",
 }
 
 

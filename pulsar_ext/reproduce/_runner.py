@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.errors import AdminError, BrokerStartError
 
 from ._apart import Apart, Outcome
 from ._place import Place
@@ -39,11 +39,12 @@ class Row:
     broker_version: str
     official: Counts
     ours: Counts
+    why_not: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """What it means."""
-        return judge(self.official, self.ours)
+        return Verdict.NOT_RUN if self.why_not else judge(self.official, self.ours)
 
 
 def reproduce(
@@ -68,7 +69,11 @@ def reproduce(
 
 def carry_out(scenario: Scenario, place: Place) -> Row:
     """Run one scenario with both clients at the same time, each in a process and on topics of its own."""
-    return Row(scenario, place.broker_version, *count(scenario, place, _CLIENTS))
+    if place.why_not:
+        not_run = Counts(note=place.why_not)
+        return Row(scenario, place.broker_version, not_run, not_run, place.why_not)
+    official, ours = count(scenario, place, _CLIENTS)
+    return Row(scenario, place.broker_version, official, ours)
 
 
 def count(scenario: Scenario, place: Place, clients: Sequence[str]) -> list[Counts]:
@@ -110,7 +115,9 @@ def own_brokers(backend: str | None = None, report: Callable[[str], None] = lamb
 
 
 def existing_broker(service_url: str, admin_url: str, token: str | None = None) -> Site:
-    """Use a broker that already runs, whatever its profile; chunks are as large as its `maxMessageSize`.
+    """Use a broker that already runs; chunks are as large as its `maxMessageSize`, and fewer than in small ones.
+
+    What the scenarios of a profile need is set for the namespace of the run; if that is not possible, they do not run.
 
     Args:
         service_url: where clients connect.
@@ -119,16 +126,30 @@ def existing_broker(service_url: str, admin_url: str, token: str | None = None) 
     """
 
     @contextmanager
-    def site(_profile: str) -> Iterator[Place]:
+    def site(profile: str) -> Iterator[Place]:
         with _namespace(Place(service_url, admin_url, "", token=token)) as place:
             with Apart(_round_trip, _CLIENTS[0], place, seconds=_ANSWER_SECONDS, leader=True) as process:
                 ended = process.outcome().ended
             if ended:
                 problem = f"no message came back in {_ANSWER_SECONDS:.0f} s" if ended == "hung" else ended
                 raise BrokerStartError(f"no broker answers at {service_url}: {problem}")
-            yield place
+            yield replace(place, why_not=_prepare(place, profile))
 
     return site
+
+
+def _prepare(place: Place, profile: str) -> str:
+    """Set what the scenarios of a profile need, and return why they cannot run; empty if they can."""
+    try:
+        with PulsarAdmin(place.admin_url, token=place.token, max_attempts=1) as admin:
+            if profile == "dedup":
+                admin.set_deduplication(place.namespace, value=True)
+            setting = "acknowledgmentAtBatchIndexLevelEnabled"
+            if profile == "batch-index-acks" and admin.broker_configuration().get(setting) != "true":
+                return f"cannot run on this broker: {setting} is off"
+    except AdminError as error:
+        return f"cannot run on this broker: {error.reason}"
+    return ""
 
 
 @contextmanager

@@ -110,6 +110,7 @@ class Verdict(Enum):
     FIXED_UPSTREAM = "fixed upstream"
     BROKEN = "BROKEN"
     INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not run"
 
 
 def judge(official: Counts, ours: Counts) -> Verdict:

@@ -80,6 +80,17 @@ def test_the_command_prints_json(pulsar_broker_factory):
 
 
 @_ONE_AT_A_TIME
+def test_rows_run_on_a_broker_with_usual_settings(pulsar_broker_factory):
+    """Where chunks are large and deduplication is off, the rows are as small as needed, and set it themselves."""
+    done = _reproduce(
+        pulsar_broker_factory("plain"), "chunk-restart", "chunk-seek-in-flight", "sequence-id-zero", "--json"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = {row["name"]: row["verdict"] for row in json.loads(done.stdout)["scenarios"]}
+    assert set(verdicts.values()) <= {"fixed here", "fixed upstream"}, verdicts
+
+
+@_ONE_AT_A_TIME
 def test_the_command_updates_the_table(pulsar_broker_factory, tmp_path):
     """--update puts this run's rows into a Markdown file."""
     file = tmp_path / "README.md"

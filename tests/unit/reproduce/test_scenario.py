@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.reproduce import SCENARIOS, Counts, Verdict, judge, select
+from pulsar_ext.reproduce import SCENARIOS, Counts, Env, Place, Verdict, carry_out, judge, select
 from pulsar_ext.testing import PROFILES
 
 _LABELS = st.lists(st.sampled_from("abcdef"), max_size=12)
@@ -47,6 +47,22 @@ def test_both_clean_is_fixed_upstream():
 def test_steps_that_failed_prove_nothing():
     """An error in the official client's steps is not taken for the defect."""
     assert judge(Counts(ended="error: TypeError: no"), Counts(sent=1, delivered=1)) is Verdict.INCONCLUSIVE
+
+
+def test_a_row_that_cannot_run_says_why():
+    """On a broker that lacks what a scenario needs, its row is no verdict about either client."""
+    place = Place("pulsar://h:1", "http://h:1", "t/n", why_not="cannot run on this broker: X is off")
+    row = carry_out(SCENARIOS["sequence-id-zero"], place)
+    assert (row.verdict, str(row.ours)) == (Verdict.NOT_RUN, "fine (cannot run on this broker: X is off)")
+
+
+@pytest.mark.parametrize("chunk_bytes", [102_400, 5 << 20, 12 << 20])
+def test_large_chunks_are_few(chunk_bytes):
+    """A message is as many chunks as are asked for where they are small, and a few where they are large."""
+    env = Env(Place("pulsar://h:1", "http://h:1", "t/n", chunk_bytes))
+    assert len(env.chunked("m", 200)) <= max(24 << 20, 3 * chunk_bytes)
+    assert len(env.chunked("m", 200)) > 2 * chunk_bytes
+    assert len(env.chunked("m", 3)) == int(2.5 * (chunk_bytes - 10 * 1024))
 
 
 @pytest.mark.parametrize(
