@@ -34,8 +34,8 @@ END = "end"
 
 _RECEIVE_MILLIS = 20_000
 _SILENT_SECONDS = 1.0
-_FEWEST_CHUNKS, _MOST_BYTES = 3, 24 << 20
-"""Of one message, where the broker's chunks are large: what a scenario sends of it fits into its time."""
+_FEWEST_CHUNKS, _MOST_BYTES, _MOST_TOTAL_BYTES = 3, 24 << 20, 48 << 20
+"""Of one message, and of many, where the broker's chunks are large: what a scenario sends fits into its time."""
 
 
 class Env:
@@ -83,6 +83,10 @@ class Env:
         # A chunk's own headers take up to 10 KiB of its room, so half of the last chunk stays empty.
         size = int((chunks - 0.5) * (self._place.chunk_bytes - 10 * 1024))
         return label.encode().ljust(size, b" ")
+
+    def count(self, wanted: int, least: int) -> int:
+        """Return how many messages of three chunks to send: as many as wanted, or fewer large ones."""
+        return max(min(wanted, _MOST_TOTAL_BYTES // (_FEWEST_CHUNKS * self._place.chunk_bytes)), least)
 
     def apart(self, pulsar: ModuleType, function: Callable[..., Any], *arguments: Any, seconds: float) -> Outcome:
         """Call a function with this client in a process of its own, which may hang or crash there."""

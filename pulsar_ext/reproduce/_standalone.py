@@ -76,6 +76,10 @@ class Env:
             sys.exit("these messages would be too large: set maxMessageSize=102400 in standalone.conf for this program")
         return label.encode().ljust(size, b" ")
 
+    def count(self, wanted: int, least: int) -> int:
+        """Return how many messages to send: as many as wanted, for chunks that are large are refused."""
+        return max(wanted, least)
+
     def stored(self, topic: str) -> list[str]:
         """Read all that is on the topic: the labels, in order."""
         client, found = self.client(), list[str]()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCENARIO"]
 
-_MESSAGES = 20
+_MESSAGES, _FEWEST = 20, 4
 _SECONDS = 15.0
 
 
@@ -33,7 +33,7 @@ def send(pulsar: ModuleType, env: Env, topic: str, labels: list[str]) -> None:
 
 def run(pulsar: ModuleType, env: Env) -> Counts:
     """Send in a process of its own, which may hang, and count what came to be stored."""
-    topic, sent = env.topic(), [f"message {number}" for number in range(_MESSAGES)]
+    topic, sent = env.topic(), [f"message {number}" for number in range(env.count(_MESSAGES, _FEWEST))]
     outcome = env.apart(pulsar, send, topic, sent, seconds=_SECONDS)
     return Counts.of(sent, env.stored(topic), ended=outcome.ended)
 
