@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ._native.fork import refuse_after_fork
 from ._native.handles import ReaderDoor, adopt
-from ._native.results import Timeout
+from ._native.results import Timeout, cooperative
 from .chunks.leftovers import ends_in_a_half
 from .message import Message
 from .receive.filter import FilteredSource
@@ -134,7 +134,7 @@ class Reader(Receiving[T], ReaderDoor):
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ reader, and the asynchronous one."""
-        return inner.read_next, inner.read_next_async
+        return cooperative(inner.read_next), inner.read_next_async
 
     def _has_had_all(self, _: list[InternalStats], /) -> bool:
         return not self.has_message_available()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import pulsar
+
+from pulsar_ext._native import threads
 
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
@@ -77,7 +78,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         pulsar.TableView.__init__(self, None, topic, subscription, schema)
         self._reader, self._table = reader, _Table(reader, topic)
         self._table.catch_up(ends_in_a_half, end)
-        threading.Thread(target=self._table.follow, name="pulsar-ext-table-view", daemon=True).start()
+        threads.start(self._table.follow, name="pulsar-ext-table-view")
         weakref.finalize(self, self._table.let_go).atexit = False
         refuse_after_fork(self)
         return self
@@ -274,7 +275,7 @@ class _Table:
                 return
             except Exception:  # noqa: BLE001  # the next message may be readable
                 _log.exception("The table view of %s could not read a message; it goes on.", self._topic)
-                time.sleep(_AGAIN_SECONDS)
+                threads.sleep(_AGAIN_SECONDS)
         with contextlib.suppress(pulsar.PulsarException):  # nobody wants it, whatever it says
             self._reader.close()
 

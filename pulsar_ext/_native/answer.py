@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from . import threads
 from .results import raise_result
 from .thread_state import keep_thread_state
 
@@ -35,7 +35,7 @@ class Answer:
     __slots__ = ("__weakref__", "_given", "_opened", "_unknown", "_unwanted", "is_owed")
 
     def __init__(self) -> None:
-        self._unknown = threading.Lock()
+        self._unknown = threads.Lock()
         self._unknown.acquire()
         self._given: tuple[Any, Any] | None = None
         self._opened: Any = None
@@ -108,5 +108,5 @@ def answered_within(seconds: float, is_owed: Callable[[], bool]) -> bool:
     while is_owed():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_LOOK_SECONDS)
+        threads.sleep(_LOOK_SECONDS)
     return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pulsar
 from _pulsar import Error, TopicRegex
 
+from . import threads
 from .schemas import text_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ class AskingClient:
 
         # The binding has no asynchronous form of it: on a thread, a Ctrl-C ends the wait.
         with contextlib.suppress(pulsar.PulsarException):
-            found: tuple[str, str] = self._ask(lambda answer: threading.Thread(target=ask, args=(answer,)).start())
+            found: tuple[str, str] = self._ask(
+                lambda answer: threads.start(ask, answer, name="pulsar_ext-schema", daemon=False)
+            )
             return found
         return None
 

@@ -14,17 +14,17 @@ From CPython 3.12 on, a jump back that the compiler makes of a condition at a lo
 from __future__ import annotations
 
 import sys
-import threading
 from operator import attrgetter, call
 from typing import Any
 
+from . import threads
+
 __all__ = ["Lock", "OwnedLock"]
 
-_RLock: Any = type(threading.RLock())
-_take = _RLock.acquire
+_take = threads.RLock.acquire
 
 
-class OwnedLock(_RLock):  # type: ignore[misc]  # threading.RLock is a function
+class OwnedLock(threads.RLock):  # type: ignore[misc]  # one of two classes
     """A re-entrant lock that tells a signal's handler whether it interrupts who holds it."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class OwnedLock(_RLock):  # type: ignore[misc]  # threading.RLock is a function
 if sys.version_info >= (3, 14):
 
     class Lock:
-        """A `threading.Lock` for a `with` block."""
+        """A lock for a `with` block."""
 
         __slots__ = ("_lock",)
 
@@ -54,7 +54,7 @@ if sys.version_info >= (3, 14):
         __exit__: Any = property(attrgetter("_lock.__exit__"))
 
         def __init__(self) -> None:
-            self._lock = threading.Lock()
+            self._lock = threads.Lock()
 
         def __enter__(self) -> bool:
             for held in map(call, (self._lock.acquire,)):
@@ -62,4 +62,4 @@ if sys.version_info >= (3, 14):
             raise AssertionError  # the map above has exactly one item
 
 else:
-    Lock = threading.Lock
+    Lock = threads.Lock

@@ -8,11 +8,12 @@ none while it asks. With `io_threads` above 1 there are several, and brokers who
 
 from __future__ import annotations
 
-import _thread
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
+
+from . import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,7 @@ def begin_on_network_thread(client: Any, begin: Callable[[Answer], object], answ
 
     try:
         # Not `Thread.start()`: a Ctrl-C amid it may leave the lock held that the new thread takes before it runs.
-        begun.extend(map(_thread.start_new_thread, (run,), ((),)))
+        begun.extend(map(threads.start_in_c, (run,), ((),)))
     except RuntimeError:  # the interpreter is ending and starts no threads any more
         begun.append(0)
         run()

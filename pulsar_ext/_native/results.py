@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import repeat
+from contextlib import suppress
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import _pulsar
@@ -10,6 +11,8 @@ import pulsar
 import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
+
+from . import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ __all__ = [
     "InnerConsumer",
     "NotConnected",
     "Timeout",
+    "cooperative",
     "exception_of",
     "name_of",
     "polling",
@@ -58,6 +62,23 @@ def polling(call: Callable[[int], Any]) -> Iterator[Any]:
     calls: an object that an iteration stores straight into place cannot be lost to a Ctrl-C in between.
     """
     return map(call, repeat(POLL_MILLIS))
+
+
+def cooperative(call: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Turn a native wait with a timeout in milliseconds into one during which other greenlets run, if there are any."""
+    if not threads.IS_PATCHED:
+        return call
+
+    def wait(timeout_millis: int) -> Any:
+        if not threads.shares_thread():
+            return call(timeout_millis)
+        for _ in chain((None,), threads.pauses(timeout_millis / 1000)):
+            with suppress(Timeout):
+                for result in map(call, (0,)):
+                    return result
+        raise Timeout("Pulsar error: TimeOut")
+
+    return wait
 
 
 def raise_result(result: Any, why: str = "") -> NoReturn:

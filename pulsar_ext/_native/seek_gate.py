@@ -8,11 +8,11 @@ where two topics fail, the second answer ends the process.
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from operator import call
 from typing import TYPE_CHECKING, Any
 
+from . import threads
 from .network_thread import begin_on_network_thread
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SeekGate:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     def ask(self, question: Callable[[], Any]) -> Any:
         """Ask the C++ consumer something, with Python's lock held."""
@@ -68,9 +68,8 @@ class SeekGate:
                 except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
                     answer(error)
 
-            thread = threading.Thread(target=run, name="pulsar_ext-seek", daemon=True)
             try:
-                thread.start()
+                threads.start(run, name="pulsar_ext-seek")
             except RuntimeError:  # the interpreter is ending and starts no threads any more
                 run()
 

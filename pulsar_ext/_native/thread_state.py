@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
+
+from . import threads
 
 __all__ = ["keep_thread_state"]
 
@@ -24,7 +25,7 @@ _MOST = 256 if _IS_SHOWN else 0
 These are the threads of 128 clients, one after the other, and 4 MB at most."""
 
 
-class _Here(threading.local):
+class _Here(threads.local):  # type: ignore[misc]  # a class of C
     """What is known of the running thread, for as long as its thread state lasts."""
 
     kept = False

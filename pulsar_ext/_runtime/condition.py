@@ -12,6 +12,7 @@ from contextlib import suppress
 from operator import attrgetter, call
 from typing import Any
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext.errors import InvalidUse
 
@@ -47,14 +48,14 @@ class Condition(threading.Condition):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is notified; False if it was not within so many seconds. The lock is held."""
-        waiter = threading.Lock()
+        waiter = threads.Lock()
         waiter.acquire()
         try:
             self._waiters.append(waiter)
             # Let go as a step of an iteration: no look for signals lies between that and the block that takes it again.
             for state in map(call, (self._release_save,)):
                 try:
-                    return waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+                    return waiter.acquire(timeout=-1 if timeout is None else max(timeout, 0))  # type: ignore[no-any-return]
                 finally:
                     self._acquire_restore(state)
         finally:
@@ -71,7 +72,7 @@ class Flag:
     __slots__ = ("_unset",)
 
     def __init__(self) -> None:
-        self._unset = threading.Lock()
+        self._unset = threads.Lock()
         self._unset.acquire()
 
     def set(self) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from weakref import WeakSet
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
@@ -224,7 +225,7 @@ class ClientContext:
             except again:
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(_AGAIN_SECONDS)
+                threads.sleep(_AGAIN_SECONDS)
 
     def close_schedulers(self) -> None:
         """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""

@@ -12,13 +12,15 @@ import contextlib
 import logging
 import os
 import re
-import threading
 from datetime import datetime
 from pathlib import Path
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
+
+from .condition import Flag
 
 __all__ = ["log_through", "record_of"]
 
@@ -85,15 +87,16 @@ class _Pipe:
             import fcntl  # noqa: PLC0415  # POSIX only
 
             fcntl.fcntl(self._write, _SET_SIZE, _PIPE_BYTES)
-        self._reading = threading.Thread(target=self._run, args=(self._read,), name="pulsar-ext log", daemon=True)
-        self._reading.start()
+        self._ended = Flag()
+        threads.start(self._run, self._read, self._ended, name="pulsar-ext log")
 
-    def _run(self, read: int) -> None:
+    def _run(self, read: int, ended: Flag) -> None:
         rest = b""
         while data := os.read(read, _PIPE_BYTES):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 if line + b"\n" == _END:
+                    ended.set()
                     return
                 self._handle(line.decode("utf-8", "replace"))
 
@@ -110,7 +113,7 @@ class _Pipe:
     def end(self) -> None:
         """Handle what is written by now; what comes later is lost."""
         os.write(self._write, _END)
-        self._reading.join(_END_SECONDS)
+        self._ended.wait(_END_SECONDS)
 
     def renew(self) -> None:
         """Begin anew in a process that was forked: the other end of the pipe belongs to its parent.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.answer import Answer
 from pulsar_ext._native.results import raise_result
 
@@ -197,7 +197,7 @@ def fail_together(endings: Sequence[Ending], close_client: Callable[[Callable[[A
                 one.conclude(deadline)
 
     try:
-        threading.Thread(target=fail, name="pulsar_ext-shutdown", daemon=True).start()
+        threads.start(fail, name="pulsar_ext-shutdown")
     except RuntimeError:  # the interpreter is ending and starts no threads any more
         fail()
     closed.wait(_AT_ONCE_SECONDS)

@@ -11,7 +11,6 @@ import heapq
 import logging
 import math
 import os
-import threading
 import time
 import weakref
 from collections import deque
@@ -19,6 +18,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
+
+from pulsar_ext._native import threads
 
 from .condition import Condition
 
@@ -77,7 +78,7 @@ class Scheduler:
         self._numbers = count()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakes = 0.0
-        self._thread: threading.Thread | None = None
+        self._has_thread = False
 
     def watch(self, one: Scheduled, after: float = 0.0) -> None:
         """Have `one.tick()` called in so many seconds, or sooner."""
@@ -105,10 +106,9 @@ class Scheduler:
 
     def _begin_thread(self) -> None:
         """Begin it if there is none: first, for where that fails nothing has changed."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
-            thread.start()
-            self._thread = thread
+        if not self._has_thread:
+            threads.start(self._work, name=self._thread_name)
+            self._has_thread = True
 
     def _wake(self, due: float) -> None:
         if due < self._wakes:
@@ -128,7 +128,7 @@ class Scheduler:
                 self._changed.wait(self._wakes - now)
                 now = time.monotonic()
             if not (self._lasting or self._jobs or self._due):
-                self._thread = None
+                self._has_thread = False
                 return False
             return True
 

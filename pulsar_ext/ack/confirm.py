@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext.errors import AckNotConfirmed, AdminNotFound, AdminUnavailable, InvalidUse
 
@@ -67,7 +68,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
             fewest, again = check.missing, max(again, now + _AGAIN_SECONDS)
         if now >= deadline:
             raise check.error(timeout_ms)
-        time.sleep(min(wait, deadline - now))
+        threads.sleep(min(wait, deadline - now))
         wait = min(2 * wait, _LONGEST_WAIT)
         began = time.monotonic()
         if not sent or now >= again:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
+import threading
 import time
 import weakref
 from collections import deque
@@ -25,6 +27,15 @@ if TYPE_CHECKING:
     from ._tls import TlsFiles
 
 __all__ = ["AsyncTransport", "SyncTransport", "Transport"]
+
+
+_home = threading.get_native_id()
+os.register_at_fork(after_in_child=lambda: globals().update(_home=threading.get_native_id()))
+
+
+def _may_keep() -> bool:
+    """Return if a connection may stay open: gevent's and eventlet's sockets belong to the thread that opens them."""
+    return socket.socket.__module__ == "socket" or threading.get_native_id() == _home
 
 
 class Transport(Protocol):
@@ -63,7 +74,7 @@ class SyncTransport:
             raise NotOpen("This PulsarAdmin is closed")
         context = self.tls.context()
         with contextlib.suppress(LookupError):
-            while True:
+            while _may_keep():
                 known, client = self._idle[os.getpid()].pop()
                 if known is context:
                     return known, client
@@ -71,7 +82,7 @@ class SyncTransport:
         return context, httpx2.Client(verify=context, trust_env=False)  # no proxy sees the token
 
     def _put_back(self, context: ssl.SSLContext, client: httpx2.Client) -> None:
-        if self._closed:
+        if self._closed or not _may_keep():
             client.close()
         else:
             self._idle.setdefault(os.getpid(), deque()).append((context, client))

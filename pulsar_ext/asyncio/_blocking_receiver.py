@@ -7,12 +7,12 @@ held up, however many consumers wait, nor the end of the process.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._runtime.condition import Condition
 
 from .errors import translated
@@ -47,7 +47,7 @@ class BlockingReceiver:
             if self._runs:
                 return
         # A daemon: a message that never comes must not hold up the end of the process.
-        threading.Thread(target=self._serve, name="pulsar-ext-receive", daemon=True).start()
+        threads.start(self._serve, name="pulsar-ext-receive")
 
     def _serve(self) -> None:
         with self._changed:

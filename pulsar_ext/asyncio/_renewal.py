@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING
 
 import pulsar
+
+from pulsar_ext._native import threads
 
 from .errors import error_of, translated
 
@@ -43,7 +44,7 @@ class Renewal:
         if renewing is None or renewing.done():
             renewing = self._under_way = Future()
             renewing.set_running_or_notify_cancel()
-            threading.Thread(target=self._run, args=(renewing,), name="pulsar-ext-renew", daemon=True).start()
+            threads.start(self._run, renewing, name="pulsar-ext-renew")
         await asyncio.wrap_future(renewing)
 
     def end(self) -> None:

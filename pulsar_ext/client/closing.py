@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.locks import Lock
@@ -81,7 +81,7 @@ class ClientClose:
 
         refuse_after_fork(self, "Client")
         try:
-            threading.Thread(target=run, name="pulsar_ext-closing", daemon=True).start()
+            threads.start(run, name="pulsar_ext-closing")
         except RuntimeError:
             return False
         _late_ones.add(self)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.consumer_settings import set_priority_level, set_subscription_properties
 from pulsar_ext._native.event_listener import set_event_listener
 from pulsar_ext._runtime.callbacks import guard_event
@@ -56,7 +56,7 @@ class ActiveEvents:
         self._listener = listener
         self._events: deque[tuple[int, bool]] = deque()
         self._known: dict[int, bool] = {}
-        self._telling = threading.Lock()
+        self._telling = threads.Lock()
         self._consumer: weakref.ref[Any] | None = None
 
     def attach(self, consumer: Any) -> None:

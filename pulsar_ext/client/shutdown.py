@@ -7,10 +7,11 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import weakref
 from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Protocol
+
+from pulsar_ext._native import threads
 
 from .closing import close_late_ones
 
@@ -69,9 +70,9 @@ def _close_all() -> None:
         for one in used:
             one._bar_()
     close_late_ones()
-    if threading.active_count() > 1:
+    if threads.IS_PATCHED or threading.active_count() > 1:
         # A daemon thread that goes on is ended by Python wherever it is. In the C++ client that aborts the process.
-        time.sleep(_LEAVING_SECONDS)
+        threads.sleep(_LEAVING_SECONDS)
 
 
 atexit.register(_close_all)

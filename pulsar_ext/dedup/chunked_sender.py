@@ -12,12 +12,12 @@ the others.
 from __future__ import annotations
 
 import logging
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_plain, inner_producer_of
 from pulsar_ext._native.results import result_of
 from pulsar_ext._runtime.condition import Flag
@@ -144,9 +144,7 @@ class ChunkedSender(DedupSender):
         """Have a thread send one message, once; on the scheduler's thread, where no signal arrives."""
         for batch in unsent:
             self.dispatch.fly(batch)
-            threading.Thread(
-                target=self._carry, args=(batch, data, options), name="pulsar_ext-chunks", daemon=True
-            ).start()
+            threads.start(self._carry, batch, data, options, name="pulsar_ext-chunks")
 
     def _wait_until_idle(self) -> None:
         """Wait until nothing is in flight; the lock is held once."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections import deque
 from math import inf
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.results import name_of, result_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
 from pulsar_ext._wire.batch_payload import property_field
@@ -171,7 +171,7 @@ class DedupDispatcher(RoomDispatcher):
             "whether what was sent is persisted"
         )
         # Nothing that waits for a connection may be sent any more once Timeout is reported.
-        threading.Thread(target=self._abort, name="pulsar_ext-timeout", daemon=True).start()
+        threads.start(self._abort, name="pulsar_ext-timeout")
         return left
 
     def _abort(self) -> None:
@@ -211,11 +211,11 @@ class DedupDispatcher(RoomDispatcher):
             self._waiting.append(outcome)
             begins, self._looking_up = not self._looking_up, True
         if begins:
-            threading.Thread(target=self._look_up, name="pulsar_ext-duplicates", daemon=True).start()
+            threads.start(self._look_up, name="pulsar_ext-duplicates")
 
     def _look_up(self) -> None:
         """Report what waits, in order, each duplicate once it is known whether it is one."""
-        time.sleep(_GATHER_SECONDS)
+        threads.sleep(_GATHER_SECONDS)
         while True:
             with self.pending.changed:
                 outcomes = tuple(self._waiting)

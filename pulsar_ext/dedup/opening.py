@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext.errors import (
     AdminError,
     DeduplicationDisabled,
@@ -126,7 +127,7 @@ class Opening:
                 return
             if status not in _COMING or time.monotonic() > deadline:
                 break
-            time.sleep(_PAUSE_SECONDS)
+            threads.sleep(_PAUSE_SECONDS)
         raise DeduplicationDisabled(
             f"The broker does not deduplicate {self._topic}: its status there is {status}. Enable it for the namespace "
             "(pulsar-admin namespaces set-deduplication --enable), for the topic, or for the broker with "
@@ -150,7 +151,7 @@ class Opening:
                     f"not known what of the producer {self._name} is persisted. Nothing was sent; try again later.",
                     last_published=None,
                 )
-            time.sleep(_PAUSE_SECONDS)
+            threads.sleep(_PAUSE_SECONDS)
 
     def sequence(self, published: int) -> SequenceIds | None:
         """Give the name's sequence, whose number the broker says is `published`.
@@ -323,4 +324,4 @@ def open_surely(
         close(producer)
         if time.monotonic() > deadline:
             raise opening.unsure(published)
-        time.sleep(_PAUSE_SECONDS)
+        threads.sleep(_PAUSE_SECONDS)

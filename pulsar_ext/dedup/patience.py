@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext.errors import AdminError, AdminNotFound, AdminUnauthorized
 from pulsar_ext.ids.position import Position
 
@@ -57,7 +58,7 @@ class Patience:
             except (AdminError, pulsar.PulsarException) as error:
                 if self.is_over or (isinstance(error, _LASTING) and time.monotonic() > self._lasting):
                     raise
-                time.sleep(pause)
+                threads.sleep(pause)
                 pause = min(1.25 * pause, _LONGEST_PAUSE_SECONDS)
 
 
@@ -89,4 +90,4 @@ class PatientAdmin:
             except AdminNotFound:
                 if self._ask.is_over or is_trimmed(self.internal_stats(topic), Position(ledger_id, entry_id)):
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                threads.sleep(_PAUSE_SECONDS)

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pulsar_ext._native import threads
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, SlotsNotCovered
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -156,7 +157,7 @@ def demand_cover(admin: PulsarAdmin, topics: Sequence[str], subscription: str, w
                 uncovered=faults[0].uncovered,
                 overlapping=faults[0].overlapping,
             )
-        time.sleep(_PAUSE_SECONDS)
+        threads.sleep(_PAUSE_SECONDS)
 
 
 def had_subscription(admin: PulsarAdmin, topic: str, subscription: str) -> bool:

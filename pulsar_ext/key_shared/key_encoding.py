@@ -18,6 +18,7 @@ from collections import OrderedDict
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._wire.batch_payload import IS_BASE64, PARTITION_KEY, batch_metadata
 from pulsar_ext._wire.message_id_data import has_first_chunk
@@ -185,7 +186,7 @@ class KeyForms:
             except AdminUnavailable:
                 if not self._answered or time.monotonic() > deadline:
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                threads.sleep(_PAUSE_SECONDS)
             else:
                 self._answered = True
                 return form

@@ -6,13 +6,13 @@ Mirrors Java's `ProducerImpl`.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed, refuse_after_fork
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
@@ -226,7 +226,7 @@ class DirectSender(HandleSender):
         attempt = _Attempt(callback)
         self.send_async(content, attempt, **options)
         while attempt.found_no_room():
-            time.sleep(_POLL_SECONDS)
+            threads.sleep(_POLL_SECONDS)
             self.send_async(content, attempt, **options)
 
     def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
@@ -309,7 +309,7 @@ class DirectSender(HandleSender):
         self._let_go()
         while self._has_others(self._inside, self._waiting) and time.monotonic() < deadline:
             self._fail_stranded()
-            time.sleep(_POLL_SECONDS)
+            threads.sleep(_POLL_SECONDS)
         self._finished = True
 
     def _fail_stranded(self) -> None:
@@ -331,13 +331,13 @@ class DirectSender(HandleSender):
         while self._has_others(self._inside, self._waiting):
             if time.monotonic() >= deadline or not self.is_connected():
                 return
-            time.sleep(_POLL_SECONDS)
+            threads.sleep(_POLL_SECONDS)
 
     def _await_entered(self) -> None:
         """Wait for those that wait for nothing in the C++ producer: on partitions nobody else fails what they leave."""
         deadline = time.monotonic() + (_LEAVING_SECONDS if self._waits_inside else _ENTERING_SECONDS)
         while self._has_others(self._inside) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
+            threads.sleep(_POLL_SECONDS)
 
     def _flush_until(self, deadline: float) -> None:
         """Flush while the connection lasts: the native flush would wait for a lost one for ever."""
@@ -351,7 +351,7 @@ class DirectSender(HandleSender):
             flushed.set()
 
         try:
-            threading.Thread(target=flush, name="pulsar_ext-flush", daemon=True).start()
+            threads.start(flush, name="pulsar_ext-flush")
         except RuntimeError:  # the interpreter is ending and starts no threads any more
             self.handle.inner.flush_async(lambda _: flushed.set())
         while not flushed.wait(0.02) and time.monotonic() < deadline and self.is_connected():

@@ -8,12 +8,12 @@ Mirrors Java's `PartitionedProducerImpl`.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.fork import refuse_after_fork
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.signatures import shaped_like
@@ -76,7 +76,7 @@ class PartitionedSender:
         self._mixed_keys = mixed_keys
         self._lock = OwnedLock()
         self._next_look = time.monotonic() + _LOOK_SECONDS
-        self._growing = threading.Lock()
+        self._growing = threads.Lock()
         self._finished = False
         refuse_after_fork(self, "Producer")
 
@@ -166,7 +166,7 @@ class PartitionedSender:
         """Open producers for partitions that were added; looked for as often as officially, and by another thread."""
         if time.monotonic() >= self._next_look and not self._growing.locked():
             with contextlib.suppress(RuntimeError):  # the interpreter is ending and starts no threads any more
-                threading.Thread(target=self._open_more, name="pulsar_ext-partitions", daemon=True).start()
+                threads.start(self._open_more, name="pulsar_ext-partitions")
 
     def _open_more(self) -> None:
         """Open them; only whoever has `_growing` may, or they would be opened twice."""

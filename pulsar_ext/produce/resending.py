@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 import operator
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_again, build_plain
 from pulsar_ext._native.results import UNREACHABLE, result_of
 from pulsar_ext._runtime.scheduler import batch_scheduler
@@ -100,7 +100,7 @@ class ResendingDispatcher(BatchDispatcher):
         elif not (self._replacing or self.closed or self.handle.is_connected()):
             self._replacing = True
             try:
-                threading.Thread(target=self._replace, name="pulsar_ext-resend", daemon=True).start()
+                threads.start(self._replace, name="pulsar_ext-resend")
             except RuntimeError:  # the interpreter is ending and starts no threads any more
                 return None
         return _POLL_SECONDS
@@ -149,7 +149,7 @@ class ResendingDispatcher(BatchDispatcher):
                     raise
                 if isinstance(error, _TAKEN) and time.monotonic() > deadline:
                     raise
-                time.sleep(_PAUSE_SECONDS)
+                threads.sleep(_PAUSE_SECONDS)
 
     def _install(self, official: pulsar.Producer) -> bool:
         """Send with another producer, first what has no outcome; False if this is closed. The lock is held."""

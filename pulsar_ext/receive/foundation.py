@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.signatures import default_arguments
@@ -206,7 +207,7 @@ class ConsumerFoundation(_Foundation):
         """Open another C++ consumer, by the same name; give it, and its first messages."""
         self.retire()  # again: a Ctrl-C may have come between
         if self._named["consumer_type"] == pulsar.ConsumerType.Failover:
-            time.sleep(_SENT_SECONDS)
+            threads.sleep(_SENT_SECONDS)
         self._is_retired = False
         if self._named["consumer_type"] == pulsar.ConsumerType.Shared:
             self._have_broker_forget()
@@ -249,7 +250,7 @@ class ConsumerFoundation(_Foundation):
             except pulsar.ConsumerBusy:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_BUSY_LOOK_SECONDS)
+                threads.sleep(_BUSY_LOOK_SECONDS)
 
     def leaves_out(self, inner: Any, /) -> bool:
         """Whether a C++ message is before the one that was sought, in the same entry; then it is acknowledged.

@@ -6,6 +6,8 @@ import time
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native import threads
+
 from .order import NOTHING, Part, Transition
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class Interrupted(Part):
         while any(one != thread and not batch for one, batch in list(self.batches.items())):
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            threads.sleep(_LOOK_SECONDS)
         return True
 
     def renew(self, _: Any, ahead: Iterator[Any], /) -> None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.answer import ANSWER_SECONDS, answered_within
 from pulsar_ext._native.fork import closed, closed_error
 from pulsar_ext._native.handles import adopt, consumers_of
-from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, UNREACHABLE, AlreadyClosed, Timeout, cooperative
 from pulsar_ext.message import at_cluster
 from pulsar_ext.schema.typed import T
 
@@ -202,7 +203,7 @@ class Receiving(Moving, Generic[T]):
                 self._refuse_closed()
                 if time.monotonic() >= deadline:
                     raise Timeout("Pulsar error: TimeOut") from error
-                time.sleep(_AGAIN_SECONDS)
+                threads.sleep(_AGAIN_SECONDS)
 
     def _listen_(self, hear: Any) -> None:
         """Keep what the listener calls, and with a listener be kept, until it is closed."""
@@ -343,7 +344,7 @@ class Receiving(Moving, Generic[T]):
     @staticmethod
     def _receives_of(inner: Any) -> tuple[Any, Any]:
         """Give the receive with a timeout of a C++ object, and the asynchronous one."""
-        return inner.receive, inner.receive_async
+        return cooperative(inner.receive), inner.receive_async
 
     def _leaves_out(self, inner: Any) -> bool:
         """Whether a C++ message is before what was sought, in the same entry."""

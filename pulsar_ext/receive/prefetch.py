@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
 
@@ -268,7 +269,7 @@ class Prefetch(Part):
             batch.extend(self._kept)
             left = deadline - time.monotonic()
             if ahead < _FEWEST:
-                time.sleep(max(min(left, _PAUSE_SECONDS), 0))
+                threads.sleep(max(min(left, _PAUSE_SECONDS), 0))
 
 
 def _exhaust(shared: Iterator[Any]) -> None:

@@ -11,7 +11,7 @@ import pulsar
 
 from pulsar_ext._native.handles import inner_of
 from pulsar_ext._native.messages import InnerMessageId
-from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout
+from pulsar_ext._native.results import POLL_MILLIS, NotConnected, Timeout, cooperative
 from pulsar_ext._wire.message_id_data import decode
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -100,11 +100,11 @@ def read_heads(heads: Iterable[Head], inner: Any, left_out: Callable[[Any, int],
         left_out: see `ConsumerFoundation`.
     """
     ahead: list[Any] = []
-    waiting = set(heads)
+    waiting, receive = set(heads), cooperative(inner.receive)
     deadline = time.monotonic() + _HEAD_SECONDS
     while waiting and time.monotonic() < deadline and len(ahead) < _MOST_AHEAD:
         try:
-            message = inner.receive(POLL_MILLIS)
+            message = receive(POLL_MILLIS)
         except Timeout:
             continue
         inner_id = message.message_id()

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import Lock
 from pulsar_ext.ids.message_id import from_inner
 
@@ -56,10 +56,10 @@ class DeadLetters:
         self._acknowledge, self._redeliver, self._cluster = acknowledge, redeliver, cluster
         self.tell: Callable[[Any], None] | None = None
         """Hears which C++ messages were acknowledged, because they are letters by now."""
-        self._letters: queue.SimpleQueue[tuple[bytes, Any]] = queue.SimpleQueue()
+        self._letters: queue.SimpleQueue[tuple[bytes, Any]] = threads.Queue()
         self._on_their_way: set[bytes] = set()
         self._lock = Lock()
-        self._thread: threading.Thread | None = None
+        self._has_thread = False
         self._closed = False
 
     def send(self, inner: Any) -> None:
@@ -68,10 +68,9 @@ class DeadLetters:
         with self._lock:
             if self._closed or key in self._on_their_way:
                 return
-            if self._thread is None:  # first: where no thread can begin, it is sent the next time
-                thread = threading.Thread(target=self._run, name="pulsar-ext-dead-letters", daemon=True)
-                thread.start()
-                self._thread = thread
+            if not self._has_thread:  # first: where no thread can begin, it is sent the next time
+                threads.start(self._run, name="pulsar-ext-dead-letters")
+                self._has_thread = True
             self._on_their_way.add(key)
             self._letters.put((key, inner))
 
@@ -79,7 +78,7 @@ class DeadLetters:
         """Send no more: what is left stays unacknowledged, and comes again to another consumer."""
         with self._lock:
             self._closed = True
-            if self._thread is not None:
+            if self._has_thread:
                 self._letters.put((b"", None))  # to wake it
 
     def _run(self) -> None:
@@ -89,7 +88,7 @@ class DeadLetters:
             except queue.Empty:
                 with self._lock:
                     if self._letters.empty():
-                        self._thread = None
+                        self._has_thread = False
                         return
                 continue
             if self._closed:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._runtime.lazy import lazy
@@ -108,7 +109,8 @@ class Redelivery(Part):
     @lazy
     def _refused(self) -> SimpleQueue[tuple[float, Any]]:
         """What was refused and nobody has looked at yet; most consumers refuse nothing."""
-        return SimpleQueue()
+        refused: SimpleQueue[tuple[float, Any]] = threads.Queue()
+        return refused
 
     @property
     def screens(self) -> bool:

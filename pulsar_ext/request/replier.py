@@ -6,6 +6,7 @@ import contextlib
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Self
 
+from pulsar_ext._runtime.condition import Flag
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.process.driving import drive
 
@@ -81,5 +82,9 @@ class Replier:
         drive(self._replying.steps(message, self._send))
 
     def _send(self, answer: Answer, properties: dict[str, str], content: Any) -> None:
-        self._producers.send(answer.topic, content, properties).result()
+        sent = self._producers.send(answer.topic, content, properties)
+        known = Flag()  # the future's own wait is not for C++ threads to end, if greenlets have patched Python's locks
+        sent.add_done_callback(lambda _: known.set())
+        known.wait()
+        sent.result()
         self._producers.close_idle()

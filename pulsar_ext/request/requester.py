@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.results import AlreadyClosed, exception_of
 
 from .correlations import Correlations, Exchange, check_request
@@ -84,7 +85,7 @@ class Requester:
         self._consumer = opener.subscribe(**self._options.consuming())
         self._producer = opener.create_producer(**self._options.producing())
         reading = (self._consumer, self._correlations)
-        threading.Thread(target=_read, args=reading, name="pulsar-ext-replies", daemon=True).start()
+        threads.start(_read, *reading, name="pulsar-ext-replies")
         return self
 
     @property
@@ -132,7 +133,7 @@ class Requester:
         self, content: Any, repliers: int | None, timeout_ms: int | None, options: dict[str, Any]
     ) -> tuple[Exchange, Replies]:
         self._context.callbacks.refuse("request")
-        arrived: SimpleQueue[Any] = SimpleQueue()
+        arrived: SimpleQueue[Any] = threads.Queue()
         exchange = self.send(arrived.put, content, repliers, timeout_ms, options)
         return exchange, Replies(exchange, arrived, time.monotonic() + exchange.timeout_ms / 1000)
 
@@ -187,5 +188,5 @@ def _read(consumer: Consumer, correlations: Correlations) -> None:
             break
         except Exception:  # noqa: BLE001  # whatever it is, the next reply has to be handed over
             _log.exception("A requester's receive failed; it is tried again in a second")
-            time.sleep(_AGAIN_SECONDS)
+            threads.sleep(_AGAIN_SECONDS)
     correlations.close()

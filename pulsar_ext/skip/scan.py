@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from pulsar_ext._native.results import Timeout, polling
+from pulsar_ext._native.results import Timeout, cooperative, polling
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.errors import AdminNotFound
 from pulsar_ext.ids.message_id import MessageId
@@ -124,7 +124,7 @@ class Scan:
             self._topic, start, receiver_queue_size=self._queue(), start_message_id_inclusive=True
         )
         try:
-            yield from self._delivered(polling(reader.inner.read_next), every_index=True)
+            yield from self._delivered(polling(cooperative(reader.inner.read_next)), every_index=True)
         finally:
             with contextlib.suppress(pulsar.PulsarException):
                 reader.close()
@@ -146,7 +146,7 @@ class Scan:
             max_pending_chunked_message=_MAX_PENDING_CHUNKED,
         )
         try:
-            yield from self._delivered(polling(consumer.inner.receive), every_index=False)
+            yield from self._delivered(polling(cooperative(consumer.inner.receive)), every_index=False)
         finally:
             with contextlib.suppress(pulsar.PulsarException):
                 consumer.close()

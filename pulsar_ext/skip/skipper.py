@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext.errors import AdminConflict, AdminNotFound, AdminUnavailable, CursorMoved, InvalidUse, SkipUnconfirmed
 from pulsar_ext.ids.topic_name import TopicName
 
@@ -255,7 +256,7 @@ class Skipper:
         """Wait a while until the cursor moves; the broker works in the background, and does not say if that fails."""
         deadline, pause = time.monotonic() + _WAIT_SECONDS, _FIRST_POLL_SECONDS
         while True:
-            time.sleep(pause)
+            threads.sleep(pause)
             pause = min(1.5 * pause, _POLL_SECONDS)
             try:
                 backlog = Backlog.of(self._admin.internal_stats(self._topic), self._subscription)

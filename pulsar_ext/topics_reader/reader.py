@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.fork import closed_error, never_opened, refuse_after_fork
 from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Condition
@@ -202,7 +203,7 @@ class TopicsReader(Reader):
         if any(map(self._has_message, parts)):
             return True
         if any(part.waits for part in parts):
-            time.sleep(_ARRIVING_SECONDS)
+            threads.sleep(_ARRIVING_SECONDS)
         return any(part.arrivals.holds and self._has_message(part) for part in parts)
 
     def _has_message(self, part: PartReader) -> bool:

@@ -104,12 +104,12 @@ def test_such_a_jump_is_found(body, harms):
 
 
 def taken_of_pythons_own(path):
-    """Locks of `threading` that a module takes by a `with`."""
+    """Locks without owner that a module takes by a `with`."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     pythons = {
         ast.unparse(target)
         for node in nodes
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("threading.")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(("threading.", "threads.Lock"))
         for target in node.targets
     }
     blocks = [node for node in nodes if isinstance(node, ast.With)]
