@@ -9,7 +9,6 @@ what has no outcome again, in the same order, with the same ids: the broker drop
 from __future__ import annotations
 
 import operator
-import threading
 import time
 from abc import ABC, abstractmethod
 from functools import partial
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_again
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.thread_state import keep_thread_state
@@ -98,7 +98,7 @@ class RoomDispatcher(BatchDispatcher, ABC):
         with self.pending.changed:
             begins, self.waits_for_room = not self.waits_for_room, True
         if begins:
-            threading.Thread(target=self._send_again, name="pulsar_ext-room", daemon=True).start()
+            threads.start(self._send_again, name="pulsar_ext-room")
         return True
 
     def _send_again(self) -> None:
