@@ -122,7 +122,7 @@ def test_routes_take_what_the_broker_takes(service):
 
 def test_a_router_of_another_broker(service):
     """It is refused by its name."""
-    with pytest.raises(SetupError, match="not a object"):
+    with pytest.raises(SetupError, match="not object"):
         service.include_router(object())
 
 
