@@ -128,7 +128,7 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         self._post_start()
         if self.calls:
             timeout_ms = round((self._outer_config.graceful_timeout or 0) * 1000)
-            self._batches = BegunBatches(timeout_ms, consumer.blocking.ask_about_batches)
+            self._batches = BegunBatches(timeout_ms, consumer.blocking._ask_about_batches_)
             self._receiving = asyncio.create_task(self._receive(consumer))
 
     async def stop(self) -> None:
