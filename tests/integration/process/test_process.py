@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from contextvars import ContextVar
 
 import pytest
 from acked import TYPES, send_batches, send_plain
@@ -256,6 +257,21 @@ def test_a_stop_leaves_what_was_not_begun(client, topic, is_done, admin):
     consumer.close()
     rest = drain(client.subscribe(topic, "s", SHARED).receive, 8)
     assert {index_of(one) for one in rest} == set(range(10)) - handled
+
+
+def test_handlers_have_the_context_of_the_caller(client, topic):
+    """Handlers run in a copy of the context that `process()` is called in, on whatever thread."""
+    caller, seen = ContextVar("caller"), []
+    consumer = client.subscribe(topic, "s")
+    send_plain(client, topic, 1)
+
+    def handle(_):
+        seen.append(caller.get(None))
+        consumer.stop_processing()
+
+    caller.set("this test")
+    consumer.process(in_threads(handle) if isinstance(consumer, Awaited) else handle)
+    assert seen == ["this test"]
 
 
 class TestStopInABatch:
