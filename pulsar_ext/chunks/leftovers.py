@@ -19,14 +19,24 @@ from pulsar_ext.ids.topic_name import TopicName
 from .queries import entry_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pulsar_ext.admin import EntryMetadata, InternalStats, PulsarAdmin
 
-__all__ = ["Leftovers", "ends_in_a_half", "find_leftovers", "leftovers_among", "unacknowledged"]
+__all__ = [
+    "Leftovers",
+    "begun_at_a_time",
+    "ends_in_a_half",
+    "find_leftovers",
+    "leftovers_among",
+    "most_begun",
+    "unacknowledged",
+]
 
 _MOST_ENTRIES = 100
 """So many entries are looked at; each takes a request."""
+_BEFORE, _AROUND = 50, 150
+"""How many entries before a position are looked at, and how many in all, to see how many messages are begun."""
 _PATIENCE_SECONDS = 60.0
 """How old a message is at least that is taken for one without an end, as `expireTimeOfIncompleteChunkedMessage`."""
 _NOWHERE = Position(-1, -1)
@@ -42,6 +52,8 @@ class Leftovers:
     """Of messages without an end; it may be on its way all the same, where the producer's clock is late."""
     hides_message: bool
     """Whether consumers drop a message for one of them, that they can receive when it is acknowledged."""
+    whole: tuple[tuple[Position, ...], ...] = ()
+    """The chunks of each message that is whole, in order."""
 
 
 def unacknowledged(stats: InternalStats, subscription: str) -> Iterator[Position]:
@@ -125,7 +137,36 @@ def leftovers_among(entries: Sequence[EntryMetadata], settled: int) -> Leftovers
                 elif one.position not in hidden:
                     useless.append(one.position)
         endless += (one.position for one in begun if one.publish_time < settled)
-    return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message=hides_message)
+    whole = tuple(tuple(one.position for one in chunks) for chunks in messages.values() if _is_whole(chunks))
+    return Leftovers(tuple(sorted(useless)), tuple(sorted(endless)), hides_message, tuple(sorted(whole)))
+
+
+def _is_whole(chunks: Sequence[EntryMetadata]) -> bool:
+    return [one.chunk_id for one in chunks] == list(range(chunks[0].num_chunks or 0))
+
+
+def begun_at_a_time(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: Position) -> int:
+    """Return how many chunked messages are begun and not ended at a time around a position, by a topic's statistics.
+
+    Raises:
+        AdminError: the admin API refused or did not answer.
+    """
+    ledgers, found = Ledgers(stats.ledger_sizes()), []
+    at = ledgers.next(Position(mark.ledger_id, max(mark.entry_id - _BEFORE, -1)))
+    while at is not None and len(found) < _AROUND:
+        found.append(entry_headers(admin, topic, at))
+        at = ledgers.next(at)
+    return most_begun(one for one in found if one is not None)
+
+
+def most_begun(entries: Iterable[EntryMetadata]) -> int:
+    """Return how many chunked messages of some entries, in order, are begun and not ended at a time (pure)."""
+    messages: dict[object, list[Position]] = {}
+    for one in entries:
+        if one.is_chunk:
+            messages.setdefault((one.uuid, one.producer_name, one.sequence_id), []).append(one.position)
+    spans = [(chunks[0], chunks[-1]) for chunks in messages.values()]
+    return max((sum(begin <= at < end for begin, end in spans) for at, _ in spans), default=0)
 
 
 def _dropped(chunks: Sequence[EntryMetadata]) -> tuple[list[list[EntryMetadata]], list[EntryMetadata]]:

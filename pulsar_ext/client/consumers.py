@@ -175,6 +175,8 @@ def _look_after(context: ClientContext, subscription: Subscription, named: dict[
     """Begin to look after chunks that nobody can receive, and after what nobody is given."""
     order, acks = subscription.order, subscription.acks
     leftovers = LeftoverWatch(context, order, named["topic"], named["subscription_name"], acks)
+    leftovers.most_pending = named["max_pending_chunked_message"]
+    leftovers.redeliver = subscription.redelivery.redeliver_entries
     order.take_part(leftovers)
     acks.collector.chunks_begin = leftovers.begin
     leftovers.begin()

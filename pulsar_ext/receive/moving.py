@@ -32,7 +32,8 @@ class Moving:
         """Move to a message, or to a publish time in milliseconds.
 
         A chunked message is reached at its first chunk, by whatever id. With `start_message_id_inclusive=True` it is
-        the next one to come, otherwise the one after it is, as with Java's.
+        the next one to come, otherwise the one after it is, as with Java's. The broker looks for a time as if publish
+        times went up along the topic: where producers' clocks differ, later messages may lie before the place found.
 
         A consumer of several topics or partitions also takes a dict that has an id or a time by topic, and moves on
         these only; of the others comes again what was not acknowledged.

@@ -23,12 +23,14 @@ import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.locks import OwnedLock
+from pulsar_ext._native.messages import InnerMessageId
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._runtime.lazy import lazy
 from pulsar_ext._wire.message_id_data import has_first_chunk
 from pulsar_ext.ack.unacked import Unacked
 from pulsar_ext.chunks.resolver import is_open
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId, from_inner
+from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.message import received
 from pulsar_ext.receive.order import Part, Transition
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.scheduler import ClientScheduler
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.chunks.resolver import Resolver
+    from pulsar_ext.ids.position import Position
     from pulsar_ext.receive.compacted import CompactionFilter
     from pulsar_ext.receive.filter import ScreenedSource
     from pulsar_ext.receive.order import ReceiveOrder
@@ -184,6 +187,17 @@ class Redelivery(Part):
                     self._late.add(bytes(message_id.serialize()), message_id, self._delays.late_at(inner))
                 self._scheduler.watch(self)
         return True
+
+    def redeliver_entries(self, topic: str, positions: list[Position]) -> None:
+        """Have entries of a topic redelivered; on an Exclusive or Failover subscription everything."""
+        partition = TopicName.parse(topic).partition_index
+        entries = [InnerMessageId(partition, one.ledger_id, one.entry_id, -1) for one in positions]
+        for entry in entries:
+            entry.topic_name(topic)
+        with self._lock:
+            inner = self._inner
+        if inner is not None:
+            self._ask(inner, entries)
 
     def acknowledged(self, data: bytes) -> None:
         """Have a chunked message not come again."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import pulsar as official
 import pytest
 from chunked import eventually, index_of, payload
 from reach import official_client
+from stored import entries
 
 import pulsar_ext as pulsar
 from pulsar_ext.chunks import leftovers
+from pulsar_ext.chunks.leftovers import most_begun
 from pulsar_ext.redelivery import leftover_watch
 
 ROUNDS, SIZE = 10, 2_000_000
@@ -38,6 +41,35 @@ def cut_producer(pulsar_fault_proxy, broker):
     yield send
     with contextlib.suppress(official.PulsarException):
         client.close()
+
+
+def test_messages_dropped_for_others_are_redelivered(broker, client, admin, topic, monkeypatch, caplog):
+    """Chunked messages that the C++ client drops, as more are begun at a time than it keeps, come all the same."""
+    monkeypatch.setattr(leftover_watch, "_SOON_SECONDS", 0.5)
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, max_pending_chunked_message=1)
+    clients = [official_client(broker) for _ in range(4)]
+
+    def send(index, own):
+        producer = own.create_producer(topic, chunking_enabled=True)
+        for number in range(2):
+            producer.send(payload(2 * index + number, SIZE // 2))
+
+    threads = [threading.Thread(target=send, args=one) for one in enumerate(clients)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    found = set()
+    while len(found) < 8:
+        message = consumer.receive(60_000)
+        found.add(index_of(message))
+        consumer.acknowledge(message)
+    consumer.flush_acks(confirm=True)
+    assert _is_empty(admin, topic)
+    if most_begun(entries(admin, topic)) > 1:  # else the broker had them one behind the other
+        assert "max_pending_chunked_message=1" in caplog.text
+    for one in clients:
+        one.close()
 
 
 def _is_empty(admin, topic):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.chunks.leftovers import leftovers_among, unacknowledged
+from pulsar_ext.chunks.leftovers import leftovers_among, most_begun, unacknowledged
 from pulsar_ext.ids.position import Position, PositionRange
 
 OLD, SETTLED, NEW = 10, 20, 30
@@ -184,3 +184,20 @@ def test_each_entry_is_looked_for_in_one_range():
     _Counted.asked = 0
     assert len(list(unacknowledged(_stats([(1, 2 * count)], Position(1, -1), ranges), "s"))) == count
     assert _Counted.asked <= 2 * count
+
+
+@pytest.mark.parametrize(
+    ("written", "most", "whole"),
+    [
+        ("", 0, []),
+        (". a0/2 a1/2 b0/2 b1/2", 1, [[1, 2], [3, 4]]),
+        ("a0/2 b0/2 a1/2 . b1/2", 2, [[0, 2], [1, 4]]),
+        ("a0/2 b0/3 c0/2 b1/3 a1/2 c1/2", 3, [[0, 4], [2, 5]]),
+        ("a1/2 b0/2 b1/2", 1, [[1, 2]]),
+    ],
+)
+def test_messages_begun_at_a_time_are_counted(written, most, whole):
+    """It is known how many messages are begun and not ended at a time, and which are whole."""
+    entries = _entries(written)
+    assert most_begun(entries) == most
+    assert [_at(chunks) for chunks in leftovers_among(entries, SETTLED).whole] == whole
