@@ -117,6 +117,8 @@ class Client(ClientTools, AsyncClientDoor):
         subscription_properties: Mapping[str, str] | None = None,
         consumer_event_listener: ConsumerEventListener | None = None,
         pattern_auto_discovery_period: int = 60,
+        letter_encryption_key: str | None = None,
+        letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
         **kwargs: Any,
     ) -> Consumer[T]:
         """Subscribe; the arguments are the official ones, and those of `pulsar_ext.Client.subscribe`.
@@ -136,6 +138,8 @@ class Client(ClientTools, AsyncClientDoor):
             subscription_properties: as in the blocking client.
             consumer_event_listener: is told in the loop, and awaited if its methods are async.
             pattern_auto_discovery_period: as in the blocking client; officially only that has it.
+            letter_encryption_key: as in the blocking client.
+            letter_crypto_key_reader: as in the blocking client.
             **kwargs: the official arguments.
         """
         named = named_arguments(pulsar.asyncio.Client.subscribe, args, with_schema(schema, kwargs))
@@ -165,6 +169,8 @@ class Client(ClientTools, AsyncClientDoor):
             subscription_properties=subscription_properties,
             consumer_event_listener=events,
             pattern_auto_discovery_period=pattern_auto_discovery_period,
+            letter_encryption_key=letter_encryption_key,
+            letter_crypto_key_reader=letter_crypto_key_reader,
             **named,
         )
         consumer = await self._open_as(opening, Consumer, chain)

@@ -151,7 +151,8 @@ def begun_at_a_time(admin: PulsarAdmin, topic: str, stats: InternalStats, mark: 
     Raises:
         AdminError: the admin API refused or did not answer.
     """
-    ledgers, found = Ledgers(stats.ledger_sizes()), []
+    ledgers = Ledgers(stats.ledger_sizes())
+    found: list[EntryMetadata | None] = []
     at = ledgers.next(Position(mark.ledger_id, max(mark.entry_id - _BEFORE, -1)))
     while at is not None and len(found) < _AROUND:
         found.append(entry_headers(admin, topic, at))

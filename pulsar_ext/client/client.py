@@ -183,9 +183,11 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         priority_level: int = 0,
         subscription_properties: Mapping[str, str] | None = None,
         consumer_event_listener: ConsumerEventListener | None = None,
+        letter_encryption_key: str | None = None,
+        letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None,
         **kwargs: Any,
     ) -> Consumer[T]:
-        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and ten more.
+        """Subscribe to a topic, a list of topics or a pattern; the arguments are the official ones, and twelve more.
 
         Args:
             topic: as officially.
@@ -210,6 +212,9 @@ class Client(ClientTools, ClientOpening, ClientDoor):
                 ones have no room; on Failover those with the lowest are chosen among.
             subscription_properties: what the subscription carries on the broker, if this consumer makes it.
             consumer_event_listener: hears whether the consumer of a Failover subscription is the active one.
+            letter_encryption_key: the name of the key that retry letters and dead letters are encrypted with; by
+                default that of their message, if it was encrypted and the key reader has that public key.
+            letter_crypto_key_reader: has the public key; by default the consumer's `crypto_key_reader` is asked for it.
             **kwargs: the official arguments.
 
         Raises:
@@ -220,7 +225,8 @@ class Client(ClientTools, ClientOpening, ClientDoor):
         arguments = topic, subscription_name, *args
         named = named_arguments(pulsar.Client.subscribe, arguments, with_schema(schema, kwargs))
         backoffs = negative_ack_redelivery_backoff, ack_timeout_redelivery_backoff
-        redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs)
+        encryption = letter_encryption_key, letter_crypto_key_reader
+        redelivery = RedeliveryOptions(enable_retry, retry_letter_topic, *backoffs, *encryption)
         grouping = {"ack_group_time_ms": ack_group_time_ms, "max_ack_group_size": max_ack_group_size}
         chain = ConsumerChain.of(self.context, interceptors)
         events = None if consumer_event_listener is None else ActiveEvents(consumer_event_listener)

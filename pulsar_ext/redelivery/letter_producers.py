@@ -6,6 +6,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -15,6 +16,7 @@ from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.schemas import LETTER_VERSION
 from pulsar_ext.errors import AdminRequired, SchemaMismatch
 
+from .letter_encryption import LetterEncryption
 from .letter_schemas import NO_SCHEMA, LetterSchemas
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ class _Letterbox:
     properties: Mapping[str, str]
 
 
+_Key = tuple[str, tuple[Any, ...], str | None]
+"""A topic, the content of a schema, and the name of an encryption key."""
+
+
 class LetterProducers:
     """The producers of one consumer's letters: one for each topic and schema, opened with the first such letter.
 
@@ -46,12 +52,14 @@ class LetterProducers:
     Args:
         context: of the consumer's client, which opens and closes them.
         schema: the consumer's. Without one, a letter whose schema its topic rejects is sent without it.
+        encryption: chooses the key of each letter.
     """
 
-    def __init__(self, context: ClientContext, schema: Any) -> None:
+    def __init__(self, context: ClientContext, schema: Any, encryption: LetterEncryption | None = None) -> None:
         self._context, self._schemas = context, LetterSchemas(context, schema)
+        self._encryption = encryption or LetterEncryption()
         self._only_bytes = type(schema) is BytesSchema
-        self._boxes: dict[tuple[str, tuple[Any, ...]], _Letterbox] = {}
+        self._boxes: dict[_Key, _Letterbox] = {}
         self._lock = Lock()
         self._closed = False
 
@@ -71,7 +79,26 @@ class LetterProducers:
             SchemaMismatch: the topic rejects the message's schema, or the broker does not have it; nothing was sent.
             pulsar.PulsarException: it was not persisted, or nobody knows whether it was.
         """
-        key, box = self._letterbox(topic, inner, subscription)
+        send = partial(self._send, topic, inner, properties, delay_ms=delay_ms, subscription=subscription)
+        encryption_key = self._encryption.key_of(inner)
+        try:
+            send(encryption_key=encryption_key)
+        except pulsar.CryptoError:  # nothing was sent
+            if encryption_key is None or not self._encryption.leaves_in_clear(topic):
+                raise
+            send(encryption_key=None)
+
+    def _send(
+        self,
+        topic: str,
+        inner: Any,
+        properties: dict[str, str],
+        *,
+        delay_ms: int,
+        subscription: str | None,
+        encryption_key: str | None,
+    ) -> None:
+        key, box = self._letterbox(topic, inner, subscription, encryption_key)
         try:
             box.producer.send(
                 None if inner.has_null_value() else inner.data(),
@@ -113,24 +140,30 @@ class LetterProducers:
             with contextlib.suppress(pulsar.PulsarException):
                 box.producer.close()
 
-    def _letterbox(self, topic: str, inner: Any, subscription: str | None) -> tuple[Any, _Letterbox]:
+    def _letterbox(
+        self, topic: str, inner: Any, subscription: str | None, encryption_key: str | None
+    ) -> tuple[_Key, _Letterbox]:
         schema = NO_SCHEMA
         try:
             schema = self._schemas.of(inner)
-            return self._opened(topic, schema, subscription)
+            return self._opened(topic, schema, subscription, encryption_key)
         except (SchemaMismatch, AdminRequired) as error:
             if not self._only_bytes:
                 raise
             _log.warning("Letters to %s are sent as bytes, without the schema of their messages: %s", topic, error)
-        key, box = self._opened(topic, NO_SCHEMA, subscription)
-        self._boxes[topic, schema.content] = box
+        key, box = self._opened(topic, NO_SCHEMA, subscription, encryption_key)
+        self._boxes[topic, schema.content, encryption_key] = box
         return key, box
 
-    def _opened(self, topic: str, schema: LetterSchema, subscription: str | None) -> tuple[Any, _Letterbox]:
-        key = topic, schema.content
+    def _opened(
+        self, topic: str, schema: LetterSchema, subscription: str | None, encryption_key: str | None
+    ) -> tuple[_Key, _Letterbox]:
+        key = topic, schema.content, encryption_key
         known = self._boxes.get(key)
         if known is not None:
             return key, known
+        if encryption_key is None:
+            self._encryption.refuse_clear(topic, self._context.admin_api)
         opener = self._context.opener
         if subscription:
             with contextlib.suppress(pulsar.ConsumerBusy):  # it has a consumer of its own type: it is there
@@ -141,7 +174,13 @@ class LetterProducers:
                     initial_position=pulsar.InitialPosition.Earliest,
                 ).close()
         properties = schema.register(self._context, topic)
-        producer = opener.create_producer(topic, schema=schema.passing, chunking_enabled=True, max_pending_messages=0)
+        producer = opener.create_producer(
+            topic,
+            schema=schema.passing,
+            chunking_enabled=True,
+            max_pending_messages=0,
+            **self._encryption.options(encryption_key),
+        )
         opened = _Letterbox(producer, properties)
         with self._lock:
             if not self._closed:

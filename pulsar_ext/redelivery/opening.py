@@ -11,11 +11,14 @@ from pulsar_ext.message import received
 from .backoff import check_backoff
 from .dead_letters import DeadLetters
 from .delays import OFFICIAL_DELAY_MILLIS, Delays
+from .letter_encryption import LetterEncryption
 from .letter_producers import LetterProducers
 from .retry_letters import RetryLetters, RetryTopics
 from .tracker import Redelivery
 
 if TYPE_CHECKING:
+    import pulsar
+
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
     from pulsar_ext.receive.order import ReceiveOrder
@@ -40,6 +43,8 @@ class RedeliveryOptions:
     retry_letter_topic: str | None = None
     negative_ack_redelivery_backoff: Backoff | None = None
     ack_timeout_redelivery_backoff: Backoff | None = None
+    letter_encryption_key: str | None = None
+    letter_crypto_key_reader: pulsar.CryptoKeyReader | None = None
 
     def __post_init__(self) -> None:
         if type(self.enable_retry) is not bool:
@@ -120,9 +125,12 @@ def take_over_redelivery(
     if isinstance(delay, int):
         named["negative_ack_redelivery_delay_ms"] = min(delay, OFFICIAL_DELAY_MILLIS)
     dies = splits and policy and policy.max_redeliver_count > 0
+    encryption = LetterEncryption(
+        options.letter_encryption_key, options.letter_crypto_key_reader, named["crypto_key_reader"]
+    )
     if not (dies or retry):
         return redelivery
-    producers = redelivery.letter_producers = LetterProducers(context, named["schema"])
+    producers = redelivery.letter_producers = LetterProducers(context, named["schema"], encryption)
     if retry is not None:
         redelivery.retry_letters = RetryLetters(producers, retry, subscription)
     if dies:
