@@ -167,6 +167,11 @@ class Ledgers:
         at = bisect_left(self._before, nth) - 1
         return Position(self._ids[at], nth - self._before[at] - 1)
 
+    def first(self, count: int) -> Ledgers:
+        """Return the first `count` entries of the topic."""
+        sizes = zip(self._sizes, self._before, strict=False)
+        return Ledgers((ledger_id, min(entries, count - before)) for (ledger_id, entries), before in sizes)
+
     def next(self, position: Position) -> Position | None:
         """Give the first entry behind a position, None at the end of the topic."""
         return self.number(self.up_to(position) + 1)

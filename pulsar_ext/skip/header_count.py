@@ -149,10 +149,12 @@ class HeaderCounter:
 
     def _ask_index(self, begin: EntryMetadata, goal: int) -> Search[Position | None]:
         """Have the broker search, which reads a dozen entries for it; None past the end."""
-        at = yield AskIndex(goal)
-        if isinstance(at, Position) and at.ledger_id < 0:  # its answer for an index inside the topic's first batch
+        at, last = (yield AskIndex(goal)), self._backlog.ledgers.last
+        if not isinstance(at, Position) or (last is not None and at > last):  # which an open transaction holds back
+            return None
+        if at.ledger_id < 0:  # its answer for an index inside the topic's first batch
             return self._backlog.ledgers.number(1) or begin.position
-        return at if isinstance(at, Position) else None
+        return at
 
     def _by_count(self, begin: EntryMetadata, nth: int, unit: Unit) -> Search[CountedEntry]:
         """Find it by sequence ids, and have the broker count what is before it."""

@@ -163,6 +163,8 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
         return start
     backlog = Backlog(Ledgers(internal.ledger_sizes()), Position(start.ledger_id(), start.entry_id()))
     stats = admin.stats(name)
+    runner = QueryRunner(context, name)
+    backlog = runner.deliverable(backlog, stats)
     search = find_after(
         backlog.ledgers,
         backlog.mark_delete,
@@ -172,7 +174,7 @@ def message_id_after(context: ClientContext, topic: str, start: MessageId, count
         chunked=bool(stats.raw.get("msgChunkPublished")),
         entry_bytes=internal.entry_bytes(),
     )
-    found: FoundMessage | None = QueryRunner(context, name).run(search, backlog)
+    found: FoundMessage | None = runner.run(search, backlog)
     return None if found is None else _as_id(found, TopicName.parse(name))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pulsar_ext.chunks.queries import AskEntry, AskLedgers, entry_headers, run_search
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized
 
 from .broker_count import BrokerCount
+from .open_transactions import before_open_transactions
 from .progress import progress_bar
 from .queries import AskBatchIndexAcks, AskCount, AskEntries, AskIndex, AskScan, AskUnbatched
 from .scan import Scan
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import EntryMetadata
+    from pulsar_ext.admin import EntryMetadata, TopicStats
     from pulsar_ext.chunks.queries import Search
     from pulsar_ext.ids.position import Position
 
@@ -73,6 +75,13 @@ class QueryRunner:
             finally:
                 if scan is not None:
                     scan.close()
+
+    def deliverable(self, backlog: Backlog, stats: TopicStats) -> Backlog:
+        """Return a backlog without what consumers get only after an open transaction has ended."""
+        if not stats.raw.get("ongoingTxnCount"):
+            return backlog
+        search = before_open_transactions(backlog.ledgers)
+        return replace(backlog, ledgers=run_search(search, lambda query: self._entry(query.position)))
 
     def keeps_batch_indexes(self) -> bool | None:
         """Whether the broker keeps acknowledgements inside batches; None if it may not be asked."""

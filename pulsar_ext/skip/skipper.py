@@ -143,6 +143,7 @@ class Skipper:
             if first is not None:
                 self._runner.prefetch_entry(first)
             stats = asking.result()
+        backlog = self._runner.deliverable(backlog, stats)
         own = self._own(stats.subscriptions)
         unbatched = is_unbatched(internal, stats, backlog)
         clear = unbatched or (untouched and not own.raw["lastAckedTimestamp"])

@@ -6,6 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext.chunks.queries import entry_headers, run_search
 from pulsar_ext.chunks.search import resolve_chunks
 from pulsar_ext.errors import (
     AdminNotFound,
@@ -16,8 +17,9 @@ from pulsar_ext.errors import (
     MessageIdUnresolved,
     NoSuchTopic,
 )
-from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.skip.open_transactions import before_open_transactions
 
 from .data_loss import Loss, report_data_loss
 from .offsets import BEGINNING, Offset, lost_before
@@ -43,6 +45,8 @@ __all__ = [
 
 _SAMPLES = 5
 _samples: dict[str, tuple[int, int]] = {}
+_known_readable: dict[str, Position] = {}
+"""The last entry of each topic that no open transaction held back, which none ever will."""
 
 
 def topics_of(admin: PulsarAdmin, settings: Settings) -> list[str]:
@@ -103,8 +107,8 @@ def stats_of(admin: PulsarAdmin, topics: Iterable[str]) -> dict[str, InternalSta
 
 
 def state_of(settings: Settings, topic: str, stats: InternalStats, admin: PulsarAdmin) -> TopicState:
-    """Give the state of a topic partition; its entries are sampled once in a process."""
-    sizes = tuple(sorted(stats.ledger_sizes()))
+    """Return the state of a topic partition up to the first open transaction; its entries are sampled once."""
+    sizes = _readable(topic, tuple(sorted(stats.ledger_sizes())), admin)
     compacted = stats.compacted if settings["readCompacted"] else None
     kept = None if compacted is None else compacted.entries
     if topic not in _samples:
@@ -113,6 +117,22 @@ def state_of(settings: Settings, topic: str, stats: InternalStats, admin: Pulsar
             return TopicState(topic, sizes, stats.total_size, compacted_entries=kept)
         _samples[topic] = sampled
     return TopicState(topic, sizes, stats.total_size, *_samples[topic], kept)
+
+
+def _readable(topic: str, sizes: tuple[tuple[int, int], ...], admin: PulsarAdmin) -> tuple[tuple[int, int], ...]:
+    """Return the ledgers of a topic up to the first open transaction: the broker delivers nothing from there on."""
+    ledgers = Ledgers(sizes)
+    if ledgers.last is None or _known_readable.get(topic) == ledgers.last:
+        return sizes
+    search = before_open_transactions(ledgers)
+    readable = run_search(search, lambda query: entry_headers(admin, topic, query.position))
+    if readable is not ledgers:
+        held_back = ledgers.next(readable.last or Position(-1, -1))
+        assert held_back is not None  # noqa: S101  # it has fewer entries
+        counts = dict(readable)
+        return tuple((ledger, counts.get(ledger, 0)) for ledger, _ in sizes if ledger <= held_back.ledger_id)
+    _known_readable[topic] = ledgers.last
+    return sizes
 
 
 def _sample(admin: PulsarAdmin, topic: str, ledgers: Ledgers) -> tuple[int, int] | None:

@@ -1,0 +1,40 @@
+"""Topics with an open transaction of a Java producer: no consumer gets anything from its first message on."""
+
+import pytest
+from java_peer import run_java
+from skip_bench import INDEXED, PLAIN
+
+from pulsar_ext import MessageId
+from pulsar_ext.spark.planning import state_of
+from pulsar_ext.testing import Profile
+
+pytestmark = [pytest.mark.standalone_only("is about the transactions of one broker, which a cluster sets up apart")]
+OPEN = {"transactionCoordinatorEnabled": "true"}
+BEFORE = 9
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [
+        Profile("skip-transactions", "transactions", {**PLAIN.settings, **OPEN}),
+        Profile("skip-indexed-transactions", "transactions, entries numbered", {**INDEXED.settings, **OPEN}),
+    ],
+    indirect=True,
+    ids=lambda profile: profile.name,
+)
+def test_counts_end_before_an_open_transaction(bench):
+    """Skips, ids of later messages and Spark's plans go no further than what consumers get now."""
+    topic = bench.topic()
+    bench.client.subscribe(topic, "s").close()
+    run_java("SendInTransaction", bench.broker.service_url, topic, BEFORE, 2, 20)
+    reader = bench.client.create_reader(topic, MessageId.earliest)
+    ids = [reader.read_next(10_000).message_id() for _ in range(BEFORE)]
+    found = [bench.client.message_id_after(topic, MessageId.earliest, count) for count in range(1, 31)]
+    assert found == [*ids, *[None] * (30 - BEFORE)]
+    state = state_of({"readCompacted": False}, topic, bench.admin.internal_stats(topic), bench.admin)
+    assert (state.end.ledger, state.end.entry) == (ids[-1].ledger_id(), ids[-1].entry_id())
+    for count in (BEFORE, BEFORE + 1, 30):
+        planned = bench.client.skip_messages(topic, "s", count, dry_run=True)
+        assert (planned.skipped_messages, planned.exact) == (BEFORE, count == BEFORE)
+    bench.client.skip_messages(topic, "s", 30)
+    assert bench.admin.internal_stats(topic).cursors["s"].mark_delete_position == (state.end.ledger, state.end.entry)

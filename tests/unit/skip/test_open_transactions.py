@@ -1,0 +1,24 @@
+"""Where a topic with open transactions ends, against its list of entries."""
+
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext.chunks.queries import run_search
+from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.skip.open_transactions import before_open_transactions
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.data())
+def test_a_topic_ends_before_its_open_transactions(sizes, data):
+    """Whatever ledgers it has, the entries that are not held back stay, and no others."""
+    ledgers = Ledgers((3 * number, size) for number, size in enumerate(sizes))
+    readable = data.draw(st.integers(0, sum(sizes)))
+
+    def headers(query):
+        return SimpleNamespace(txn_uncommitted=ledgers.up_to(query.position) > readable)
+
+    found = run_search(before_open_transactions(ledgers), headers)
+    assert (0 if found.last is None else found.up_to(found.last)) == readable
+    assert found.last == ledgers.number(readable)
