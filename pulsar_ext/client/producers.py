@@ -22,7 +22,7 @@ from pulsar_ext.dedup.duplicates import DuplicateCheck
 from pulsar_ext.dedup.opening import Opening, check_deduplication_arguments, open_surely
 from pulsar_ext.dedup.recall import Recall
 from pulsar_ext.dedup.sender import DedupSender
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidUse, ProducerBroken
 from pulsar_ext.intercept.chain import ProducerChain
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.sender import InterceptedSender
@@ -275,19 +275,28 @@ class _SenderFactory:
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
         group = config.bounds.messages if config.by_key else 0
         first = named["initial_sequence_id"]
+        cluster = self._context.cluster.number()
         opening = Opening(
             admin, topic, name, first, group, most_pending=config.limit, chunked=chunked, recall=self._recall
         )
 
         def open_as(name: str) -> pulsar.Producer:
+            if self._context.cluster.number() != cluster:
+                raise ProducerBroken(
+                    f"The client is connected to another cluster than the producer {name} on {topic} was opened on, "
+                    "and sequence ids belong to one cluster. Nothing was sent there. Create the producer again.",
+                    last_published=None,
+                )
             return self._open_one(**changed, producer_name=name)
 
         sequence: SequenceIds
         official, sequence = open_surely(lambda: open_as(name), close_quietly, opening)
         timeout = named["send_timeout_millis"] / 1000
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
-        handle = ProducerHandle(official)
-        dispatch = DedupDispatcher(handle, self._context, config, sequence, timeout, check, partial(open_as, name))
+        open_again = partial(open_as, name)
+        dispatch = DedupDispatcher(
+            ProducerHandle(official), self._context, config, sequence, timeout, check, open_again, cluster
+        )
         if not chunked:
             mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None
             return DedupSender(dispatch, mixed_keys=mixed_keys)

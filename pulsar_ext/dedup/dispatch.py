@@ -45,6 +45,9 @@ _TIMEOUT, _CLOSED = pulsar.Result.Timeout, pulsar.Result.AlreadyClosed
 _GATHER_SECONDS = 0.02
 """How long the broker's first word of a duplicate waits for others, which are looked up with it."""
 
+_LOOK_SECONDS = 0.05
+"""How often it is checked which cluster the client is connected to, if that may change."""
+
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -59,6 +62,7 @@ class DedupDispatcher(RoomDispatcher):
         timeout: after how many seconds without an answer the sender takes no more messages; 0 for never.
         duplicates: looks up what the broker calls duplicates.
         open_again: opens an official producer of the same name.
+        cluster: number of the cluster that the producer was opened on.
     """
 
     def __init__(
@@ -70,8 +74,12 @@ class DedupDispatcher(RoomDispatcher):
         timeout: float,
         duplicates: DuplicateCheck,
         open_again: Callable[[], pulsar.Producer],
+        cluster: int = 0,
     ) -> None:
         super().__init__(handle, context, config, open_again, timeout)
+        self._cluster, self._has_left_cluster = cluster, False
+        if context.cluster.may_change:
+            batch_scheduler.watch(self, _LOOK_SECONDS)
         self.sequence = sequence
         self._gave_up: Any = None
         """The result of what is in flight, once nothing is sent any more."""
@@ -103,7 +111,20 @@ class DedupDispatcher(RoomDispatcher):
 
     def may_push(self) -> bool:
         """Whether a batch may follow those that were pushed: not where it would follow what may be missing."""
-        return self.sequence.broken is None and super().may_push()
+        return not self._is_elsewhere() and self.sequence.broken is None and super().may_push()
+
+    def _is_elsewhere(self) -> bool:
+        """Return if the client is connected to another cluster than at the opening; then nothing more is sent there.
+
+        The C++ producer is closed before it is connected there: it would send again what has no outcome.
+        """
+        if self.context.cluster.number() == self._cluster:
+            return False
+        if not self._has_left_cluster:
+            self._has_left_cluster = True
+            self.sequence.fail("its client is connected to another cluster, and sequence ids belong to one cluster")
+            threads.start(self._abort, name="pulsar_ext-cluster")
+        return True
 
     def push_batch(self, batch: Batch) -> None:
         """Hand a batch to the C++ producer, if anything may be sent."""
@@ -153,6 +174,14 @@ class DedupDispatcher(RoomDispatcher):
 
     def tick(self, now: float) -> float | None:
         """Push what waited long enough, and give up on what was pushed too long ago; the scheduler's call."""
+        left = self._push_due(now)
+        if self.closed or not self.context.cluster.may_change:
+            return left
+        if self._is_elsewhere():
+            return None
+        return _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
+
+    def _push_due(self, now: float) -> float | None:
         if self.pending.held:
             return None  # a message in chunks is on its way, with a deadline of its own
         left = super().tick(now)

@@ -83,8 +83,7 @@ class RoomDispatcher(BatchDispatcher, ABC):
         """Begin to close the C++ producer, which fails what is in flight; what waits for room fails, too."""
         answer = super().begin_close()
         if self.waits_for_room:
-            self.waits_for_room = False
-            self.fail_pending()
+            self._fail_waiting()
         return answer
 
     def _push_groups(self) -> None:
@@ -109,15 +108,19 @@ class RoomDispatcher(BatchDispatcher, ABC):
             official = ask(self._open_again)
         except BaseException as error:  # noqa: BLE001  # its senders must get an answer
             self.give_up(error)
-            self.waits_for_room = False
-            self.fail_pending()
+            self._fail_waiting()
             return
         if not self.exclusively(self._install, official):
             close_quietly(official)
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        self.waits_for_room = False
+        self.fail_pending()
 
     def _install(self, official: pulsar.Producer) -> bool:
-        """Send with another C++ producer, first what has no outcome; False if this is closed. The lock is held."""
-        if self.closed or self.pending.barred:
+        """Send with another C++ producer, first what has no outcome; False if nothing may be sent. The lock is held."""
+        if self.closed or self.pending.barred or not self.may_push():
             return False
         self.handle.replace(official)
         for batch in list(self._flying):

@@ -1,6 +1,7 @@
 """A client that fails over to another cluster: its acknowledgements stay with the cluster that they are of."""
 
 import contextlib
+import queue
 import time
 
 import pulsar as official
@@ -19,13 +20,12 @@ pytestmark = [
 _QUIET = {"logger": official.ConsoleLogger(official.LoggerLevel.Error)}
 _FAILOVER_SECONDS = 60
 _COUNT = 20
+_SETTINGS = {"brokerDeleteInactiveTopicsEnabled": "false", "brokerDeduplicationEnabled": "true"}
 
 
 @pytest.fixture(scope="module")
 def clusters():
-    with ReplicatedClusters(
-        heap="256m", start_timeout=240, settings={"brokerDeleteInactiveTopicsEnabled": "false"}
-    ) as both:
+    with ReplicatedClusters(heap="256m", start_timeout=240, settings=_SETTINGS) as both:
         yield both
 
 
@@ -111,6 +111,34 @@ def test_acknowledgements_stay_with_their_cluster(clusters, how, when):
         consumer.acknowledge_many(here)
         consumer.flush_acks(confirm=True)  # by the admin API of the east
         assert _acknowledged(clusters, topic) == _COUNT
+
+
+@pytest.mark.parametrize("chunking", [False, True])
+def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
+    """What had no outcome before the failover reaches no other cluster; the producer is broken, and opens anew."""
+    topic = f"persistent://public/default/dedup-{chunking}"
+    east = _fill(clusters, topic)
+    stack, proxy, client = _open(clusters)
+    with stack:
+        options = {"producer_name": "p", "deduplication": True, "chunking_enabled": chunking}
+        producer = client.create_producer(topic, **options, batching_enabled=not chunking)
+        consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+        for number in range(5):
+            producer.send(b"west p %d" % number)
+        proxy.refuse()
+        proxy.cut()
+        outcomes = queue.SimpleQueue()
+        producer.send_async(b"during the outage", lambda result, _: outcomes.put(result))
+        _fail_over(clusters, proxy, client, consumer)
+        assert outcomes.get(timeout=60) != pulsar.Result.Ok
+        with pytest.raises(pulsar.ProducerBroken, match="another cluster"):
+            producer.send(b"after")
+        producer.close()
+        again = client.create_producer(topic, **options, batching_enabled=not chunking)
+        assert again.last_sequence_id_published() == -1
+        again.send(b"east p")
+        received = [one.data() for one in _receive(consumer, len(east) + 1)]
+        assert sorted(one for one in received if not one.startswith(b"west")) == sorted([*east, b"east p"])
 
 
 def test_readers_and_views_begin_again_on_another_cluster(clusters):
