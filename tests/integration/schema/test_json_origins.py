@@ -69,7 +69,7 @@ def test_both_clients_read_each_others_bytes(client, topic, broker, model, first
     assert [ours.read_next(10_000).value() for _ in range(2)] == [model(**sent)] * 2
 
 
-def test_bytes_that_are_no_text_are_refused_beside_the_official_client(client, topic, broker):
+def test_bytes_that_are_no_text_are_not_sent_to_official_readers(client, topic, broker):
     """Where the topic's schema is the official client's, which could not read them; on other topics they are sent."""
     with contextlib.closing(official_client(broker)) as other:
         other.create_producer(topic, schema=THEIRS).close()

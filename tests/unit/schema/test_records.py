@@ -110,7 +110,7 @@ def test_inherited_fields_come_first_and_can_be_replaced():
     assert Order.schema()["fields"][1]["type"] == ["null", "int"]  # its own, not the required one
 
 
-def test_a_class_without_bases_is_defined_and_written_as_officially():
+def test_a_class_without_bases_is_written_as_officially():
     """Neither the topic's definition nor the bytes are others."""
     body = {"id": Integer(), "inner": Item, "color": Color, "_sorted_fields": True}
     ours, theirs = type("Row", (Record,), {**body}), type("Row", (official.Record,), {**body})
