@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext.errors import AdminError, InvalidUse
+from pulsar_ext.errors import AdminError, AdminRequired, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LetterEncryption"]
 
+_PATIENCE_SECONDS: Final = 1.0
 _log = logging.getLogger("pulsar_ext")
 
 
@@ -73,8 +74,8 @@ class LetterEncryption:
             pulsar.CryptoError: encryption is required; nothing was sent.
         """
         namespace = TopicName.parse(topic).namespace_name
-        with contextlib.suppress(AdminError):
-            if admin_api().policies(namespace).raw.get("encryption_required"):
+        with contextlib.suppress(AdminError, AdminRequired):
+            if admin_api().within(_PATIENCE_SECONDS).policies(namespace).raw.get("encryption_required"):
                 raise pulsar.CryptoError(
                     f"Pulsar error: CryptoError: {namespace} requires encryption; the letter to {topic} would be in "
                     "the clear. Nothing was sent; give subscribe() letter_encryption_key and letter_crypto_key_reader."

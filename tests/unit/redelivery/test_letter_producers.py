@@ -8,6 +8,7 @@ import pulsar
 import pytest
 from pulsar.schema import BytesSchema
 
+from pulsar_ext.errors import AdminUnavailable
 from pulsar_ext.redelivery.letter_producers import LetterProducers
 
 
@@ -27,6 +28,11 @@ class _Producer:
         self.sender.closed = True
 
 
+def no_admin():
+    """Be a client that may ask no admin API."""
+    raise AdminUnavailable("none")
+
+
 def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
     """Where two letters meet a producer that has closed, the second failure leaves the new producer alone."""
     opened = []
@@ -38,7 +44,7 @@ def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
     none = {"partition_key": str, "ordering_key": str, "event_timestamp": int, "topic_name": str, "properties": dict}
     inner = SimpleNamespace(has_null_value=lambda: True, int_schema_version=lambda: -1, **none)
     opener = SimpleNamespace(create_producer=create_producer)
-    letters = LetterProducers(SimpleNamespace(opener=opener, schema_info=None), BytesSchema())
+    letters = LetterProducers(SimpleNamespace(opener=opener, schema_info=None, admin_api=no_admin), BytesSchema())
     letters.send("t", inner, {})
 
     def another_thread():
