@@ -19,7 +19,7 @@ _CPP: Final = "4.2.0"
 
 def causes() -> dict[str, dict[str, str]]:
     """Return what causes.toml says of each scenario: `title`, `cause`, `where`, `fix` and `thread`."""
-    return tomllib.loads(files(__package__).joinpath("causes.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("pulsar_ext.reproduce").joinpath("causes.toml").read_text(encoding="utf-8"))
 
 
 def to_report(scenario: Scenario, seen: str, broker_version: str) -> str:
