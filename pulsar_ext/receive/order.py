@@ -177,6 +177,7 @@ class ReceiveOrder:
         "epoch",
         "foundation",
         "is_paused",
+        "is_silent",
         "ready",
         "run",
         "wants_numbers",
@@ -192,6 +193,8 @@ class ReceiveOrder:
         """Whether numbers spare anything now."""
         self.is_paused = False
         """Whether nothing is handed out."""
+        self.is_silent = False
+        """Whether the listener alone is paused."""
         self._may_number = numbers
         self._parts: list[Part] = []
         self._lock = OwnedLock()

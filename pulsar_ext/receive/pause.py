@@ -32,12 +32,10 @@ class Pause(Part):
         listens: whether that has a listener; the gate must not be asked what is refused without one.
     """
 
-    __slots__ = ("_changed", "_gate", "_is_silent", "_listens", "_order")
+    __slots__ = ("_changed", "_gate", "_listens", "_order")
 
     def __init__(self, order: ReceiveOrder, gate: SeekGate, *, listens: bool) -> None:
         self._order, self._gate, self._listens = order, gate, listens
-        self._is_silent = False
-        """Whether the listener alone is paused."""
         self._changed: Condition | None = None
         """Made by the first pause, for few consumers are ever paused. Where two threads make it at once, who waits on
         one of them looks again by itself."""
@@ -57,17 +55,17 @@ class Pause(Part):
         if changed is not None:
             with changed:
                 changed.notify_all()
-        if self._listens and not self._is_silent:
+        if self._listens and not self._order.is_silent:
             self._gate.ask(inner.resume_message_listener)
 
     def silence(self, inner: Any) -> None:
         """Have the listener not called from now on, whether receives wait or not."""
         self._gate.ask(inner.pause_message_listener)
-        self._is_silent = True
+        self._order.is_silent = True
 
     def unsilence(self, inner: Any) -> None:
         """Have it called again, unless receives wait."""
-        self._is_silent = False
+        self._order.is_silent = False
         if not (self._order.is_paused and self._listens):
             self._gate.ask(inner.resume_message_listener)
 
@@ -88,5 +86,5 @@ class Pause(Part):
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:
         """Pause the listener of another C++ consumer as well."""
         del ahead
-        if self._is_silent or (self._order.is_paused and self._listens):
+        if self._order.is_silent or (self._order.is_paused and self._listens):
             self._gate.ask(inner.pause_message_listener)

@@ -182,7 +182,7 @@ class PermitWatch(Part):
         """
         if self._closed:
             return None
-        if self._order.is_paused or not self._flow.is_idle():
+        if self._order.is_paused or self._order.is_silent or not self._flow.is_idle():
             self._settle()
             return _TICK_SECONDS
         try:

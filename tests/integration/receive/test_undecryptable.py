@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pulsar as official
 import pytest
@@ -137,3 +138,27 @@ def test_encrypted_chunks_are_refused_undecrypted(client, admin, topic, keys, ki
     with pytest.raises(pulsar.InvalidUse, match="CONSUME cannot receive the encrypted chunked message"):
         ways[kind]()
     assert not admin.stats(topic).subscriptions
+
+
+@pytest.mark.blocking_only("the loop of the asyncio client calls its listeners, from an empty queue")
+def test_a_paused_listener_is_not_taken_for_a_stalled_one(client, admin, written, keys):
+    """While a listener is paused, its queue is full and the broker sends no more: it stays the same consumer."""
+    heard = []
+
+    def hear(consumer, message):
+        heard.append(message.data())
+        consumer.acknowledge(message)
+
+    consumer = client.subscribe(written, "s", message_listener=hear, **options(keys, Action.DISCARD))
+    consumer.pause_message_listener()
+    before = admin.stats(written).subscriptions["s"].sessions
+    plain = client.create_producer(written, batching_enabled=False)
+    for number in range(3 * QUEUE):
+        plain.send(b"p%d" % number)
+    assert eventually(lambda: not admin.stats(written).subscriptions["s"].takes_more)
+    time.sleep(1)  # ten looks
+    assert admin.stats(written).subscriptions["s"].sessions == before
+    consumer.resume_message_listener()
+    assert eventually(lambda: len(heard) >= len(READABLE) + 3 * QUEUE, 40)
+    assert heard == READABLE + [b"p%d" % number for number in range(3 * QUEUE)]
+    consumer.close()
