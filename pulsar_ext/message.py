@@ -21,7 +21,7 @@ from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .errors import InvalidUse
 from .ids.message_id import MessageId, id_of
-from .schema.typed import T
+from .schema.typed import T, of_another_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,10 @@ def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
     if messages.cluster == number:
         return messages
     first = messages.__mro__[1] if messages.cluster else messages
-    other: Any = type(first.__name__, (first,), {"cluster": number, "__module__": __name__})
+    named = {"cluster": number, "__module__": __name__}
+    if (schema := getattr(first, "_schema", None)) is not None:
+        named["_schema"] = of_another_cluster(schema)
+    other: Any = type(first.__name__, (first,), named)
     return other  # type: ignore[no-any-return]  # a subclass of it
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -25,6 +26,7 @@ __all__ = [
     "text_of",
     "value_of",
     "version_of",
+    "without_writers",
     "writer_definition",
 ]
 
@@ -105,8 +107,18 @@ def begin_schema(schema: Any, record_class: Any, kind: SchemaType, definition: A
 
 
 def forget_writers(schema: Any, definition: Any) -> None:
-    """Have an Avro schema know no definition that others wrote with."""
-    schema._schema, schema._writer_schemas, schema._logger = definition, {}, _log
+    """Have an Avro schema know no definition that others wrote with, and its own if it is given."""
+    schema._writer_schemas = {}
+    if definition is not None:
+        schema._schema, schema._logger = definition, _log
+
+
+def without_writers(schema: Any) -> Any:
+    """Return a copy of an official schema that knows no definition that others wrote with."""
+    other = copy.copy(schema)
+    if isinstance(schema, AvroSchema):
+        other._writer_schemas = {}
+    return other
 
 
 def writer_definition(schema: Any, message: Encoded) -> Any:

@@ -39,8 +39,8 @@ class _Letterbox:
     properties: Mapping[str, str]
 
 
-_Key = tuple[str, tuple[Any, ...], str | None]
-"""A topic, the content of a schema, and the name of an encryption key."""
+_Key = tuple[int, str, tuple[Any, ...], str | None]
+"""The number of a cluster, a topic, the content of a schema, and the name of an encryption key."""
 
 
 class LetterProducers:
@@ -60,6 +60,7 @@ class LetterProducers:
         self._encryption = encryption or LetterEncryption()
         self._only_bytes = type(schema) is BytesSchema
         self._boxes: dict[_Key, _Letterbox] = {}
+        """Versions of a schema belong to one cluster."""
         self._lock = Lock()
         self._closed = False
 
@@ -152,13 +153,13 @@ class LetterProducers:
                 raise
             _log.warning("Letters to %s are sent as bytes, without the schema of their messages: %s", topic, error)
         key, box = self._opened(topic, NO_SCHEMA, subscription, encryption_key)
-        self._boxes[topic, schema.content, encryption_key] = box
+        self._boxes[key[0], topic, schema.content, encryption_key] = box
         return key, box
 
     def _opened(
         self, topic: str, schema: LetterSchema, subscription: str | None, encryption_key: str | None
     ) -> tuple[_Key, _Letterbox]:
-        key = topic, schema.content, encryption_key
+        key = self._context.cluster.number(), topic, schema.content, encryption_key
         known = self._boxes.get(key)
         if known is not None:
             return key, known

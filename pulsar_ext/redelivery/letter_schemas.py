@@ -76,7 +76,7 @@ class LetterSchemas:
         kind, definition = text_of(info)
         passing = PassingSchema(info, str(schema))
         self._own = NO_SCHEMA if kind == "BYTES" else LetterSchema((kind, definition), passing)
-        self._known: dict[tuple[str, int], LetterSchema] = {}
+        self._known: dict[tuple[int, str, int], LetterSchema] = {}
 
     def of(self, inner: Any) -> LetterSchema:
         """Return the schema that a C++ message was written with; its version is looked up once.
@@ -89,7 +89,8 @@ class LetterSchemas:
         version = version_of(inner)
         if version < 0:
             return self._own
-        key = topic, _ = str(TopicName.parse(inner.topic_name()).parent), version
+        topic = str(TopicName.parse(inner.topic_name()).parent)
+        key = self._context.cluster.number(), topic, version
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._look_up(topic, version)

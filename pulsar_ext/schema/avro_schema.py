@@ -62,8 +62,7 @@ class AvroSchema(TypedSchema[T], _Official):
         """Know no definition that others wrote with."""
         del admin_api, reads
         self._readers = {}
-        if self.model is not None:
-            forget_writers(self, self.model.definition)
+        forget_writers(self, None if self.model is None else self.model.definition)
 
     @property
     def is_compared(self) -> bool:

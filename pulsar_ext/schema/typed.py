@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
+
+from pulsar_ext._native.schemas import without_writers
 
 from .comparison import SchemaText, cannot_read
 
@@ -22,12 +25,14 @@ else:
 
     T = TypeVar("T")
 
-__all__ = ["T", "TypedSchema"]
+__all__ = ["T", "TypedSchema", "of_another_cluster"]
 
 
 class TypedSchema(Generic[T]):
     """A schema whose values are of one type; stands before the official class."""
 
+    renewed: Callable[[], Self]
+    """Returns a copy for the same client that knows nothing of any topic yet."""
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
 
@@ -63,6 +68,7 @@ class TypedSchema(Generic[T]):
         """
         mine: Any = copy.copy(self)
         mine.begin(admin_api, reads=reads)
+        mine.renewed = partial(mine.of_client, admin_api, reads=reads)
         return mine  # type: ignore[no-any-return]
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
@@ -97,3 +103,8 @@ class TypedSchema(Generic[T]):
         return (
             () if found is None else cannot_read(SchemaText(info.schema_type().name, info.schema()), SchemaText(*found))
         )
+
+
+def of_another_cluster(schema: Any) -> Any:
+    """Return a copy of a client's schema for messages of another cluster: there the same versions are others."""
+    return schema.renewed() if isinstance(schema, TypedSchema) else without_writers(schema)

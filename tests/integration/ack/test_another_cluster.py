@@ -1,6 +1,7 @@
 """A client that fails over to another cluster: its acknowledgements stay with the cluster that they are of."""
 
 import contextlib
+import dataclasses
 import queue
 import time
 
@@ -9,6 +10,7 @@ import pytest
 
 import pulsar_ext as pulsar
 from pulsar_ext.admin import PulsarAdmin
+from pulsar_ext.schema import AutoConsumeSchema, AvroSchema
 from pulsar_ext.testing import FaultProxy, ReplicatedClusters
 from pulsar_ext.testing.backend import process_problem
 
@@ -139,6 +141,26 @@ def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
         again.send(b"east p")
         received = [one.data() for one in _receive(consumer, len(east) + 1)]
         assert sorted(one for one in received if not one.startswith(b"west")) == sorted([*east, b"east p"])
+
+
+def test_values_have_the_schemas_of_their_cluster(clusters):
+    """A version number that the west and the east have each given decodes by the east's schema after the failover."""
+    topic = "persistent://public/default/schemas"
+    kinds = {"west": [("a", str), ("b", str)], "east": [("b", str), ("a", str)]}
+    for name, fields in kinds.items():
+        kind = dataclasses.make_dataclass("Pair", fields)
+        with contextlib.closing(pulsar.Client(getattr(clusters, name).service_url, **_QUIET)) as client:
+            client.subscribe(topic, "s", schema=AvroSchema(kind)).close()
+            client.create_producer(topic, schema=AvroSchema(kind)).send(kind(a=f"{name} a", b=f"{name} b"))
+    stack, proxy, client = _open(clusters)
+    with stack:
+        consumer = client.subscribe(topic, "s", schema=AvroSchema(dataclasses.make_dataclass("Pair", kinds["west"])))
+        reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema())
+        assert consumer.receive(30_000).value().a == "west a"
+        assert reader.read_next(30_000).value()["a"] == "west a"
+        _fail_over(clusters, proxy, client, consumer)
+        assert consumer.receive(30_000).value().a == "east a"
+        assert reader.read_next(30_000).value()["a"] == "east a"
 
 
 def test_readers_and_views_begin_again_on_another_cluster(clusters):

@@ -44,7 +44,9 @@ def test_a_producer_that_another_thread_opened_meanwhile_is_kept_and_closed():
     none = {"partition_key": str, "ordering_key": str, "event_timestamp": int, "topic_name": str, "properties": dict}
     inner = SimpleNamespace(has_null_value=lambda: True, int_schema_version=lambda: -1, **none)
     opener = SimpleNamespace(create_producer=create_producer)
-    letters = LetterProducers(SimpleNamespace(opener=opener, schema_info=None, admin_api=no_admin), BytesSchema())
+    cluster = SimpleNamespace(number=lambda: 0)
+    context = SimpleNamespace(opener=opener, schema_info=None, admin_api=no_admin, cluster=cluster)
+    letters = LetterProducers(context, BytesSchema())
     letters.send("t", inner, {})
 
     def another_thread():
