@@ -92,9 +92,9 @@ def test_awaited_sends_end_with_a_shutdown(sending, kind):
         settings = {"send_timeout_millis": 0, "batching_enabled": False, **KINDS[kind]}
         for unused in ("size", "partitions"):
             settings.pop(unused, None)
-        url = one.proxy.service_url
+        url, admin = one.proxy.service_url, one.client.context.admin_api()
         one.client.close()
-        client = pulsar.asyncio.Client(url, admin=one.client.context.admin_api(), **one.broker.client_options(pulsar))
+        client = pulsar.asyncio.Client(url, admin=admin, **one.broker.client_options(pulsar))
         producer = await client.create_producer(one.producer.topic(), producer_name="q", **settings)
         one.proxy.pause()
         sends = [asyncio.ensure_future(producer.send(one.content)) for _ in range(6)]
