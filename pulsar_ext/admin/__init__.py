@@ -99,6 +99,7 @@ class _Operations:
     upload_schema = Operation(_schemas.upload_schema)
     schema_compatibility_strategy = Operation(_schemas.schema_compatibility_strategy)
     set_schema_compatibility_strategy = Operation(_schemas.set_schema_compatibility_strategy)
+    set_schema_validation_enforced = Operation(_schemas.set_schema_validation_enforced)
 
     subscriptions = Operation(_subscriptions.subscriptions)
     create_subscription = Operation(_subscriptions.create_subscription)

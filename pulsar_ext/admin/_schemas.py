@@ -105,3 +105,9 @@ async def set_schema_compatibility_strategy(session: Session, namespace: str, va
     """Set it, as `BACKWARD` or `FULL_TRANSITIVE`: `PUT N/schemaCompatibilityStrategy`."""
     path = f"{namespace_path(namespace)}/schemaCompatibilityStrategy"
     await session.send(Request("PUT", path, nothing, body=value, idempotent=True))
+
+
+async def set_schema_validation_enforced(session: Session, namespace: str, value: bool) -> None:
+    """Set whether topics that have a schema refuse producers without one: `POST N/schemaValidationEnforced`."""
+    path = f"{namespace_path(namespace)}/schemaValidationEnforced"
+    await session.send(Request("POST", path, nothing, body=value, idempotent=True))

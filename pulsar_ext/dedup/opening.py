@@ -130,7 +130,7 @@ class Opening:
             threads.sleep(_PAUSE_SECONDS)
         raise DeduplicationDisabled(
             f"The broker does not deduplicate {self._topic}: its status there is {status}. Enable it for the namespace "
-            "(pulsar-admin namespaces set-deduplication --enable), for the topic, or for the broker with "
+            "(pulsar-ext admin set-deduplication NAMESPACE true), for the topic, or for the broker with "
             "brokerDeduplicationEnabled=true. Nothing was sent.",
             topic=self._topic,
             status=status,

@@ -54,7 +54,7 @@ def find_forsaken(facts: TopicFacts) -> Iterator[Finding]:
                 Remedy("start its consumers; if it is read now and then only, nothing is wrong"),
                 Remedy(
                     "delete the subscription, if nobody needs it: what it has not read is lost to it",
-                    f"pulsar-admin topics unsubscribe -s {subscription} {topic}",
+                    f"pulsar-ext admin delete-subscription {topic} {subscription}",
                 ),
             ),
         )

@@ -108,7 +108,7 @@ def _finding(facts: TopicFacts, name: str, stats: SubscriptionStats, holes: list
             Remedy(
                 "have the broker load the topic anew: clients connect again, and what is not acknowledged is delivered "
                 "again; it loses nothing",
-                f"pulsar-admin topics unload {topic}",
+                f"pulsar-ext admin unload {topic}",
             ),
             skip_remedy(
                 facts.name,

@@ -46,7 +46,7 @@ def find_unread_letters(facts: TopicFacts) -> Iterator[Finding]:
         (
             Remedy(
                 "keep what is there and what comes, and read it",
-                f"pulsar-admin topics create-subscription -s letters -m earliest {shlex.quote(facts.name)}",
+                f"pulsar-ext admin create-subscription {shlex.quote(facts.name)} letters earliest",
             ),
             Remedy(
                 "for new topics, have the dead letter policy create the subscription: "

@@ -133,7 +133,7 @@ def find_duplicates(facts: TopicFacts) -> Iterator[Finding]:
         (
             Remedy(
                 "have the broker drop what comes twice, and open the producers with `deduplication=True`",
-                f"pulsar-admin namespaces set-deduplication --enable {namespace}",
+                f"pulsar-ext admin set-deduplication {namespace} true",
             ),
         ),
     )

@@ -78,7 +78,6 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
     size = max(_MORE * retention.size_mib, _MORE * stored // _MIB, 1024)
     minutes = _FOR_EVER if retention.minutes < 0 else minutes
     size = _FOR_EVER if retention.size_mib < 0 else size
-    unit = ("" if minutes < 0 else "m", "" if size < 0 else "M")
     namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     return Finding(
         "readers-behind",
@@ -100,7 +99,7 @@ def _finding(facts: TopicFacts, name: str, unread: int, age: float, used: float,
         (
             Remedy(
                 "keep what was acknowledged for longer",
-                f"pulsar-admin namespaces set-retention --time={minutes}{unit[0]} --size={size}{unit[1]} {namespace}",
+                f"pulsar-ext admin set-retention {namespace} --minutes={minutes} --size-mib={size}",
             ),
             Remedy("read with a subscription of its own, which keeps what it has not acknowledged"),
         ),

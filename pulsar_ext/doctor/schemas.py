@@ -60,7 +60,7 @@ def _finding(facts: TopicFacts, without: Sequence[Position], gone: Mapping[Posit
         remedies.append(
             Remedy(
                 "have the broker refuse producers without a schema where there is one, from now on",
-                f"pulsar-admin namespaces set-schema-validation-enforce --enable {namespace}",
+                f"pulsar-ext admin set-schema-validation-enforced {namespace} true",
             )
         )
     remedies += (

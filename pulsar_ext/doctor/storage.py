@@ -48,8 +48,7 @@ def find_expiring(facts: TopicFacts) -> Iterator[Finding]:
             (
                 Remedy(
                     "give the consumers more time",
-                    f"pulsar-admin namespaces set-message-ttl --messageTTL {max(seconds * 10, round(age * 10))} "
-                    f"{shlex.quote(namespace)}",
+                    f"pulsar-ext admin set-message-ttl {shlex.quote(namespace)} {max(seconds * 10, round(age * 10))}",
                 ),
             ),
         )
@@ -60,16 +59,15 @@ def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
     namespace = shlex.quote(TopicName.parse(facts.name).namespace_name)
     raw = facts.stats.raw
     kinds = (
-        ("destination_storage", facts.stats.backlog_size, raw.get("backlogQuotaLimitSize", -1), "bytes", "--limit"),
+        ("destination_storage", facts.stats.backlog_size, raw.get("backlogQuotaLimitSize", -1), "bytes"),
         (
             "message_age",
             raw.get("oldestBacklogMessageAgeSeconds", -1),
             raw.get("backlogQuotaLimitTime", -1),
             "seconds",
-            "--limitTime",
         ),
     )
-    for kind, used, limit, unit, option in kinds:
+    for kind, used, limit, unit in kinds:
         if limit <= 0 or used <= 0 or used < limit * facts.limits.quota_share:
             continue
         policy = (facts.policies.backlog_quotas.get(kind) or {}).get("policy", "producer_request_hold")
@@ -93,8 +91,8 @@ def find_quotas(facts: TopicFacts) -> Iterator[Finding]:
             (
                 Remedy(
                     "raise the quota until the consumers are done",
-                    f"pulsar-admin namespaces set-backlog-quota --type {kind} {option} {max(used, limit) * 4} "
-                    f"--policy {policy} {namespace}",
+                    f"pulsar-ext admin set-backlog-quota {namespace} --kind {kind} "
+                    f"--limit-{unit} {max(used, limit) * 4} --policy {policy}",
                 ),
             ),
         )
@@ -139,7 +137,7 @@ def find_kept_ledgers(facts: TopicFacts) -> Iterator[Finding]:
             Remedy("have its consumers acknowledge what they are done with; with holes, mend these first"),
             Remedy(
                 "delete the subscription, if nobody needs it: what it has not read is lost to it",
-                f"pulsar-admin topics unsubscribe -s {subscription} {topic}",
+                f"pulsar-ext admin delete-subscription {topic} {subscription}",
             ),
         ),
     )
@@ -165,7 +163,7 @@ def find_never_compacted(facts: TopicFacts) -> Iterator[Finding]:
         (
             Remedy(
                 "compact it now; if it failed, the broker's log says why",
-                f"pulsar-admin topics compact {shlex.quote(facts.name)}",
+                f"pulsar-ext admin compact {shlex.quote(facts.name)}",
             ),
         ),
     )

@@ -135,7 +135,7 @@ class StrandedWatch(ConsumerWatch):
                 _log.warning(
                     "Messages of %s on %s are neither acknowledged nor with any consumer, and the broker does not "
                     "deliver them; %s. They come when all consumers of the subscription have been closed, or the "
-                    "topic is unloaded (pulsar-admin topics unload).",
+                    "topic is unloaded (pulsar-ext admin unload TOPIC).",
                     self._subscription,
                     ", ".join(stranded),
                     f"{others} other consumers keep it from beginning anew" if others else "opening anew did not help",

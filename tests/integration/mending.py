@@ -14,7 +14,6 @@ import httpx2
 from commands import call_command
 
 from pulsar_ext import DiagnosisLimits
-from pulsar_ext.admin import Retention
 from pulsar_ext.ids.topic_name import TopicName
 
 SOON = DiagnosisLimits(hole_distance=3, patience_seconds=0.2, pause_seconds=0.5)
@@ -70,56 +69,14 @@ def watching(broker, command, **streams):
             running.wait(60)
 
 
-def mend(broker, admin, finding, nth=0):
-    """Carry out a remedy: its dry run, which changes nothing, and the command itself.
-
-    Of `pulsar-admin`, which is not at hand, the REST calls are made that its commands stand for.
-    """
+def mend(broker, finding, nth=0):
+    """Carry out a remedy: its dry run, which changes nothing, and the command itself."""
     remedy = [one for one in finding.remedies if one.command][nth]
     if remedy.dry_run:
         status, printed, error = pulsar_ext(broker, f"{remedy.dry_run} --json")
         assert (status, json.loads(printed)["dry_run"]) == (0, True), error
-    if remedy.command.startswith("pulsar-ext"):
-        status, _, error = pulsar_ext(broker, remedy.command)
-        assert status == 0, error
-        return
-    program, group, verb, *rest = shlex.split(remedy.command)
-    assert program == "pulsar-admin"
-    target, options, flags = rest.pop(), {}, rest
-    while flags:
-        name, is_joined, value = flags.pop(0).partition("=")
-        if not is_joined:
-            value = flags.pop(0) if flags and not flags[0].startswith("-") else True
-        options[name] = value
-    _ADMIN[group, verb](broker, admin, target, options)
-
-
-def _raise_quota(_broker, admin, namespace, options):
-    limits = {"limit_bytes": int(options.get("--limit", -1)), "limit_seconds": int(options.get("--limitTime", -1))}
-    admin.set_backlog_quota(namespace, policy=options["--policy"], kind=options["--type"], **limits)
-
-
-_ADMIN = {
-    ("topics", "unload"): lambda _broker, admin, topic, _: admin.unload(topic),
-    ("topics", "unsubscribe"): lambda _broker, admin, topic, options: admin.delete_subscription(topic, options["-s"]),
-    ("topics", "create-subscription"): lambda _broker, admin, topic, options: admin.create_subscription(
-        topic, options["-s"], options["-m"]
-    ),
-    ("topics", "compact"): lambda _broker, admin, topic, _: admin.compact(topic),
-    ("namespaces", "set-message-ttl"): lambda _broker, admin, namespace, options: admin.set_message_ttl(
-        namespace, int(options["--messageTTL"])
-    ),
-    ("namespaces", "set-deduplication"): lambda _broker, admin, namespace, options: admin.set_deduplication(
-        namespace, options["--enable"]
-    ),
-    ("namespaces", "set-backlog-quota"): _raise_quota,
-    ("namespaces", "set-schema-validation-enforce"): lambda broker, _, namespace, options: call_rest(
-        broker, "POST", f"namespaces/{namespace}/schemaValidationEnforced", json=options["--enable"]
-    ),
-    ("namespaces", "set-retention"): lambda _broker, admin, namespace, options: admin.set_retention(
-        namespace, Retention(int(options["--time"].rstrip("m")), int(options["--size"].rstrip("M")))
-    ),
-}
+    status, _, error = pulsar_ext(broker, remedy.command)
+    assert status == 0, error
 
 
 def namespace_of(topic):

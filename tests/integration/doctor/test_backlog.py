@@ -34,7 +34,7 @@ def leave(consumer, messages, indexes):
     consumer.flush_acks(confirm=True)
 
 
-def test_a_hole_that_a_consumer_holds_comes_again_after_an_unload(client, admin, broker, topic):
+def test_a_hole_that_a_consumer_holds_comes_again_after_an_unload(client, broker, topic):
     """Two of twelve messages were left by a consumer: it is named with its count, and an unload brings them again."""
     consumer = client.subscribe(topic, "s", Shared, consumer_name="forgetful")
     send_plain(client, topic, 12)
@@ -45,7 +45,7 @@ def test_a_hole_that_a_consumer_holds_comes_again_after_an_unload(client, admin,
     assert [run["first"].split(":")[1], run["last"].split(":")[1]] == ["2", "3"]
     assert [(one["consumer"], one["unacknowledged_messages"]) for one in hole.evidence["held_by"]] == [("forgetful", 2)]
     assert hole.evidence["acknowledged_behind"] == 8
-    mend(broker, admin, hole)
+    mend(broker, hole)
     again = drain(consumer.receive, 2)
     assert sorted(map(index_of, again)) == [2, 3]
     leave(consumer, again, ())
@@ -53,7 +53,7 @@ def test_a_hole_that_a_consumer_holds_comes_again_after_an_unload(client, admin,
 
 
 @pytest.mark.core
-def test_a_hole_of_nobody_is_given_up_by_a_skip(client, admin, broker, topic):
+def test_a_hole_of_nobody_is_given_up_by_a_skip(client, broker, topic):
     """A hole that no consumer holds is an error, and the skip that is proposed moves the cursor over it alone."""
     consumer = client.subscribe(topic, "s", Shared)
     send_plain(client, topic, 8)
@@ -62,7 +62,7 @@ def test_a_hole_of_nobody_is_given_up_by_a_skip(client, admin, broker, topic):
     send_plain(client, topic, 2, start=8)
     [hole] = found(client, topic, "holes")
     assert (hole.severity, hole.evidence["held_by"]) == ("error", [])
-    mend(broker, admin, hole, 1)
+    mend(broker, hole, 1)
     assert found(client, topic, "holes") == []
     assert sorted(map(index_of, drain(client.subscribe(topic, "s", Shared).receive, 2))) == [8, 9]
 
@@ -99,7 +99,7 @@ def test_chunks_that_are_acknowledged_in_part(officially, client, admin, broker,
     assert (chunks.severity, chunks.evidence["chunks"]) == ("error", 4)
     assert [one["acknowledged_chunks"] for one in chunks.evidence["messages"]] == [[2], [2]]
     assert 0 < chunks.evidence["bytes"] < 2 * len(payload(0))
-    mend(broker, admin, chunks)
+    mend(broker, chunks)
     assert found(client, topic, "chunks") == []
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
 
@@ -149,7 +149,7 @@ def test_a_storm_of_redeliveries(officially, client, topic):
 
 
 @pytest.mark.core
-def test_a_subscription_without_consumers(client, admin, broker, topic):
+def test_a_subscription_without_consumers(client, broker, topic):
     """A subscription that nobody consumes is found with what waits for it, and is gone when it is deleted."""
     client.subscribe(topic, "s").close()
     send_plain(client, topic, 5)
@@ -157,7 +157,7 @@ def test_a_subscription_without_consumers(client, admin, broker, topic):
     [forsaken] = found(client, topic, "no-consumers")
     assert forsaken.evidence["entries"] == 5
     assert forsaken.evidence["bytes"] > 0
-    mend(broker, admin, forsaken)
+    mend(broker, forsaken)
     assert found(client, topic, "no-consumers") == []
 
 
@@ -178,7 +178,7 @@ def test_a_chunked_message_that_will_never_be_complete(pulsar_fault_proxy, clien
     [message] = chunks.evidence["messages"]
     assert (chunks.severity, message["producer"], message["acknowledged_chunks"]) == ("warning", "cut-off", [])
     assert 1 < chunks.evidence["chunks"] == len(message["chunks"]) < message["of_chunks"]
-    mend(broker, admin, chunks)
+    mend(broker, chunks)
     assert found(client, topic, "chunks", limits=LATE) == []
     assert admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries == 0
     sender.shutdown()

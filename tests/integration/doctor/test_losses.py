@@ -54,7 +54,7 @@ def test_a_reader_behind_the_retention(client, admin, broker, topic):
     assert [one["reader"] for one in behind.evidence["readers"]] == ["slow"]
     assert behind.evidence["first"].endswith(":0")
     assert (behind.evidence["unread_entries"], behind.evidence["retention_minutes"]) == (15, 1)
-    mend(broker, admin, behind)
+    mend(broker, behind)
     assert admin.retention(namespace_of(topic)).minutes == 60
     assert found(client, topic, "readers-behind") == []
     assert len(drain(reader.read_next, 15)) == 15
@@ -77,7 +77,7 @@ def test_a_reader_without_a_retention_loses_what_is_found(client, admin, topic):
     assert len(drain(reader.read_next)) < 10
 
 
-def test_messages_without_a_schema_and_of_a_version_that_is_gone(officially, client, admin, broker, topic):
+def test_messages_without_a_schema_and_of_a_version_that_is_gone(officially, client, broker, topic):
     """What was sent without a schema where there is one, or with one that was deleted, is found until it is skipped."""
     client.subscribe(topic, "s").close()
     typed = officially.create_producer(topic, "typed", schema=official.schema.JsonSchema(Order))
@@ -88,23 +88,23 @@ def test_messages_without_a_schema_and_of_a_version_that_is_gone(officially, cli
     assert (misfits.severity, misfits.evidence["producers"]) == ("warning", ["untyped"])
     assert [one.split(":")[1] for one in misfits.evidence["without"]] == ["1"]
     assert misfits.evidence["versions"] == {"0": "JSON"}
-    assert misfits.remedies[1].command.startswith("pulsar-admin namespaces set-schema-validation-enforce")
+    assert misfits.remedies[1].command.startswith("pulsar-ext admin set-schema-validation-enforced")
     typed.close()
     call_rest(broker, "DELETE", f"schemas/{topic.removeprefix('persistent://')}/schema")
     [misfits] = found(client, topic, "schema-misfits", limits=BY_THE_WAY)
     assert (misfits.severity, list(misfits.evidence["gone"].values())) == ("error", [0])
     assert [one.split(":")[1] for one in misfits.evidence["gone"]] == ["0"]
-    mend(broker, admin, misfits)
+    mend(broker, misfits)
     assert found(client, topic, "schema-misfits", limits=BY_THE_WAY) == []
 
 
-def test_a_broker_that_validates_schemas_refuses_what_was_found(officially, client, admin, broker, topic):
+def test_a_broker_that_validates_schemas_refuses_what_was_found(officially, client, broker, topic):
     """With the validation that is proposed, a producer without a schema cannot be opened any more."""
     client.subscribe(topic, "s").close()
     officially.create_producer(topic, "typed", schema=official.schema.JsonSchema(Order)).send(Order(number=1))
     officially.create_producer(topic, "untyped").send(b"raw")
     [misfits] = found(client, topic, "schema-misfits", limits=BY_THE_WAY)
-    mend(broker, admin, misfits)
+    mend(broker, misfits)
 
     def is_refused():
         try:

@@ -93,14 +93,14 @@ def _of_one_slot(slot_of):
     raise AssertionError(slot_of)
 
 
-def test_dead_letters_that_nobody_reads(client, admin, broker, topic):
+def test_dead_letters_that_nobody_reads(client, broker, topic):
     """Dead letters without a subscription are found in the namespace; the subscription that is proposed keeps them."""
     topic += "-DLQ"
     letters = client.create_producer(topic)
     letters.send(b"refused")
     [unread] = found(client, namespace_of(topic), "unread-letters")
     assert (unread.severity, unread.topic, unread.evidence["entries"]) == ("error", topic, 1)
-    mend(broker, admin, unread)
+    mend(broker, unread)
     assert found(client, topic, "unread-letters") == []
     assert client.subscribe(topic, "letters").receive(10_000).data() == b"refused"
 
@@ -115,7 +115,7 @@ def test_messages_that_expire_unread(client, admin, broker, topic):
     [expiring] = found(client, topic, "expiring", limits=limits)
     assert (expiring.severity, expiring.evidence["ttl_seconds"]) == ("warning", 100)
     assert expiring.evidence["oldest"].endswith(":0")
-    mend(broker, admin, expiring)
+    mend(broker, expiring)
     assert admin.message_ttl(namespace_of(topic)) == 1_000
     assert found(client, topic, "expiring", limits=DiagnosisLimits(quota_share=0.5)) == []
 
@@ -130,7 +130,7 @@ def test_a_quota_that_is_nearly_used_up(client, admin, broker, topic):
     assert (quota.severity, quota.subscription) == ("warning", "slow")
     assert (quota.evidence["limit"], quota.evidence["policy"]) == (10_000, "producer_exception")
     assert 9_000 < quota.evidence["used"] < 10_000
-    mend(broker, admin, quota)
+    mend(broker, quota)
     assert eventually(lambda: found(client, topic, "quota") == [])
 
 
@@ -147,11 +147,11 @@ def test_ledgers_that_one_subscription_keeps(client, admin, broker, topic):
     [kept] = found(client, topic, "kept-ledgers")
     assert (kept.subscription, len(kept.evidence["ledgers"]), kept.evidence["backlog_entries"]) == ("slow", 3, 12)
     assert kept.evidence["bytes"] > 0
-    mend(broker, admin, kept)
+    mend(broker, kept)
     assert found(client, topic, "kept-ledgers") == []
 
 
-def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
+def test_a_topic_that_was_never_compacted(client, broker, topic):
     """A topic above the threshold of its namespace is found until it was compacted, as proposed."""
     call_rest(broker, "PUT", f"namespaces/{namespace_of(topic)}/compactionThreshold", json=100)
     producer = client.create_producer(topic)
@@ -160,11 +160,11 @@ def test_a_topic_that_was_never_compacted(client, admin, broker, topic):
     [never] = found(client, topic, "never-compacted")
     assert (never.severity, never.evidence["threshold"]) == ("warning", 100)
     assert never.evidence["bytes"] > 1_000
-    mend(broker, admin, never)
+    mend(broker, never)
     assert eventually(lambda: found(client, topic, "never-compacted") == [])
 
 
-def test_sequence_ids_that_come_again(officially, client, admin, broker, topic):
+def test_sequence_ids_that_come_again(officially, client, broker, topic):
     """What a named producer sent twice, and an id that went back, are found until the broker deduplicates."""
     producer = officially.create_producer(topic, "sender")
     for number in (0, 1, 5, 1, 3):
@@ -173,7 +173,7 @@ def test_sequence_ids_that_come_again(officially, client, admin, broker, topic):
     assert ids.evidence["producers"] == ["sender"]
     assert [[one.split(":")[1] for one in pair] for pair in ids.evidence["again"]] == [["1", "3"]]
     assert [(one["after"], one["sequence_id"]) for one in ids.evidence["backwards"]] == [(5, 3)]
-    mend(broker, admin, ids)
+    mend(broker, ids)
     assert eventually(lambda: found(client, topic, "sequence-ids") == [])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pulsar_ext.cli import command_line
 
-COMMANDS = ("broker", "doctor", "ids", "ranges", "reproduce", "skip", "spark")
+COMMANDS = ("admin", "broker", "doctor", "ids", "ranges", "reproduce", "skip", "spark")
 
 
 MAIN = [sys.executable, "-c", "from pulsar_ext.cli import main; main()"]

@@ -38,7 +38,7 @@ def test_a_reader_behind():
     [found] = find_readers_behind(with_a_reader(kept(60, -1)))
     assert (found.severity, found.subscription, found.evidence["unread_entries"]) == ("error", "r", 8)
     assert found.evidence["first"] == "1:2"
-    assert found.remedies[0].command == ("pulsar-admin namespaces set-retention --time=600m --size=-1 public/default")
+    assert found.remedies[0].command == "pulsar-ext admin set-retention public/default --minutes=600 --size-mib=-1"
     [found] = find_readers_behind(with_a_reader(kept(70, 1000)))
     assert found.severity == "warning"
     [found] = find_readers_behind(with_a_reader())

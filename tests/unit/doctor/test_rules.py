@@ -186,7 +186,7 @@ def test_expiring():
     old = entry_of(1, 0, publish_time=NOW - 90_000)
     [found] = find_expiring(facts_of([(1, 3)], cursors, entries=[old], policies={"message_ttl_in_seconds": 100}))
     assert (found.severity, found.evidence["oldest"], found.evidence["age_seconds"]) == ("warning", "1:0", 90.0)
-    assert "--messageTTL 1000 public/default" in found.remedies[0].command
+    assert "set-message-ttl public/default 1000" in found.remedies[0].command
     assert not list(find_expiring(facts_of([(1, 3)], cursors, entries=[old])))
     assert not list(find_expiring(facts_of([(1, 3)], cursors, entries=[old], policies={"message_ttl_in_seconds": 200})))
 

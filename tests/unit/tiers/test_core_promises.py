@@ -20,6 +20,7 @@ _ELSEWHERE = {
     "check_requests": "is a hook of the admin API for its own tests",
     "get_service_info": "needs two clusters: testing/test_replication.py",
     "schema_compatibility_strategy": "is read as the namespace policies are, through one table",
+    "set_schema_validation_enforced": "is called by a remedy of the doctor: doctor/test_losses.py",
     "send_dead_letter": "is called by `process()`",
     "use": "sends any request, by which all others are sent",
     "within": "sets a time limit that unit tests prove",

@@ -1,0 +1,115 @@
+"""`pulsar-ext admin`: those methods of `PulsarAdmin` that the doctor's remedies and the guides need, as commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from cyclopts import App
+
+from pulsar_ext.admin import Retention
+
+from .arguments import LOCAL_URL, Access, AdminUrl
+from .connection import open_admin
+
+if TYPE_CHECKING:
+    from pulsar_ext import PulsarAdmin
+
+app = App(
+    name="admin",
+    help="Change a topic, a subscription or a namespace. Each command is the method of PulsarAdmin of its name.",
+)
+
+_LOCAL = Access()
+
+
+def _open(admin_url: str | None, access: Access) -> PulsarAdmin:
+    return open_admin(LOCAL_URL, admin_url, access)
+
+
+@app.command
+def unload(topic: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+    """Close TOPIC on its broker: clients reconnect, and unacknowledged messages are redelivered."""
+    with _open(admin_url, access) as admin:
+        admin.unload(topic)
+
+
+@app.command
+def compact(topic: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+    """Start a compaction of TOPIC."""
+    with _open(admin_url, access) as admin:
+        admin.compact(topic)
+
+
+@app.command
+def create_subscription(
+    topic: str,
+    subscription: str,
+    position: Literal["earliest", "latest"] = "latest",
+    /,
+    *,
+    admin_url: AdminUrl = None,
+    access: Access = _LOCAL,
+) -> None:
+    """Create SUBSCRIPTION on TOPIC, at its earliest message or after its latest one."""
+    with _open(admin_url, access) as admin:
+        admin.create_subscription(topic, subscription, position)
+
+
+@app.command
+def delete_subscription(
+    topic: str, subscription: str, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
+) -> None:
+    """Delete SUBSCRIPTION of TOPIC, which has no consumers. What it has not acknowledged is lost to it."""
+    with _open(admin_url, access) as admin:
+        admin.delete_subscription(topic, subscription)
+
+
+@app.command
+def set_deduplication(namespace: str, value: bool, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+    """Set whether the broker drops duplicates on the topics of NAMESPACE: true or false."""
+    with _open(admin_url, access) as admin:
+        admin.set_deduplication(namespace, value)
+
+
+@app.command
+def set_message_ttl(namespace: str, seconds: int, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL) -> None:
+    """Set after how many SECONDS the broker acknowledges messages of NAMESPACE by itself."""
+    with _open(admin_url, access) as admin:
+        admin.set_message_ttl(namespace, seconds)
+
+
+@app.command
+def set_retention(
+    namespace: str, /, *, minutes: int, size_mib: int, admin_url: AdminUrl = None, access: Access = _LOCAL
+) -> None:
+    """Set how long acknowledged messages of NAMESPACE are kept; -1 sets no limit, 0 keeps none."""
+    with _open(admin_url, access) as admin:
+        admin.set_retention(namespace, Retention(minutes, size_mib))
+
+
+@app.command
+def set_backlog_quota(
+    namespace: str,
+    /,
+    *,
+    policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
+    kind: Literal["destination_storage", "message_age"] = "destination_storage",
+    limit_bytes: int = -1,
+    limit_seconds: int = -1,
+    admin_url: AdminUrl = None,
+    access: Access = _LOCAL,
+) -> None:
+    """Set what happens when a backlog of NAMESPACE passes a size or an age; -1 sets no limit."""
+    with _open(admin_url, access) as admin:
+        admin.set_backlog_quota(
+            namespace, limit_bytes=limit_bytes, limit_seconds=limit_seconds, policy=policy, kind=kind
+        )
+
+
+@app.command
+def set_schema_validation_enforced(
+    namespace: str, value: bool, /, *, admin_url: AdminUrl = None, access: Access = _LOCAL
+) -> None:
+    """Set whether topics of NAMESPACE that have a schema refuse producers without one: true or false."""
+    with _open(admin_url, access) as admin:
+        admin.set_schema_validation_enforced(namespace, value)
