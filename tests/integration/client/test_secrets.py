@@ -18,7 +18,7 @@ _TOKENS_BEGIN = "eyJhbGci"
 """What every token of the harness begins with, those too that only the client and the broker have seen."""
 
 
-@pytest.fixture(params=["mtls", "auth", "basic", "oauth2"])
+@pytest.fixture(params=["auth", "mtls", "basic", "oauth2"])
 def broker(request, pulsar_broker_factory):
     """A broker that wants to know who asks."""
     return pulsar_broker_factory(request.param)

@@ -18,18 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pulsar_ext.MixedKeyBatchWarning
 KEYS = 100
 
 
-@pytest.fixture
-def client(pulsar_client_factory, pulsar_broker):
-    """A client of the broker."""
-    return pulsar_client_factory(pulsar_broker)
-
-
-@pytest.fixture
-def broker(pulsar_broker):
-    """The same for awaited clients."""
-    return pulsar_broker
-
-
 def send(client, topic, count):
     """Send so many messages in batches, to the keys by turns; give what each key has in the end."""
     producer = client.create_producer(topic, batching_enabled=True, block_if_queue_full=True)
@@ -47,25 +35,25 @@ def shown(view):
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_a_view_of_many_messages_shows_every_key(client, pulsar_admin, pulsar_topic, partitions):
+def test_a_view_of_many_messages_shows_every_key(client, admin, topic, partitions):
     """50,000 messages in batches, with which the official client overflows a thread's stack."""
     if partitions:
-        pulsar_admin.create_partitioned_topic(pulsar_topic, partitions)
-    expected = send(client, pulsar_topic, 50_000)
-    view = client.create_table_view(pulsar_topic)
+        admin.create_partitioned_topic(topic, partitions)
+    expected = send(client, topic, 50_000)
+    view = client.create_table_view(topic)
     assert (len(view), view.get("k7"), view.get("none")) == (KEYS, expected["k7"], None)
     assert shown(view) == expected
 
 
-def test_a_view_is_whole_though_it_is_cut_amid_its_opening(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+def test_a_view_is_whole_though_it_is_cut_amid_its_opening(client, pulsar_client_factory, broker, topic):
     """Ten openings, each with a cut amid it: officially some are empty, without an error."""
-    expected = send(client, pulsar_topic, 20_000)
-    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
-        cut_off = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url)
+    expected = send(client, topic, 20_000)
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        cut_off = pulsar_client_factory(broker, service_url=proxy.service_url)
         for _ in range(10):
             cut = threading.Timer(random.uniform(0, 0.4), proxy.cut)
             cut.start()
-            view = cut_off.create_table_view(pulsar_topic)
+            view = cut_off.create_table_view(topic)
             cut.join()
             assert shown(view) == expected
             view.close()
@@ -86,14 +74,14 @@ def test_a_view_opens_though_the_topic_ends_in_half_a_message(
 
 
 @pytest.mark.core
-def test_a_view_follows_the_topic(client, pulsar_topic):
+def test_a_view_follows_the_topic(client, topic):
     """A new value, a removed key and a new key are shown, and listeners hear of each; one that raises harms nobody."""
     schema = pulsar.schema.StringSchema()
-    producer = client.create_producer(pulsar_topic, schema=schema)
+    producer = client.create_producer(topic, schema=schema)
     producer.send("1", partition_key="a")
     producer.send("1", partition_key="b")
     producer.send("without a key")
-    view = client.create_table_view(pulsar_topic, "mine", schema)
+    view = client.create_table_view(topic, "mine", schema)
     heard, raised = [], []
 
     def fail(key, value):
@@ -113,10 +101,10 @@ def test_a_view_follows_the_topic(client, pulsar_topic):
 
 
 @pytest.mark.core
-def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, pulsar_topic):
+def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, topic):
     """Added while a change is told, it does not hear of that one."""
-    producer, heard = client.create_producer(pulsar_topic), []
-    view = client.create_table_view(pulsar_topic)
+    producer, heard = client.create_producer(topic), []
+    view = client.create_table_view(topic)
 
     def add(key, _):
         heard.append(("first", key))
@@ -130,12 +118,12 @@ def test_a_listener_that_is_added_by_another_hears_of_later_changes(client, puls
 
 
 @pytest.mark.core
-def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
+def test_a_view_is_asked_as_a_dict(client, run, topic):
     """Keys, values and items are what there is, also in a loop; a listener hears changes only. Awaited as well."""
-    producer = client.create_producer(pulsar_topic)
+    producer = client.create_producer(topic)
     for key in ("a", "b"):
         producer.send(b"1", partition_key=key)
-    view = client.create_table_view(pulsar_topic)
+    view = client.create_table_view(topic)
     assert (view.keys(), view.values(), view.items()) == (["a", "b"], [b"1", b"1"], [("a", b"1"), ("b", b"1")])
     assert ("a" in view, "c" in view, list(view)) == (True, False, ["a", "b"])
     heard = []
@@ -146,7 +134,7 @@ def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
     assert dict(view.items()) == {"a": b"2"}
 
     async def awaited(client):
-        async with await client.create_table_view(pulsar_topic) as view:
+        async with await client.create_table_view(topic) as view:
             changes = []
             await view.listen(lambda key, value: changes.append((key, value)))
             assert (view.keys(), view.values(), view.items()) == (["a"], [b"2"], [("a", b"2")])
@@ -158,11 +146,11 @@ def test_a_view_is_asked_as_a_dict(client, run, pulsar_topic):
     run(awaited)
 
 
-def test_no_change_is_missed_between_the_keys_and_the_changes(client, pulsar_topic):
+def test_no_change_is_missed_between_the_keys_and_the_changes(client, topic):
     """Listeners that come while values change hear each value from their first one on."""
-    producer = client.create_producer(pulsar_topic)
+    producer = client.create_producer(topic)
     producer.send(b"0", partition_key="k")
-    view = client.create_table_view(pulsar_topic)
+    view = client.create_table_view(topic)
     heard = [[] for _ in range(20)]
     for number in range(1, 400):
         producer.send_async(b"%d" % number, None, partition_key="k")
@@ -172,27 +160,27 @@ def test_no_change_is_missed_between_the_keys_and_the_changes(client, pulsar_top
     assert all(one == list(range(one[0], 400)) for one in heard[1:])
 
 
-def test_a_view_is_one_consumer_until_it_is_closed_or_dropped(client, pulsar_admin, pulsar_topic):
+def test_a_view_is_one_consumer_until_it_is_closed_or_dropped(client, admin, topic):
     """Closed, again and behind its client too, it shows what it has; dropped, it is closed within a second."""
-    expected = send(client, pulsar_topic, 200)
-    view, other = client.create_table_view(pulsar_topic, "mine"), client.create_table_view(pulsar_topic)
-    assert sum(name.startswith("mine") for name in pulsar_admin.subscriptions(pulsar_topic)) == 1
+    expected = send(client, topic, 200)
+    view, other = client.create_table_view(topic, "mine"), client.create_table_view(topic)
+    assert sum(name.startswith("mine") for name in admin.subscriptions(topic)) == 1
     del other
-    assert eventually(lambda: len(pulsar_admin.subscriptions(pulsar_topic)) == 1)
+    assert eventually(lambda: len(admin.subscriptions(topic)) == 1)
     view.close()
     view.close()
-    assert eventually(lambda: not pulsar_admin.subscriptions(pulsar_topic))
-    last = client.create_table_view(pulsar_topic)
+    assert eventually(lambda: not admin.subscriptions(topic))
+    last = client.create_table_view(topic)
     client.close()
     assert shown(view) == shown(last) == expected
     assert eventually(lambda: not any(thread.name == "pulsar-ext-table-view" for thread in threading.enumerate()))
 
 
-def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, broker, topic):
     """Twenty cuts while values change: the last value is shown."""
-    producer = client.create_producer(pulsar_topic)
-    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
-        view = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url).create_table_view(pulsar_topic)
+    producer = client.create_producer(topic)
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        view = pulsar_client_factory(broker, service_url=proxy.service_url).create_table_view(topic)
         for number in range(20):
             producer.send(b"%d" % number, partition_key="k")
             proxy.cut()
@@ -200,23 +188,23 @@ def test_a_view_goes_on_behind_cuts(client, pulsar_client_factory, pulsar_broker
         assert eventually(lambda: view.get("k") == b"19")
 
 
-def test_a_view_opens_while_others_write(client, pulsar_client_factory, pulsar_broker, pulsar_topic):
+def test_a_view_opens_while_others_write(client, pulsar_client_factory, broker, topic):
     """It opens with what was there at the beginning, though more is written in each round trip to the broker."""
-    expected, opened = send(client, pulsar_topic, KEYS), threading.Event()
-    producer = client.create_producer(pulsar_topic)
+    expected, opened = send(client, topic, KEYS), threading.Event()
+    producer = client.create_producer(topic)
 
     def write():
         while not opened.wait(0.001):
             producer.send_async(b"later", None, partition_key="k0")
 
-    with FaultProxy.to(pulsar_broker.service_url, pulsar_broker.detours) as proxy:
-        far = pulsar_client_factory(pulsar_broker, service_url=proxy.service_url)
+    with FaultProxy.to(broker.service_url, broker.detours) as proxy:
+        far = pulsar_client_factory(broker, service_url=proxy.service_url)
         proxy.delay(0.1)
         writer = threading.Thread(target=write)
         writer.start()
         opening = threading.Timer(60, opened.set)  # where it never opens the test fails, and does not hang
         opening.start()
-        view = far.create_table_view(pulsar_topic)
+        view = far.create_table_view(topic)
         is_in_time = not opened.is_set()
         opened.set()
         opening.cancel()

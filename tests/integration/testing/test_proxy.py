@@ -33,7 +33,6 @@ def test_all_traffic_passes(proxied):
     assert contents(reader, 1) == [b"second"]
 
 
-@pytest.mark.core
 def test_cut(proxied):
     """A cut resets every connection; the client comes back through the proxy and loses nothing."""
     proxy, producer, reader = proxied
@@ -69,7 +68,6 @@ def test_close_ends_it(pulsar_fault_proxy, pulsar_client_factory, pulsar_topic):
     assert proxy.connections == 0
 
 
-@pytest.mark.core
 @pytest.mark.parametrize("direction", ["to_broker", "to_client"])
 def test_silence_in_one_direction(proxied, direction):
     """While one direction is silent no send is acknowledged; afterwards what was sent is there once."""
