@@ -78,8 +78,6 @@ class DedupDispatcher(RoomDispatcher):
     ) -> None:
         super().__init__(handle, context, config, open_again, timeout)
         self._cluster, self._has_left_cluster = cluster, False
-        if context.cluster.may_change:
-            batch_scheduler.watch(self, _LOOK_SECONDS)
         self.sequence = sequence
         self._gave_up: Any = None
         """The result of what is in flight, once nothing is sent any more."""
@@ -90,6 +88,8 @@ class DedupDispatcher(RoomDispatcher):
         """The outcomes that wait, from the first duplicate on, until it is looked up: they are reported in order."""
         self._looking_up = False
         self._possible_duplicates: dict[InFlight, list[SendCallback | None]] = {}
+        if context.cluster.may_change:
+            batch_scheduler.watch(self, _LOOK_SECONDS)
 
     def await_original(self, sequence_id: int, callback: SendCallback | None) -> bool:
         """Have a possible duplicate wait for the outcome of the message in flight; False if that is known by now."""
@@ -155,6 +155,7 @@ class DedupDispatcher(RoomDispatcher):
     def land(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
         """Report the outcome of a message that was pushed elsewhere."""
         self.pending.held = False
+        result = self._of_this_cluster(result)
         if result in (_OK, _TOO_BIG) or result is DUPLICATE_MESSAGE:
             self.deliver(batch, result, entry)
         else:
@@ -208,6 +209,17 @@ class DedupDispatcher(RoomDispatcher):
             self.handle.inner.close()
 
     # Outcomes
+
+    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+        """Take the outcome of a batch, unless another cluster may have given it."""
+        super().on_outcome(batch, self._of_this_cluster(result), inner)
+
+    def _of_this_cluster(self, result: Any) -> Any:
+        """Return a result, in the place of a success that another cluster may have given that of a closed producer.
+
+        The C++ client may be faster than the look at the cluster, and send again there what is in flight.
+        """
+        return _CLOSED if result == _OK and self.context.cluster.may_change and self._is_elsewhere() else result
 
     def give_up(self, error: BaseException) -> None:
         """Take note that there was no room in time, so that it is not known what of the batches in flight is there."""

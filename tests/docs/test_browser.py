@@ -27,13 +27,13 @@ from pulsar_ext.look.survey import Survey
 from pulsar_ext.look.topic_map import map_of
 
 ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit")]  # the builder and the facts are no part of the package
 WIDTHS = (360, 1300)
 NAME = "a subscription with a name that is as long as names become once a team, a service and a region are in it"
 
 
 def _drawn():
     """Return the pages that the commands draw, by name, each with what may be too wide for a screen."""
-    sys.path.insert(0, str(ROOT / "tests" / "unit"))
     facts = importlib.import_module("doctor_facts")
     ranges = ",".join(f"(1:{at}..1:{at + 1}]" for at in range(0, 2_000, 2))
     cursors = {NAME.replace(" ", "-"): ("1:-1", f"[{ranges}]", None), "s": ("1:1998", "[]", None)}
