@@ -48,38 +48,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:  # the official client ships no types, and a base class without types would hide misspelt names
-    _MessageId = object
-    _Message = object
-    _Producer = object
-    _Consumer = object
-    _Reader = object
-    _Client = object
-    _AsyncProducer = object
-    _AsyncConsumer = object
-    _AsyncReader = object
-    _AsyncClient = object
-else:
-    _MessageId, _Message, _Producer = pulsar.MessageId, pulsar.Message, pulsar.Producer
-    _Consumer, _Reader, _Client = pulsar.Consumer, pulsar.Reader, pulsar.Client
-    _AsyncProducer, _AsyncConsumer = pulsar.asyncio.Producer, pulsar.asyncio.Consumer
-    _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
 
-PRIVATE_ATTRIBUTES = {
-    "MessageId": ("_msg_id",),
-    "Message": ("_message", "_schema"),
-    "Producer": ("_producer", "_schema", "_client", "_build_msg"),
-    "Consumer": ("_consumer", "_schema", "_client"),
-    "Reader": ("_reader", "_schema", "_client"),
-    "Client": ("_client", "_consumers"),
-}
-"""What this module relies on, by the official class that holds it."""
-
-
-class MessageIdDoor(_MessageId):
-    """`pulsar.MessageId` with its C++ id in `inner`."""
-
-    if TYPE_CHECKING:  # the official methods
-
+    class _MessageId:
         def ledger_id(self) -> int: ...
 
         def entry_id(self) -> int: ...
@@ -88,15 +58,7 @@ class MessageIdDoor(_MessageId):
 
         def partition(self) -> int: ...
 
-    __slots__ = ("inner",)
-    inner: Any
-
-
-class MessageDoor(_Message):
-    """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
-
-    if TYPE_CHECKING:  # the official methods
-
+    class _Message:
         def data(self) -> bytes: ...
 
         def properties(self) -> dict[str, str]: ...
@@ -121,6 +83,68 @@ class MessageDoor(_Message):
 
         def encryption_context(self) -> Any: ...
 
+    class _Producer:
+        def topic(self) -> str: ...
+
+        def producer_name(self) -> str: ...
+
+        def last_sequence_id(self) -> int: ...
+
+        def is_connected(self) -> bool: ...
+
+        def _build_msg(self, *args: Any) -> Any: ...
+
+    class _Consumer:
+        def topic(self) -> str: ...
+
+        def subscription_name(self) -> str: ...
+
+        def consumer_name(self) -> str: ...
+
+    class _Reader:
+        def topic(self) -> str: ...
+
+        def is_connected(self) -> bool: ...
+
+    class _Client:
+        def create_reader(self, *args: Any, **kwargs: Any) -> Any: ...
+
+        def get_service_info(self) -> Any: ...
+
+        def get_topic_partitions(self, topic: str) -> list[str]: ...
+
+    _AsyncProducer = _Producer
+    _AsyncConsumer = _Consumer
+    _AsyncReader = object
+    _AsyncClient = object
+
+else:
+    _MessageId, _Message, _Producer = pulsar.MessageId, pulsar.Message, pulsar.Producer
+    _Consumer, _Reader, _Client = pulsar.Consumer, pulsar.Reader, pulsar.Client
+    _AsyncProducer, _AsyncConsumer = pulsar.asyncio.Producer, pulsar.asyncio.Consumer
+    _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
+
+PRIVATE_ATTRIBUTES = {
+    "MessageId": ("_msg_id",),
+    "Message": ("_message", "_schema"),
+    "Producer": ("_producer", "_schema", "_client", "_build_msg"),
+    "Consumer": ("_consumer", "_schema", "_client"),
+    "Reader": ("_reader", "_schema", "_client"),
+    "Client": ("_client", "_consumers"),
+}
+"""What this module relies on, by the official class that holds it."""
+
+
+class MessageIdDoor(_MessageId):
+    """`pulsar.MessageId` with its C++ id in `inner`."""
+
+    __slots__ = ("inner",)
+    inner: Any
+
+
+class MessageDoor(_Message):
+    """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
+
     __slots__ = ("inner",)
     inner: Any
     _schema = pulsar.schema.BytesSchema()
@@ -135,18 +159,6 @@ class ProducerHandle(_Producer):
     Args:
         official: the official producer, which is not used any more.
     """
-
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def producer_name(self) -> str: ...
-
-        def last_sequence_id(self) -> int: ...
-
-        def is_connected(self) -> bool: ...
-
-        def _build_msg(self, *args: Any) -> Any: ...
 
     __slots__ = ("_following", "_highest", "inner", "schema")
 
@@ -229,16 +241,6 @@ class ProducerHandle(_Producer):
 class ProducerDoor(_Producer):
     """`pulsar.Producer` with its sender where its C++ producer would be, so that inherited methods ask the sender."""
 
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def producer_name(self) -> str: ...
-
-        def last_sequence_id(self) -> int: ...
-
-        def is_connected(self) -> bool: ...
-
     __slots__ = ("sender",)
     sender: Any
 
@@ -248,20 +250,12 @@ class ProducerDoor(_Producer):
     def open(self, sender: Any, schema: Any, client: Any) -> None:
         """Take what sends, and what the official client keeps beside it."""
         self.sender = sender
-        self._schema = schema  # type: ignore[misc]  # lives in the official class's dict, as the next one
-        self._client = client  # type: ignore[misc]
+        self._schema = schema  # lives in the official class's dict, as the next one
+        self._client = client
 
 
 class ConsumerDoor(_Consumer):
     """`pulsar.Consumer` with its C++ consumer in `inner`."""
-
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def subscription_name(self) -> str: ...
-
-        def consumer_name(self) -> str: ...
 
     __slots__ = ("inner",)
     inner: Any
@@ -277,12 +271,6 @@ class ConsumerDoor(_Consumer):
 class ReaderDoor(_Reader):
     """`pulsar.Reader` with its C++ reader in `inner`."""
 
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def is_connected(self) -> bool: ...
-
     __slots__ = ("inner",)
     inner: Any
 
@@ -297,30 +285,12 @@ class ReaderDoor(_Reader):
 class AsyncProducerDoor(_AsyncProducer):
     """`pulsar.asyncio.Producer` over one of ours."""
 
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def producer_name(self) -> str: ...
-
-        def last_sequence_id(self) -> int: ...
-
-        def is_connected(self) -> bool: ...
-
     def __init__(self, blocking: Any) -> None:
         super().__init__(blocking.sender, blocking._schema)  # type: ignore[call-arg]  # the official one, which mypy does not know
 
 
 class AsyncConsumerDoor(_AsyncConsumer):
     """`pulsar.asyncio.Consumer` over one of ours."""
-
-    if TYPE_CHECKING:  # the official methods
-
-        def topic(self) -> str: ...
-
-        def subscription_name(self) -> str: ...
-
-        def consumer_name(self) -> str: ...
 
     def __init__(self, blocking: Any) -> None:
         self.blocking = blocking
@@ -360,14 +330,6 @@ class AsyncClientDoor(_AsyncClient):
 
 class ClientDoor(_Client):
     """`pulsar.Client` with its C++ client in `inner`."""
-
-    if TYPE_CHECKING:  # the official methods
-
-        def create_reader(self, *args: Any, **kwargs: Any) -> Any: ...
-
-        def get_service_info(self) -> Any: ...
-
-        def get_topic_partitions(self, topic: str) -> list[str]: ...
 
     __slots__ = ("inner",)
     inner: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from dataclasses import replace
@@ -90,6 +89,8 @@ def open_consumer(
     subscription = _take_over(context, named, grouping, gate, redelivery, judges=judges)
     heard = None
     if listener:
+        if subscription.flow is not None:
+            listener = subscription.flow.handling(listener)
         heard = _Listener(listener, subscription, make_heard)
         named["message_listener"] = kept_weakly(heard)
         context.calls_back = True
@@ -276,8 +277,7 @@ class _Listener:
         consumer = None if known is None else known()
         if consumer is None:  # one of several topics: the C++ consumer of that topic alone
             consumer = self._of_topic(official, topic)
-        with contextlib.nullcontext() if subscription.flow is None else subscription.flow.handling():
-            guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
+        guard_listener(self._listener, consumer, adopt_message(message, consumer._message_class_))
 
     def _of_topic(self, official: pulsar.Consumer, topic: str) -> Consumer:
         subscription = self._subscription

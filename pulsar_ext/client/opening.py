@@ -64,13 +64,12 @@ class ClientOpening:
 
     def _open_reader_(self, named: dict[str, Any], **options: Any) -> Reader[Any]:
         """Create a reader; the options are those of `open_reader()`."""
-        if not goes_on(named):
-            reader: Reader[Any] = self._open(open_reader, AskingClient.open_reader, named, options)
-            return reader
-        name = unique_name()
-        return self._open(  # type: ignore[no-any-return]  # a reader
-            open_reader, AskingClient.open_reader, named, {**options, "name": name}, lambda one: one.reader_name(name)
-        )
+        opening = partial(self._open, open_reader, AskingClient.open_reader, named, options)
+        if goes_on(named):
+            name = options["name"] = unique_name()
+            opening = partial(opening, configure=lambda one: one.reader_name(name))
+        reader: Reader[Any] = opening()
+        return reader
 
     def _open_table_view_(self, named: dict[str, Any]) -> TableView[Any]:
         """Create a table view."""

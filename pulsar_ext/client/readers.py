@@ -75,7 +75,7 @@ def open_reader(
     if chain is not None and listener:
         listener = chain.listening(listener)
     if listener:
-        heard = _Listener(listener, context, messages, topic, compaction, flow)
+        heard = _Listener(listener if flow is None else flow.handling(listener), context, messages, topic, compaction)
         named["reader_listener"] = kept_weakly(heard)
         context.calls_back = True
     cluster = context.cluster.number()
@@ -123,9 +123,8 @@ def open_table_view(
     reader, end = opened[1], End()
 
     def find_end() -> None:
-        with contextlib.suppress(
-            AdminError, pulsar.PulsarException
-        ):  # without it the view reads until there is no more
+        # Without it the view reads until there is no more.
+        with contextlib.suppress(AdminError, pulsar.PulsarException):
             end.find(reader.get_last_message_ids())
 
     context.inquiries.run(find_end)  # meanwhile the view begins to read: the admin API may not answer
@@ -141,7 +140,6 @@ class _Listener:
         messages: the class of its messages.
         topic: what is read.
         compaction: tells what is left of a compacted topic; None if everything is read.
-        flow: counts what comes; None if nobody looks after permits.
 
     `reader` is weak: the C++ reader keeps the listener, which must not keep the reader.
     """
@@ -153,10 +151,9 @@ class _Listener:
         messages: type[Message],
         topic: str,
         compaction: CompactionFilter | None,
-        flow: Flow | None,
     ) -> None:
         self._listener, self._context, self._messages, self._topic = listener, context, messages, topic
-        self._compaction, self._flow = compaction, flow
+        self._compaction = compaction
         self.reader: weakref.ref[Reader] | None = None
 
     def __call__(self, official: pulsar.Consumer, message: pulsar.Message) -> None:
@@ -166,5 +163,4 @@ class _Listener:
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader._assemble_(reader_heard(official), self._context, self._messages, self._topic)
-        with contextlib.nullcontext() if self._flow is None else self._flow.handling():
-            guard_listener(self._listener, reader, adopt_message(message, self._messages))
+        guard_listener(self._listener, reader, adopt_message(message, self._messages))

@@ -74,7 +74,7 @@ class DedupDispatcher(RoomDispatcher):
         timeout: float,
         duplicates: DuplicateCheck,
         open_again: Callable[[], pulsar.Producer],
-        cluster: int = 0,
+        cluster: int,
     ) -> None:
         super().__init__(handle, context, config, open_again, timeout)
         self._cluster, self._has_left_cluster = cluster, False
@@ -219,7 +219,7 @@ class DedupDispatcher(RoomDispatcher):
 
         The C++ client may be faster than the look at the cluster, and send again there what is in flight.
         """
-        return _CLOSED if result == _OK and self.context.cluster.may_change and self._is_elsewhere() else result
+        return _CLOSED if result == _OK and self._is_elsewhere() else result
 
     def give_up(self, error: BaseException) -> None:
         """Take note that there was no room in time, so that it is not known what of the batches in flight is there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import inspect
 from typing import TYPE_CHECKING, Any, Final
@@ -35,12 +36,7 @@ _ELSEWHERE: Final = {
 
 _OFFICIAL: Final = frozenset(inspect.signature(pulsar.Client.subscribe).parameters)
 _PLAIN: Final = {"schema": pulsar.schema.BytesSchema(), "batching_enabled": False}
-_REDELIVERY: Final = (
-    "enable_retry",
-    "retry_letter_topic",
-    "negative_ack_redelivery_backoff",
-    "ack_timeout_redelivery_backoff",
-)
+_REDELIVERY: Final = tuple(field.name for field in dataclasses.fields(RedeliveryOptions))
 
 
 def check_client_options(options: Mapping[str, Any]) -> None:

@@ -25,14 +25,14 @@ from pulsar_ext._native.results import Timeout
 from pulsar_ext.errors import AdminNotFound, InvalidUse, PulsarExtError
 from pulsar_ext.ids.topic_name import TopicName
 
-from .order import Part, Transition
+from .order import Transition
 from .several import partitions_of_each
+from .watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.admin import PulsarAdmin
 
     from .order import ReceiveOrder
 
@@ -41,7 +41,6 @@ __all__ = ["Flow", "PermitWatch", "goes_on", "refuse_encrypted_chunks", "unique_
 _CONSUME, _DISCARD = pulsar.ConsumerCryptoFailureAction.CONSUME, pulsar.ConsumerCryptoFailureAction.DISCARD
 _TICK_SECONDS: Final = 0.1
 _LONGEST_SECONDS: Final = 1.0
-_PATIENCE_SECONDS: Final = 1.0
 _TOLD_SECONDS: Final = 60.0
 """How often it is logged at most how many messages could not be read, besides at the end."""
 _LOOKED_AT: Final = 32
@@ -90,15 +89,18 @@ class Flow:
 
         return counted
 
-    @contextlib.contextmanager
-    def handling(self) -> Iterator[None]:
-        """Count a message that a listener handles in the block."""
-        self.received += 1
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
+    def handling(self, listener: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
+        """Return a listener that counts what it handles."""
+
+        def counted(receiver: Any, message: Any) -> None:
+            self.received += 1
+            self.busy += 1
+            try:
+                listener(receiver, message)
+            finally:
+                self.busy -= 1
+
+        return counted
 
     def is_idle(self) -> bool:
         """Return if nothing has come since the last call, and the queue is empty."""
@@ -118,7 +120,7 @@ _Stalled = tuple[str, str, str, int]
 """A topic, a subscription, since when the broker has the consumer, and how many messages it has sent it."""
 
 
-class PermitWatch(Part):
+class PermitWatch(Watch):
     """Has another native object take the place of one whose permits are used up.
 
     Args:
@@ -131,6 +133,8 @@ class PermitWatch(Part):
             at its cursor.
     """
 
+    _PATIENCE_SECONDS = 1.0
+
     def __init__(
         self,
         context: ClientContext,
@@ -141,32 +145,21 @@ class PermitWatch(Part):
         *,
         move: Callable[[Any], None] | None = None,
     ) -> None:
-        self._context, self._order, self._flow, self._topics, self._name = context, order, flow, topics, name
-        self._move = move
+        super().__init__(context, order, topics)
+        self._flow, self._name, self._move = flow, name, move
         self._stalled: frozenset[_Stalled] = frozenset()
         self._next: Any = None
         """At which entry a reader is to go on; None while that is not known."""
         self._pause, self._total, self._told, self._told_at = _TICK_SECONDS, 0, 0, -math.inf
-        self._closed = self._warned = False
+        self._warned = False
 
     def begin(self) -> None:
         """Look from now on."""
         self._context.inquiries.watch(self, _TICK_SECONDS)
 
-    def before(self, transition: Transition, /) -> None:
-        """Look no more after a close."""
-        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
-            self.close()
-
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on: it is still open."""
-        if transition is Transition.UNSUBSCRIPTION:
-            self._closed = False
-            self.begin()
-
     def close(self) -> None:
         """Look no more."""
-        self._closed = True
+        super().close()
         self._tell()
 
     def renew(self, inner: Any, ahead: Iterator[Any], /) -> None:  # noqa: ARG002  # by the broker's statistics alone
@@ -268,9 +261,6 @@ class PermitWatch(Part):
                 self._topics,
                 why,
             )
-
-    def _admin(self) -> PulsarAdmin:
-        return self._context.admin_api().within(_PATIENCE_SECONDS)
 
 
 def refuse_encrypted_chunks(context: ClientContext, named: dict[str, Any]) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext.errors import AdminNotFound, AdminUnauthorized
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.receive.order import Part, Transition
+from pulsar_ext.receive.watch import Watch
 
 if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
-    from pulsar_ext.admin import PulsarAdmin
     from pulsar_ext.receive.order import ReceiveOrder
 
 __all__ = ["NOT_TO_BE_SEEN", "ConsumerWatch"]
@@ -23,8 +21,8 @@ NOT_TO_BE_SEEN: Final = (AdminNotFound, AdminUnauthorized)
 _APART_SECONDS: Final = 0.1
 
 
-class ConsumerWatch(Part, ABC):
-    """Looks on the thread of inquiries, and no more once the consumer is closed.
+class ConsumerWatch(Watch):
+    """Looks at a subscription.
 
     Args:
         context: of the consumer's client.
@@ -34,48 +32,19 @@ class ConsumerWatch(Part, ABC):
         acks: the consumer's acknowledgements.
     """
 
-    _PATIENCE_SECONDS: ClassVar[float]
-    """How long an answer of the admin API may take."""
-    __slots__ = ("__weakref__", "_acks", "_closed", "_context", "_looks", "_order", "_subscription", "_topics")
+    __slots__ = ("_acks", "_looks", "_subscription")
 
     def __init__(
         self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
     ) -> None:
-        self._context, self._order = context, order
-        self._topics, self._subscription, self._acks = topics, subscription, acks
+        super().__init__(context, order, topics)
+        self._subscription, self._acks = subscription, acks
         self._looks = 0
-        self._closed = False
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Look soon."""
-
-    @abstractmethod
-    def tick(self, now: float) -> float | None:
-        """Look; the scheduler's call."""
 
     def _look_in(self, seconds: float) -> None:
         """Look in so many seconds, at one of the times at which others look as well: the thread wakes once for all."""
         due = time.monotonic() + seconds
         self._context.inquiries.watch(self, seconds + -due % _APART_SECONDS)
-
-    def before(self, transition: Transition, /) -> None:
-        """Look no more behind a close."""
-        if transition in (Transition.CLOSE, Transition.UNSUBSCRIPTION):
-            self.close()
-
-    def abandon(self, transition: Transition, /) -> None:
-        """Go on: it is still open."""
-        if transition is Transition.UNSUBSCRIPTION:
-            self._closed = False
-            self.begin()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._closed = True
-
-    def _admin(self) -> PulsarAdmin:
-        return self._context.admin_api().within(self._PATIENCE_SECONDS)
 
     def _names(self) -> list[str]:
         """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""

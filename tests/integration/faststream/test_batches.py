@@ -12,18 +12,6 @@ import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
 
 
-@pytest.fixture
-def service(broker):
-    """A FastStream broker."""
-    return faststream_broker(broker)
-
-
-@pytest.fixture
-def admin(client):
-    """The admin API."""
-    return client.context.admin_api()
-
-
 def backlog(admin, topic):
     """How many entries are not acknowledged."""
     return admin.stats(topic, precise_backlog=True).subscriptions["s"].backlog_entries

@@ -27,18 +27,6 @@ class Order(pydantic.BaseModel):
     what: str = ""
 
 
-@pytest.fixture
-def service(broker):
-    """A FastStream broker."""
-    return faststream_broker(broker)
-
-
-@pytest.fixture
-def admin(client):
-    """The admin API."""
-    return client.context.admin_api()
-
-
 @pytest.mark.core
 def test_a_model_comes_as_it_was_published(service, topic):
     """A handler gets each pydantic model that was published, validated, in its order."""

@@ -11,12 +11,6 @@ from fasted import faststream_broker, run_to_end, until
 import pulsar_ext as pulsar
 
 
-@pytest.fixture
-def service(broker):
-    """A FastStream broker."""
-    return faststream_broker(broker)
-
-
 @pytest.mark.core
 def test_requests_and_replies(service, topic):
     """Each of many requests at once gets the reply to it; one that nobody answers raises a TimeoutError."""

@@ -15,12 +15,6 @@ from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream rea
 from pulsar_ext.schema import AutoConsumeSchema
 
 
-@pytest.fixture
-def service(broker):
-    """A FastStream broker."""
-    return faststream_broker(broker)
-
-
 def backlog(admin, topic, subscription="s"):
     """How many entries are not acknowledged."""
     return admin.stats(topic, precise_backlog=True).subscriptions[subscription].backlog_entries
@@ -36,12 +30,6 @@ def _publish_until_it_came(service, topic, seen, *, times):
             await until(lambda: len(seen) == times)
 
     run_to_end(steps)
-
-
-@pytest.fixture
-def admin(client):
-    """The admin API."""
-    return client.context.admin_api()
 
 
 @pytest.mark.core

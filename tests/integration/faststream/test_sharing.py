@@ -5,17 +5,10 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-import pytest
 from fasted import SHARED, faststream_broker, run_to_end, until
 
 import pulsar_ext as pulsar
 from pulsar_ext.faststream import PulsarMessage  # noqa: TC001  # FastStream reads the annotation
-
-
-@pytest.fixture
-def service(broker):
-    """A FastStream broker."""
-    return faststream_broker(broker)
 
 
 def test_a_shared_subscription(broker, topic):

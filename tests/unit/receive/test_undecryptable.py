@@ -42,9 +42,12 @@ def test_a_listener_at_work_is_not_idle():
     flow = Flow(listens=True)
     flow.is_idle()
     assert flow.is_idle()
-    with flow.handling():
+
+    def listener(*_):
         assert not flow.is_idle()
         assert not flow.is_idle()
+
+    flow.handling(listener)(None, None)
     assert flow.is_idle()
 
 
