@@ -122,9 +122,9 @@ def test_partitions_that_came_later_are_looked_at(client, admin, topic, monkeypa
     monkeypatch.setattr(leftover_watch, "_LATER_SECONDS", 0.2)
     look, looked = leftover_watch.LeftoverWatch._look, set()
 
-    def note(self, name):
+    def note(self, name, now):
         looked.add(name.rpartition("-")[2])
-        return look(self, name)
+        return look(self, name, now)
 
     monkeypatch.setattr(leftover_watch.LeftoverWatch, "_look", note)
     admin.create_partitioned_topic(topic, 1)
