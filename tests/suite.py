@@ -34,7 +34,9 @@ class Step:
 
 
 STEPS = {
-    "types": Step("mypy and pyright, strict", 1.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]),
+    "types": Step(
+        "mypy, strict, and what pyright knows of the API", 0.5, [["mypy"], ["pyright", "--pythonpath", sys.executable]]
+    ),
     "unit": Step("what needs no broker", 3, [["pytest", "tests/unit", "-n", "2"]]),
     "docs": Step("the site, its links and its reference", 0.5, [["pytest", "tests/docs", "--ignore", _PAGES]]),
     "pages": Step("every page that people open, in a browser", 1.5, [["pytest", _PAGES]]),

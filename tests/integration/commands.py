@@ -17,7 +17,8 @@ from pulsar_ext.cli import main
 def call_command(*arguments, environment=()):
     """Call the command with these arguments and variables; return its status, output and error output."""
     # As a process would write it, with the encoding that the environment asks for.
-    output = io.TextIOWrapper(io.BytesIO(), encoding=os.environ.get("PYTHONIOENCODING", "utf-8"))
+    encoding = {**os.environ, **dict(environment)}.get("PYTHONIOENCODING", "utf-8")
+    output = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     error, log = io.StringIO(), logging.getLogger("pulsar_ext.admin")
     level = log.level
     with (

@@ -22,7 +22,7 @@ from pulsar_ext.receive.order import ReceiveOrder
 TOPIC = "persistent://public/default/t"
 COUNT = 300
 """More than are held until their ids are read."""
-POINTS = 60
+POINTS = 30
 EMPTY = b"\x00\x00\x00\x02\x18\x00"
 PACKAGE = str(Path(pulsar_ext.ack.__file__).parent)
 

@@ -9,26 +9,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import call_command
 
 from pulsar_ext.cli import command_line
 
 COMMANDS = ("admin", "broker", "doctor", "ids", "ranges", "reproduce", "skip", "spark")
-
-
 MAIN = [sys.executable, "-c", "from pulsar_ext.cli import main; main()"]
 
 
-def run(*arguments, **variables):
-    """Run the command as a shell does."""
-    environment = {**os.environ, **variables}
-    return subprocess.run([*MAIN, *arguments], capture_output=True, text=True, timeout=60, check=False, env=environment)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_shells_complete_every_command(shell):
+def test_shells_complete_every_command():
     """The completion of either shell knows every sub-command and its options."""
-    script = command_line().generate_completion(shell=shell)
-    assert all(name in script for name in (*COMMANDS, "--dry-run", "--admin-url"))
+    app = command_line()
+    for shell in ("bash", "zsh"):
+        script = app.generate_completion(shell=shell)
+        assert all(name in script for name in (*COMMANDS, "--dry-run", "--admin-url"))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)])
@@ -47,9 +41,9 @@ def test_a_port_where_nothing_listens_is_told_in_one_line(names, monkeypatch):
     url, admin_url = names
     monkeypatch.setenv(url, "pulsar://localhost:2")
     monkeypatch.setenv(admin_url, "http://localhost:1")
-    done = run("skip", "t", "s", "1")
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
+    status, _, told = call_command("skip", "t", "s", "1")
+    assert status == 1
+    [line] = told.splitlines()
     assert "http://localhost:1/" in line
     assert "tried 4 times" in line
 
@@ -70,18 +64,18 @@ def test_a_port_where_nothing_listens_is_told_in_one_line(names, monkeypatch):
 )
 def test_what_cannot_be_is_told_in_one_line(line, status, words):
     """Before anything is asked, with the status that the command has for it."""
-    done = run(*line.split())
-    assert (done.returncode, done.stdout) == (status, "")
-    [told] = done.stderr.splitlines()
+    *done, told = call_command(*line.split())
+    assert done == [status, ""]
+    [told] = told.splitlines()
     assert words in told
 
 
 @pytest.mark.parametrize(("command", "status"), [("doctor", 3), ("look", 2)])
 def test_a_mistyped_option(command, status):
     """It is no finding of the doctor's."""
-    done = run(command, "t", "--nonsense")
-    assert (done.returncode, done.stdout) == (status, "")
-    assert "--nonsense" in done.stderr
+    *done, told = call_command(command, "t", "--nonsense")
+    assert done == [status, ""]
+    assert "--nonsense" in told
 
 
 @pytest.mark.parametrize("loaded", ["cyclopts", "rich", "pulsar", "pulsar_ext.cli.spark"])
@@ -122,16 +116,17 @@ def test_a_full_disk_is_told_in_one_line():
 
 def test_characters_that_the_output_lacks():
     """They are written as escapes, which JSON has too."""
-    assert run("ranges", "slot", "中文", PYTHONIOENCODING="ascii").stdout == "29079 \\u4e2d\\u6587\n"
-    done = run("ranges", "slot", "中文", "é", "--json", PYTHONIOENCODING="ascii")
-    assert [one["key"] for one in json.loads(done.stdout)] == ["中文", "é"]
-    assert "中文" in run("ranges", "slot", "中文", "--json", PYTHONIOENCODING="utf-8").stdout
+    as_ascii, as_utf8 = {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "utf-8"}
+    assert call_command("ranges", "slot", "中文", environment=as_ascii)[1] == "29079 \\u4e2d\\u6587\n"
+    _, told, _ = call_command("ranges", "slot", "中文", "é", "--json", environment=as_ascii)
+    assert [one["key"] for one in json.loads(told)] == ["中文", "é"]
+    assert "中文" in call_command("ranges", "slot", "中文", "--json", environment=as_utf8)[1]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="arguments are bytes elsewhere too, but not so")
 def test_a_key_that_is_no_text():
     """It is refused in one line, which says how to give bytes."""
-    done = run("ranges", "slot", os.fsdecode(b"\xff"))
-    assert done.returncode == 1
-    [told] = done.stderr.splitlines()
+    status, _, told = call_command("ranges", "slot", os.fsdecode(b"\xff"))
+    assert status == 1
+    [told] = told.splitlines()
     assert "--base64" in told
