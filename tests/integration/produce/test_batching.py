@@ -233,13 +233,13 @@ def broken():
         (broken, {"partition_keys": "abc"}, OSError),
         (lambda: [b"1", b"2", "no bytes"], {}, TypeError),
         (lambda: [b"1", b"2", "no bytes"], {"partition_keys": "abc"}, TypeError),
-        (lambda: [b"1", b"2", b"3"], {"partition_keys": "ab"}, ValueError),
-        (lambda: [b"1", b"2", b"3"], {"sequence_ids": [1, 2]}, ValueError),
+        (lambda: iter([b"1", b"2", b"3"]), {"partition_keys": "ab"}, ValueError),
+        (lambda: iter([b"1", b"2", b"3"]), {"sequence_ids": [1, 2]}, ValueError),
     ],
 )
 @pytest.mark.parametrize("batched", [True, False])
 def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents, columns, error, batched):
-    """Whatever the error is, with columns and without."""
+    """Whatever the error is, with columns and without; lengths that are known are compared before."""
     producer = client.create_producer(topic, batching_enabled=batched)
     with pytest.raises(error):
         producer.send_many(contents(), **columns)
