@@ -11,6 +11,7 @@ import pulsar
 from _pulsar import Error, TopicRegex
 
 from . import threads
+from .refusals import plainly
 from .schemas import text_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,15 @@ def check_arguments(method: Callable[..., Any], named: dict[str, Any]) -> None:
         TypeError, ValueError: one of them is not valid.
     """
     with contextlib.suppress(_CheckedError):
-        method(_CheckingClient(), **named)
+        _call(method, _CheckingClient(), named)
+
+
+def _call(method: Callable[..., Any], client: Any, named: dict[str, Any]) -> Any:
+    """Call a method that opens something, with a client in its place."""
+    try:
+        return method(client, **named)
+    except TypeError as error:
+        raise plainly(error, named, "Nothing was opened.") from None
 
 
 class _CheckedError(Exception):
@@ -78,18 +87,18 @@ class AskingClient:
 
     def open_producer(self, **named: Any) -> pulsar.Producer:
         """Create an official producer; the arguments are the official ones."""
-        producer: pulsar.Producer = _official.create_producer(self, **named)
+        producer: pulsar.Producer = _call(_official.create_producer, self, named)
         return producer
 
     def open_consumer(self, **named: Any) -> pulsar.Consumer:
         """Open an official consumer; the arguments are the official ones."""
-        consumer: pulsar.Consumer = _official.subscribe(self, **named)
+        consumer: pulsar.Consumer = _call(_official.subscribe, self, named)
         named["schema"].attach_client(self._inner)
         return consumer
 
     def open_reader(self, **named: Any) -> pulsar.Reader:
         """Create an official reader; the arguments are the official ones."""
-        reader: pulsar.Reader = _official.create_reader(self, **named)
+        reader: pulsar.Reader = _call(_official.create_reader, self, named)
         named["schema"].attach_client(self._inner)
         return reader
 

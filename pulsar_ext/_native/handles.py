@@ -19,6 +19,7 @@ import pulsar.tableview
 
 from .fork import never_opened
 from .messages import truthy
+from .refusals import check_sequence_id, plainly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -212,18 +213,21 @@ class ProducerHandle(_Producer):
             if sequence_id is not None:
                 builder.sequence_id(sequence_id)
             return builder.build()
-        return self._build_msg(
-            content,
-            properties,
-            truthy(partition_key),
-            truthy(ordering_key),
-            truthy(sequence_id),
-            replication_clusters,
-            disable_replication,
-            event_timestamp,
-            deliver_at,
-            deliver_after,
-        )
+        options = {
+            "properties": properties,
+            "partition_key": truthy(partition_key),
+            "ordering_key": truthy(ordering_key),
+            "sequence_id": truthy(sequence_id),
+            "replication_clusters": replication_clusters,
+            "disable_replication": disable_replication,
+            "event_timestamp": event_timestamp,
+            "deliver_at": deliver_at,
+            "deliver_after": deliver_after,
+        }
+        try:
+            return self._build_msg(content, **options)
+        except TypeError as error:
+            raise plainly(error, options, "Nothing was sent.") from None
 
     def _numbered(self, sequence_id: int | None) -> int | None:
         """Give a message's sequence id: its own, or the one behind the highest that was given.
@@ -232,7 +236,8 @@ class ProducerHandle(_Producer):
         """
         if sequence_id is None:
             return None if self._following is None else next(self._following)
-        if type(sequence_id) is int and sequence_id > self._highest:
+        check_sequence_id(sequence_id)
+        if sequence_id > self._highest:
             self._highest = sequence_id
             self._following = itertools.count(sequence_id + 1)
         return sequence_id

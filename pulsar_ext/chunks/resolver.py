@@ -67,7 +67,7 @@ def as_message_id(message_id: Any) -> MessageId:
         return message_id
     inner = inner_id_of(message_id)
     if inner is None:
-        raise InvalidMessageId(f"A {type(message_id).__name__} is not a message id.")
+        raise InvalidMessageId(f"{message_id!r:.100} is not a message id.")
     return MessageId.wrap(inner)  # the official wrapper takes nothing but numbers
 
 
@@ -99,8 +99,10 @@ def seek_target(resolver: Resolver, topics: Any, target: Any) -> Any:
     if isinstance(target, bool):
         raise InvalidUse(f"seek({target}) is neither a message id nor a publish time in milliseconds.")
     if isinstance(target, int):
-        if target < 0:
-            raise InvalidUse(f"seek({target}) must be a publish time in milliseconds, 0 or more. Nothing was moved.")
+        if not 0 <= target < 1 << 63:
+            raise InvalidUse(
+                f"seek({target}) must be a publish time in milliseconds, from 0 to 2**63 - 1. Nothing was moved."
+            )
         return target
     topic = topics if isinstance(topics, str) else None
     start = resolver.start_of(topic, target)

@@ -19,6 +19,7 @@ import pulsar
 
 from pulsar_ext._native import threads
 from pulsar_ext._native.handles import build_plain, inner_producer_of
+from pulsar_ext._native.refusals import check_sequence_id
 from pulsar_ext._native.results import result_of
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.scheduler import batch_scheduler
@@ -105,7 +106,7 @@ class ChunkedSender(DedupSender):
         """Send a message alone if it may be sent in chunks; the arguments are those of `BatchingSender.post`."""
         given = options.get("sequence_id")
         if given is not None:
-            self.check(given)
+            check_sequence_id(given)
         draft = self.handle.build(content, **options)
         number = self.sequence.upcoming if given is None else given
         recovery = self._recovery

@@ -14,7 +14,7 @@ from pulsar_ext.errors import ProducerBroken
 from pulsar_ext.produce.batching import BatchingSender
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
 
-from .sequence_ids import Standing, check_sequence_id
+from .sequence_ids import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,6 @@ class DedupSender(BatchingSender):
     dispatch: DedupDispatcher
     many_at_once = frozenset({"sequence_id"})
     waits = True  # a message that is refused for lack of room could not be sent behind later ones any more
-    check = staticmethod(check_sequence_id)
 
     def __init__(self, dispatch: DedupDispatcher, *, mixed_keys: MixedKeyCheck | None) -> None:
         super().__init__(dispatch, dispatch.sequence, mixed_keys=mixed_keys)

@@ -19,15 +19,14 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from pulsar_ext._native.refusals import MAX_SEQUENCE_ID, check_sequence_id
 from pulsar_ext.errors import SequenceIdRejected
 from pulsar_ext.produce.batch import InFlight
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["MAX_SEQUENCE_ID", "SequenceIds", "Standing", "StoredEntry", "check_sequence_id", "persisted_above"]
-
-MAX_SEQUENCE_ID = (1 << 63) - 1
+__all__ = ["SequenceIds", "Standing", "StoredEntry", "persisted_above"]
 
 
 class Standing(Enum):
@@ -213,21 +212,6 @@ class SequenceIds:
                 last_pushed=self.last,
                 last_published=self.published,
             )
-
-
-def check_sequence_id(sequence_id: object) -> None:
-    """Refuse what is not a sequence id.
-
-    Raises:
-        SequenceIdRejected: it is not a number from 0 to 2**63 - 1.
-    """
-    if isinstance(sequence_id, bool) or not isinstance(sequence_id, int) or not 0 <= sequence_id <= MAX_SEQUENCE_ID:
-        raise SequenceIdRejected(
-            f"{sequence_id!r} is not a sequence id: a number from 0 to 2**63 - 1. Nothing was sent.",
-            sequence_id=sequence_id,
-            last_pushed=None,
-            last_published=None,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def survey(
     Raises:
         InvalidUse: it is no topic.
     """
-    if "://" not in topic and topic.count("/") == 1:
+    if isinstance(topic, str) and "://" not in topic and topic.count("/") == 1:
         raise InvalidUse(f"{topic!r} is a namespace; look takes one topic, such as public/default/orders")
     seen = observe(
         admin, topic, subscription, limits or MapLimits(), tell, wanted=mapped_entries, watched=lambda _: True

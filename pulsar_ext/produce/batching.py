@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pulsar.schema
 
+from pulsar_ext._native.refusals import check_sequence_id
 from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
@@ -166,7 +167,7 @@ class BatchingSender(HandleSender):
         """
         given = options.get("sequence_id")
         if given is not None:
-            self.check(given)
+            check_sequence_id(given)
         patient = patient or self.waits
         dispatch, thread = self.dispatch, get_ident()
         if not self.config.batched or (options and stands_alone(options)):
@@ -216,10 +217,6 @@ class BatchingSender(HandleSender):
             number = self.admit(given, callback)
             if number is not None:
                 dispatch.push_alone(message, callback, (number,), options)
-
-    @staticmethod
-    def check(sequence_id: object) -> None:
-        """Refuse a sequence id of the application's that cannot be one, before anything is done."""
 
     def admit(self, given: int | None, callback: SendCallback | None) -> int | None:
         """Decide about the next message; the lock is held.

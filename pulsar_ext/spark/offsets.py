@@ -89,7 +89,7 @@ class Offset:
                         "'first;last' for a chunked message, or the serialized id in hexadecimal."
                     ) from None
         if not isinstance(found, MessageId):
-            raise InvalidMessageId(f"A {type(value).__name__} is not a message id.")
+            raise InvalidMessageId(f"{value!r:.100} is not a message id.")
         first = found.first_chunk_message_id() if isinstance(found, ChunkMessageId) else found
         return cls(first.ledger_id(), first.entry_id(), first.batch_index())
 

@@ -248,6 +248,21 @@ def test_what_comes_before_an_error_of_send_many_is_sent(client, topic, contents
 
 
 @pytest.mark.core
+@pytest.mark.parametrize("batched", [True, False])
+def test_a_value_that_the_client_cannot_send_is_named(client, topic, batched):
+    """The argument and its value are named, nothing was sent, and the producer goes on: no such id is gone on from."""
+    producer = client.create_producer(topic, batching_enabled=batched)
+    for sequence_id in (1 << 63, -1, "x"):
+        with pytest.raises(pulsar.SequenceIdRejected, match=f"{sequence_id} is not|'x' is not"):
+            producer.send(b"refused", sequence_id=sequence_id)
+    for name, value in (("event_timestamp", 1 << 64), ("deliver_at", -5), ("properties", {1: 2})):
+        with pytest.raises(TypeError, match=f"^{name} cannot be"):
+            producer.send(b"refused", **{name: value})
+    producer.send(b"sent")
+    assert [message.data() for message in read(client, topic, 1)] == [b"sent"]
+
+
+@pytest.mark.core
 def test_a_full_queue_is_told_or_waited_for_and_never_stands_still(client, topic):
     """Without blocking, one message too many is refused; with it, a queue smaller than a batch goes on."""
     reported = []
