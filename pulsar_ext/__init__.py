@@ -53,6 +53,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         IncompleteChunkedMessage as IncompleteChunkedMessage,
         InvalidKeyHashRange as InvalidKeyHashRange,
         InvalidMessageId as InvalidMessageId,
+        InvalidTopic as InvalidTopic,
         InvalidUse as InvalidUse,
         MessageIdNotFound as MessageIdNotFound,
         MessageIdUnresolved as MessageIdUnresolved,
@@ -156,7 +157,7 @@ _HOMES = {
             "AckNotConfirmed AdminConflict AdminError AdminNotAllowed AdminNotFound AdminPrecondition "
             "AdminRequired AdminUnauthorized AdminUnavailable BrokerStartError CursorMoved "
             "DeduplicationDisabled DuplicateMessage ForkedClientError IncompleteChunkedMessage "
-            "InvalidKeyHashRange InvalidMessageId InvalidUse MessageIdNotFound MessageIdUnresolved "
+            "InvalidKeyHashRange InvalidMessageId InvalidTopic InvalidUse MessageIdNotFound MessageIdUnresolved "
             "MisroutedMessage MissingExtra NoReply NoSuchTopic NotOpen ProducerBroken ProducerForgotten PulsarExtError "
             "RequestFailed SchemaMismatch SequenceIdRejected SkipInsideMessage SkipUnconfirmed "
             "SlotsNotCovered TopicRequired"

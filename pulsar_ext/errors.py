@@ -13,6 +13,7 @@ processes), and says by `retriable` whether the same call may succeed later with
         ├── TopicRequired              (also ValueError)   the id does not say which topic of several it belongs to
         ├── InvalidUse                 (also ValueError)   an argument or a call that would lose or strand messages
         │   ├── AdminRequired                              the admin API is needed, and the client may not ask one
+        │   ├── InvalidTopic           (also InvalidTopicName) not the name of a topic, or not of this client's kind
         │   ├── InvalidKeyHashRange                        a range of key slots, or a set of them, that is invalid
         │   ├── MissingExtra           (also ModuleNotFoundError) a package is missing; the message names its extra
         │   └── SequenceIdRejected                         an invalid one, one that goes back, or given to some only
@@ -47,7 +48,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pulsar import IncompatibleSchema, OperationNotSupported, PulsarException, Timeout, TopicNotFound
+from pulsar import IncompatibleSchema, InvalidTopicName, OperationNotSupported, PulsarException, Timeout, TopicNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,7 @@ __all__ = [
     "IncompleteChunkedMessage",
     "InvalidKeyHashRange",
     "InvalidMessageId",
+    "InvalidTopic",
     "InvalidUse",
     "MessageIdNotFound",
     "MessageIdUnresolved",
@@ -154,6 +156,10 @@ class AdminRequired(InvalidUse):
     Its credentials are those of an official class, which shows them to nobody, or would go over plain http to a port
     that nobody named, or the admin API that the environment names is that of another cluster.
     """
+
+
+class InvalidTopic(InvalidUse, InvalidTopicName):  # type: ignore[misc]  # the binding has no types
+    """Text that is not a topic's name, or names a kind of topic that this client does not know; nothing was opened."""
 
 
 class InvalidKeyHashRange(InvalidUse):

@@ -44,6 +44,10 @@ def telling_what_is_known(
         yield
     except PulsarExtError:
         raise
+    except pulsar.InvalidTopicName:
+        for topic in _topics(named):
+            TopicName.parse(topic)
+        raise
     except _UNREACHED as error:
         _add(error, _why_unreached(context, service_url()))
         raise
@@ -100,13 +104,18 @@ def _problem_of(host: str, port: int) -> str:
 
 def _who_is_there(admin: PulsarAdmin, named: dict[str, Any]) -> Iterator[str]:
     """Name the consumers of the subscription, or the producer of the name, on each of the topics."""
-    topics = [named["topic"]] if isinstance(named["topic"], str) else named["topic"]
-    for topic in topics if isinstance(topics, list) else ():
+    for topic in _topics(named):
         name = TopicName.parse(topic)
         for part in name.parts(admin.partitions(name)):
             said = _who_is_on(admin.stats(part), named)
             if said:
                 yield f"{said} on {part}"
+
+
+def _topics(named: dict[str, Any]) -> list[str]:
+    """Return the names of the topics of an opening; none for a pattern."""
+    topics = [named["topic"]] if isinstance(named["topic"], str) else named["topic"]
+    return topics if isinstance(topics, list) else []
 
 
 def _who_is_on(stats: TopicStats, named: dict[str, Any]) -> str:

@@ -12,11 +12,12 @@ from functools import lru_cache
 from typing import Self
 from urllib.parse import quote
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidTopic
 
 __all__ = ["TopicName"]
 
 _DOMAINS = ("persistent", "non-persistent")
+_SCALABLE = ("topic", "segment")
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)  # org.apache.pulsar.common.naming.NamedEntity
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 _MAX_PARTITION = 2**31 - 1
@@ -35,7 +36,7 @@ class TopicName:
         name: the topic's local name: any text but a slash.
 
     Raises:
-        InvalidUse: a part is empty or has a character that it must not have.
+        InvalidTopic: a part is empty or has a character that it must not have.
     """
 
     domain: str
@@ -45,16 +46,16 @@ class TopicName:
 
     def __post_init__(self) -> None:
         if self.domain not in _DOMAINS:
-            raise InvalidUse(f"Invalid topic domain {self.domain!r}: expected 'persistent' or 'non-persistent'")
+            raise InvalidTopic(f"Invalid topic domain {self.domain!r}: expected 'persistent' or 'non-persistent'")
         for what, value in (("tenant", self.tenant), ("namespace", self.namespace)):
             if not _ENTITY.fullmatch(value):
-                raise InvalidUse(f"Invalid {what} {value!r} in topic name: use letters, digits and any of -=:._ only")
+                raise InvalidTopic(f"Invalid {what} {value!r} in topic name: use letters, digits and any of -=:._ only")
         if not self.name or "/" in self.name:
-            raise InvalidUse(f"Invalid topic name {self.name!r}: it must not be empty and must not contain a slash")
+            raise InvalidTopic(f"Invalid topic name {self.name!r}: it must not be empty and must not contain a slash")
         try:
             self.name.encode()
         except UnicodeEncodeError as error:
-            raise InvalidUse(f"Invalid topic name {self.name!r}: it cannot be written as UTF-8") from error
+            raise InvalidTopic(f"Invalid topic name {self.name!r}: it cannot be written as UTF-8") from error
 
     @classmethod
     def parse(cls, text: str | TopicName) -> Self:
@@ -63,23 +64,28 @@ class TopicName:
         A bare `topic` lies in `persistent://public/default`. A `TopicName` is returned as it is.
 
         Raises:
-            InvalidUse: the text is not a topic's name.
+            InvalidTopic: the text is not a topic's name.
         """
         if isinstance(text, cls):
             return text
         if not isinstance(text, str) or not text:
-            raise InvalidUse(f"Invalid topic name {text!r}: expected a non-empty str")
+            raise InvalidTopic(f"Invalid topic name {text!r}: expected a non-empty str")
         return cls._parsed(text)
 
     @classmethod
     @lru_cache(maxsize=1024)  # each consumer asks for the same few again and again
     def _parsed(cls, text: str) -> Self:
         domain, separator, rest = text.partition("://") if "://" in text else ("persistent", "", text)
+        if domain in _SCALABLE:
+            raise InvalidTopic(
+                f"{text!r} is a scalable topic of Pulsar 5, or a segment of one, which the C++ client does not know: "
+                "use a persistent topic, or Pulsar 5's own client. Nothing was opened."
+            )
         parts = rest.split("/")
         if len(parts) == 1 and not separator:
             return cls("persistent", "public", "default", text)
         if len(parts) != 3:  # noqa: PLR2004  # tenant, namespace, name
-            raise InvalidUse(
+            raise InvalidTopic(
                 f"Invalid topic name {text!r}: expected 'topic', 'tenant/namespace/topic' or "
                 "'persistent://tenant/namespace/topic'; a topic's own name cannot contain a slash"
             )
@@ -121,10 +127,10 @@ class TopicName:
         """Name the partition `index` of this topic.
 
         Raises:
-            InvalidUse: the index is negative or too large, or this is already a partition's name.
+            InvalidTopic: the index is negative or too large, or this is already a partition's name.
         """
         if self.is_partition or not 0 <= index <= _MAX_PARTITION:
-            raise InvalidUse(f"{self} has no partition {index!r}")
+            raise InvalidTopic(f"{self} has no partition {index!r}")
         return TopicName(self.domain, self.tenant, self.namespace, f"{self.name}-partition-{index}")
 
     def parts(self, count: int) -> list[TopicName]:
@@ -136,9 +142,9 @@ class TopicName:
         """`domain/tenant/namespace/name`, percent-encoded for the admin REST API.
 
         Raises:
-            InvalidUse: a part is `.` or `..`, which every URL library and the broker take for a path step.
+            InvalidTopic: a part is `.` or `..`, which every URL library and the broker take for a path step.
         """
         if {self.tenant, self.namespace, self.name} & {".", ".."}:
-            raise InvalidUse(f"{self} cannot be addressed over REST: '.' and '..' are steps in a URL's path")
+            raise InvalidTopic(f"{self} cannot be addressed over REST: '.' and '..' are steps in a URL's path")
         # The broker decodes with java.net.URLDecoder, to which a bare plus means a space; so nothing is left unquoted.
         return f"{self.domain}/{self.tenant}/{self.namespace}/{quote(self.name, safe='')}"

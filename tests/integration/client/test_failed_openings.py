@@ -22,7 +22,21 @@ def test_a_busy_opening_says_who_is_there(client, topic):
         client.create_producer(topic, producer_name="taken")
 
 
-@pytest.mark.parametrize("opening", ["subscribe", "create_producer", "create_reader", "get_topic_partitions"])
+OPENINGS = ["subscribe", "create_producer", "create_reader", "get_topic_partitions"]
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_a_name_that_is_not_a_topics_is_named(client, opening):
+    """Each opening raises InvalidTopic with the name and the reason, and clauses for the official error catch it."""
+    more = {"subscribe": ("s",), "create_reader": (pulsar.MessageId.earliest,)}.get(opening, ())
+    for name in ("persistent://a", "topic://public/default/scalable"):
+        with pytest.raises(pulsar.InvalidTopicName, match=f"'{name}'") as caught:
+            getattr(client, opening)(name, *more)
+        assert type(caught.value) is pulsar.InvalidTopic
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
 def test_a_timeout_says_that_nothing_listens(client_factory, broker, topic, opening):
     """An opening that times out because there is no broker says so, with the address and the reason."""
     port = free_port()

@@ -7,8 +7,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pulsar import InvalidTopicName
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidTopic, InvalidUse
 from pulsar_ext.ids.topic_name import TopicName
 
 _NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1).filter(
@@ -51,16 +52,19 @@ def test_short_and_full_forms_give_the_full_name(text, full):
         "persistent://t t/n/topic",
         "persistent://t/nämespace/topic",
         "t/n/\ud800",
+        "topic://t/n/scalable",
+        "segment://t/n/scalable/0-1",
         None,
         b"topic",
         7,
     ],
 )
 def test_what_is_no_topic_name_is_refused(text):
-    """Bad names raise InvalidUse, which is a ValueError; a slash in the name is refused as the broker refuses it."""
-    with pytest.raises(InvalidUse) as caught:
+    """Bad names raise InvalidTopic, and so do scalable topics; a slash is refused as the broker refuses it."""
+    with pytest.raises(InvalidTopic) as caught:
         TopicName.parse(text)
     assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, InvalidTopicName)
 
 
 @given(_ENTITIES, _ENTITIES, _NAMES)
