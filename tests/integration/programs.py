@@ -20,7 +20,7 @@ import pulsar_ext as pulsar, pulsar_ext.asyncio
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background with it ignored
 reach, topic = Reach.unpack(sys.argv[1]), sys.argv[2]
 def connect(url=reach.service_url, made=pulsar.Client, **options):
-    logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/stderr")  # the output is the program's own
     return made(url, logger=logger, **{{**reach.options(), **options}})
 EARLIEST = pulsar.InitialPosition.Earliest
 """

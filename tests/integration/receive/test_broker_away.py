@@ -207,12 +207,12 @@ def test_a_consumer_asks_again_for_the_last_id(connected, proxy, topic):
         assert consumer.get_last_message_id() == sent
 
 
-def test_an_unsubscription_deletes_the_subscription(connected, proxy, topic, pulsar_admin):
+def test_an_unsubscription_deletes_the_subscription(connected, proxy, topic, admin):
     """The connection ends while the broker owes the answer: officially it returns and the subscription stays."""
     consumer = connected.subscribe(topic, "s")
     with cut_amid(proxy):
         consumer.unsubscribe()
-    assert "s" not in pulsar_admin.subscriptions(topic)
+    assert "s" not in admin.subscriptions(topic)
 
 
 def test_a_seek_is_done(connected, proxy, topic):
