@@ -13,15 +13,16 @@ from .c_api import address_of, exported, unknown_layout
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["set_priority_level", "set_subscription_properties"]
+__all__ = ["known_priority_setter", "known_properties", "set_priority_level", "set_subscription_properties"]
 
 _pointer, _int, _text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+_CLASS: Final = "N6pulsar21ConsumerConfiguration"
 _STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _MAP = f"St3mapI{_STRING}S7_St4lessIS7_ESaISt4pairIKS7_S7_EEE"
-_SET_PROPERTIES: Final = f"_ZN6pulsar21ConsumerConfiguration25setSubscriptionPropertiesERK{_MAP}"
-_GET_PROPERTIES: Final = "_ZNK6pulsar21ConsumerConfiguration25getSubscriptionPropertiesB5cxx11Ev"
 _WITNESS: Final = {b"a property": b"of known content", b"another": b""}
 _QUEUE: Final = 4321
+_FOR_LEVEL: Final = "to set a consumer's priority level"
+_FOR_PROPERTIES: Final = "to give a subscription properties"
 
 
 def set_priority_level(configuration: Any, level: int) -> None:
@@ -34,24 +35,25 @@ def set_priority_level(configuration: Any, level: int) -> None:
     Raises:
         InvalidUse: this build of the official client does not let it be set.
     """
-    _known_setter()(address_of(configuration), level)
+    known_priority_setter()(address_of(configuration, _FOR_LEVEL), level)
 
 
 @functools.cache
-def _known_setter() -> Any:
-    what_for = "to set a consumer's priority level"
-    prefix = "pulsar_consumer_configuration"
-    setter = exported(f"{prefix}_set_priority_level", None, [_pointer, _int], what_for)
-    getter = exported(f"{prefix}_get_priority_level", _int, [_pointer], what_for)
-    queue = exported(f"{prefix}_get_receiver_queue_size", _int, [_pointer], what_for)
+def known_priority_setter() -> Any:
+    """Return what sets a priority level, once it is proved on a configuration of known content."""
+    setter = exported(f"_Z{_CLASS}16setPriorityLevelEi", None, [_pointer, _int], _FOR_LEVEL)
+    getter, queue = (
+        exported(f"_ZNK{_CLASS[1:]}{method}Ev", _int, [_pointer], _FOR_LEVEL)
+        for method in ("16getPriorityLevel", "20getReceiverQueueSize")
+    )
     witness = _pulsar.ConsumerConfiguration()
     witness.receiver_queue_size(_QUEUE)
-    address = address_of(witness)
+    address = address_of(witness, _FOR_LEVEL)
     if queue(address) != _QUEUE:  # asked first, for it changes nothing
-        raise unknown_layout(what_for)
+        raise unknown_layout(_FOR_LEVEL)
     setter(address, 1)
     if getter(address) != 1:
-        raise unknown_layout(what_for)
+        raise unknown_layout(_FOR_LEVEL)
     return setter
 
 
@@ -65,37 +67,46 @@ def set_subscription_properties(configuration: Any, properties: Mapping[str, str
     Raises:
         InvalidUse: this build of the official client does not let them be set.
     """
-    _known_properties().set(configuration, {name.encode(): value.encode() for name, value in properties.items()})
+    known_properties().set(configuration, {name.encode(): value.encode() for name, value in properties.items()})
 
 
 class _Properties:
     """The functions that it takes; a `pulsar_string_map_t` of the C API is the C++ class's own map."""
 
     def __init__(self) -> None:
-        what_for = "to give a subscription properties"
-        self._create = exported("pulsar_string_map_create", _pointer, [], what_for)
-        self._put = exported("pulsar_string_map_put", None, [_pointer, _text, _text], what_for)
-        self._free = exported("pulsar_string_map_free", None, [_pointer], what_for)
-        self._set = exported(_SET_PROPERTIES, _pointer, [_pointer, _pointer], what_for)
-        self._size = exported("pulsar_string_map_size", _int, [_pointer], what_for)
-        self._value = exported("pulsar_string_map_get", _text, [_pointer, _text], what_for)
-        self._get = exported(_GET_PROPERTIES, _pointer, [_pointer], what_for)
-        _known_setter()  # that configurations lie where they are looked for
+        self._create = exported("pulsar_string_map_create", _pointer, [], _FOR_PROPERTIES)
+        self._put = exported("pulsar_string_map_put", None, [_pointer, _text, _text], _FOR_PROPERTIES)
+        self._free = exported("pulsar_string_map_free", None, [_pointer], _FOR_PROPERTIES)
+        setter = f"_Z{_CLASS}25setSubscriptionPropertiesERK{_MAP}"
+        self._set = exported(setter, _pointer, [_pointer, _pointer], _FOR_PROPERTIES)
+        size = exported("pulsar_string_map_size", _int, [_pointer], _FOR_PROPERTIES)
+        value = exported("pulsar_string_map_get", _text, [_pointer, _text], _FOR_PROPERTIES)
+        getter = f"_ZNK{_CLASS[1:]}25getSubscriptionPropertiesB5cxx11Ev"
+        get = exported(getter, _pointer, [_pointer], _FOR_PROPERTIES)
+        known_priority_setter()  # that configurations are what they are taken for
         witness = _pulsar.ConsumerConfiguration()
         self.set(witness, _WITNESS)
-        found = self._get(address_of(witness))
-        if self._size(found) != len(_WITNESS) or any(self._value(found, name) != _WITNESS[name] for name in _WITNESS):
-            raise unknown_layout(what_for)
+        found = get(address_of(witness, _FOR_PROPERTIES))
+        if size(found) != len(_WITNESS) or any(value(found, name) != _WITNESS[name] for name in _WITNESS):
+            raise unknown_layout(_FOR_PROPERTIES)
 
     def set(self, configuration: Any, properties: Mapping[bytes, bytes]) -> None:
         """Set them."""
         made = self._create()
         try:
+            if not _is_empty_map(made):
+                raise unknown_layout(_FOR_PROPERTIES)
             for name, value in properties.items():
                 self._put(made, name, value)
-            self._set(address_of(configuration), made)  # which copies them
+            self._set(address_of(configuration, _FOR_PROPERTIES), made)  # which copies them
         finally:
             self._free(made)
 
 
-_known_properties = functools.cache(_Properties)
+known_properties = functools.cache(_Properties)
+
+
+def _is_empty_map(address: int) -> bool:
+    """Return if an empty `std::map` begins at an address: no root, the header its own first and last, no items."""
+    _, _, root, first, last, items = (_pointer * 6).from_address(address)
+    return (root, first, last, items) == (None, address + 8, address + 8, None)

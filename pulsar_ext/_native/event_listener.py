@@ -12,15 +12,19 @@ import itertools
 import weakref
 from typing import Any, Final, Protocol
 
-from .c_api import address_of, exported
+import _pulsar
+
+from .c_api import address_of, exported, unknown_layout
 from .thread_state import keep_thread_state
 
-__all__ = ["Hearing", "set_event_listener"]
+__all__ = ["Hearing", "known_listener_setter", "set_event_listener"]
 
 _pointer = ctypes.c_void_p
 _SETTER: Final = (
     "_ZN6pulsar21ConsumerConfiguration24setConsumerEventListenerESt10shared_ptrINS_21ConsumerEventListenerEE"
 )
+_IS_SET: Final = "_ZNK6pulsar21ConsumerConfiguration24hasConsumerEventListenerEv"
+_WHAT_FOR: Final = "to hear which consumer is active"
 _METHOD: Final = ctypes.CFUNCTYPE(None, _pointer, _pointer, ctypes.c_int)
 
 
@@ -48,13 +52,32 @@ def set_event_listener(configuration: Any, hearing: Hearing) -> None:
     Raises:
         InvalidUse: this build of the official client does not let it be set.
     """
-    setter = exported(_SETTER, _pointer, [_pointer, _pointer], "to hear which consumer is active")
+    setter = known_listener_setter()
     number = next(_numbers)
     _hearing[number] = hearing
+    _give(setter, configuration, number)
+
+
+@functools.cache
+def known_listener_setter() -> Any:
+    """Return what sets a listener, once it is proved on a configuration that has none."""
+    setter = exported(_SETTER, _pointer, [_pointer, _pointer], _WHAT_FOR)
+    is_set = exported(_IS_SET, ctypes.c_bool, [_pointer], _WHAT_FOR)
+    witness = _pulsar.ConsumerConfiguration()
+    address = address_of(witness, _WHAT_FOR)
+    before = is_set(address)
+    _give(setter, witness, 0)
+    if before or not is_set(address):
+        raise unknown_layout(_WHAT_FOR)
+    return setter
+
+
+def _give(setter: Any, configuration: Any, number: int) -> None:
+    """Give a configuration the listener of a number; 0 is nobody's."""
     listener = (_pointer * 2)(ctypes.addressof(_table()) + 2 * ctypes.sizeof(_pointer), number)
     _given.append(listener)
     unowned = (_pointer * 2)(ctypes.addressof(listener), None)
-    setter(address_of(configuration), ctypes.addressof(unowned))
+    setter(address_of(configuration, _WHAT_FOR), ctypes.addressof(unowned))
 
 
 @functools.cache

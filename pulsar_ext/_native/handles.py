@@ -3,7 +3,7 @@
 The official Python layer keeps its C++ objects in private attributes. Every class of ours that stands on one keeps that
 object in a slot called `inner`, and the slot goes by the official attribute's name as well, so that inherited methods
 find it at no cost; a producer keeps its sender there. When a release of the official client moves an attribute, this
-file changes and nothing else does; `PRIVATE_ATTRIBUTES` names each of them for the unit test that watches over it.
+file changes and nothing else does; `probes.py` tries them out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "PRIVATE_ATTRIBUTES",
     "AsyncClientDoor",
     "AsyncConsumerDoor",
     "AsyncProducerDoor",
@@ -124,16 +123,6 @@ else:
     _Consumer, _Reader, _Client = pulsar.Consumer, pulsar.Reader, pulsar.Client
     _AsyncProducer, _AsyncConsumer = pulsar.asyncio.Producer, pulsar.asyncio.Consumer
     _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
-
-PRIVATE_ATTRIBUTES = {
-    "MessageId": ("_msg_id",),
-    "Message": ("_message", "_schema"),
-    "Producer": ("_producer", "_schema", "_client", "_build_msg"),
-    "Consumer": ("_consumer", "_schema", "_client"),
-    "Reader": ("_reader", "_schema", "_client"),
-    "Client": ("_client", "_consumers"),
-}
-"""What this module relies on, by the official class that holds it."""
 
 
 class MessageIdDoor(_MessageId):

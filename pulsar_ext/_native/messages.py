@@ -10,7 +10,9 @@ import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
 
-from pulsar_ext.errors import InvalidMessageId
+from pulsar_ext.errors import InvalidMessageId, InvalidUse
+
+from .c_api import TRIED
 
 __all__ = [
     "InnerMessage",
@@ -20,8 +22,10 @@ __all__ = [
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
+    "known_sequence_ids",
     "made_up_batch",
     "official_message",
+    "sequence_id_of",
     "truthy",
     "wrap_batch",
 ]
@@ -32,6 +36,7 @@ InnerMessageBuilder = _pulsar.MessageBuilder
 
 _EMPTY_MESSAGE = b"\x00\x00\x00\x02\x18\x00"
 """A message of a batch's payload: the length of its metadata, and metadata that says: no payload."""
+_SEQUENCE_ID = 4321
 
 
 class _Text(str):
@@ -111,3 +116,36 @@ def official_message(inner: Any) -> pulsar.Message:
 def inner_message_of(official: Any) -> Any:
     """Give the C++ message inside an official one."""
     return official._message
+
+
+def sequence_id_of(inner: Any, producer: str) -> int:
+    """Return a message's own sequence id, which the C++ client shows in a message's text only.
+
+    Args:
+        inner: the C++ message.
+        producer: its producer's name.
+
+    Raises:
+        InvalidUse: this build of the official client writes that text in another way.
+    """
+    text, begin = str(inner), f"Message(prod={producer}, seq="
+    number = text[len(begin) :].partition(",")[0]
+    if not (text.startswith(begin) and number.isdecimal()):
+        raise _no_sequence_id(text)
+    return int(number)
+
+
+def known_sequence_ids() -> None:
+    """Prove on a message of known content that its sequence id can be read; raise as `sequence_id_of` if not."""
+    builder = InnerMessageBuilder()
+    builder.sequence_id(_SEQUENCE_ID)
+    built = builder.build()
+    if sequence_id_of(built, "") != _SEQUENCE_ID:
+        raise _no_sequence_id(str(built))
+
+
+def _no_sequence_id(text: str) -> InvalidUse:
+    return InvalidUse(
+        f"pulsar-client {pulsar.__version__} does not show the sequence id of a message as {TRIED} does, which works; "
+        f"it decides the slot of a message without a key. Shown is {text[:60]!r}"
+    )

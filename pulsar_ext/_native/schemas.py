@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import pulsar
 import pulsar.schema
 from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import AvroSchema, BytesSchema
 
+from pulsar_ext.errors import InvalidUse
+
+from .c_api import TRIED
 from .results import UNREACHABLE
 
 if TYPE_CHECKING:
@@ -23,6 +30,7 @@ __all__ = [
     "SchemaType",
     "begin_schema",
     "forget_writers",
+    "known_avro",
     "text_of",
     "value_of",
     "version_of",
@@ -75,10 +83,12 @@ def value_of(schema: Schema, message: Encoded) -> Any:
 
     Raises:
         pulsar.PulsarException: the broker cannot be asked for that schema now.
+        InvalidUse: it is Avro, which this build of the official client reads in another way.
     """
     if message.has_null_value() and not getattr(schema, "reads_null_values", False):
         return None
     if isinstance(schema, AvroSchema):
+        known_avro()
         untyped: Any = schema
         try:
             untyped._get_writer_schema(message.topic_name(), message.int_schema_version())
@@ -87,6 +97,52 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
             pass
     return schema.decode_message(message)
+
+
+class _Witness:
+    """An Avro message of known content, and the client that knows the schema that it was written with."""
+
+    has_null_value = bool
+
+    def __init__(self, *fields: str) -> None:
+        self.definition = {"type": "record", "name": "Known", "fields": [{"name": n, "type": "string"} for n in fields]}
+
+    def data(self) -> bytes:
+        return b"\x02x\x02y"
+
+    def topic_name(self) -> str:
+        return "topic"
+
+    def int_schema_version(self) -> int:
+        return 7
+
+    def message_id(self) -> str:
+        return "of known content"
+
+    def get_schema_info(self, *_: object) -> Any:
+        return SchemaInfo(SchemaType.AVRO, "AVRO", json.dumps(self.definition))
+
+
+@cache
+def known_avro() -> None:
+    """Prove that an official Avro schema object reads a message by the schema that it was written with.
+
+    Raises:
+        InvalidUse: this build of the official client does not, or not where it is expected to.
+    """
+    straight, crossed = _Witness("a", "b"), _Witness("b", "a")
+    with suppress(Exception):  # whatever it is, it is not as expected
+        schema, found = AvroSchema(None, straight.definition), []
+        for one in (crossed, straight):  # of one version: the second is asked for, because the first is not kept
+            schema = without_writers(schema)
+            schema._client = one
+            found += [writer_definition(schema, one)["fields"][0]["name"], schema.decode_message(one)]
+        if found == ["b", {"a": "y", "b": "x"}, "a", {"a": "x", "b": "y"}]:
+            return
+    raise InvalidUse(
+        f"pulsar-client {pulsar.__version__} reads Avro in another way than {TRIED}, which works: fields of an earlier "
+        "version of the schema may be exchanged. The message was not decoded; data() has its bytes."
+    )
 
 
 def text_of(info: Any) -> tuple[str, str]:

@@ -34,27 +34,23 @@ def main() -> None:
     interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interrupts:  # an interrupted import can raise anything; there is nothing to end yet
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED))
-    try:
-        import cyclopts  # noqa: PLC0415  # an extra, which the library does not need
-        import rich  # noqa: F401, PLC0415  # likewise
-    except ImportError:
-        sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
+    run = _loaded()
 
-    from pulsar import PulsarException  # noqa: PLC0415  # what follows needs the extra
+    from cyclopts import CycloptsError  # noqa: PLC0415  # what follows needs the extra
+    from pulsar import PulsarException  # noqa: PLC0415
 
     # The error that ends a command says how often it was tried, in one line.
     logging.getLogger("pulsar_ext.admin").setLevel(logging.ERROR)
     failure = _FAILURES.get(sys.argv[1]) if len(sys.argv) > 1 else None
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks is seen, and is no error
-    run = command_line()
     if interrupts:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         status = run(exit_on_error=False, result_action="return_int_as_exit_code_else_zero")
         if sys.stdout is not None:
             sys.stdout.flush()
-    except cyclopts.CycloptsError:  # it was printed
+    except CycloptsError:  # it was printed
         status = failure or _MISTYPED
     except BrokenPipeError:  # whoever read the output has seen enough
         status = failure or 1
@@ -77,13 +73,25 @@ def _leave_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _loaded() -> App:
+    """Return the command with all of its sub-commands, or exit with a line that says what is missing."""
+    try:
+        import cyclopts  # noqa: F401, PLC0415  # an extra, which the library does not need
+        import rich  # noqa: F401, PLC0415  # likewise
+    except ImportError:
+        sys.exit("the command line needs more packages: pip install 'pulsar-ext[cli]'")
+    try:
+        return command_line()
+    except ImportError as error:  # of a pulsar-client that this library does not work with, for one
+        sys.exit(f"pulsar-ext: {error}")
+
+
 def command_line() -> App:
     """Give the command with all of its sub-commands; it needs the extra `cli`."""
     from cyclopts import App  # noqa: PLC0415  # an extra
 
-    from pulsar_ext import __version__  # noqa: PLC0415  # what follows needs the extra
-
-    root = App(name="pulsar-ext", help="Tools around Apache Pulsar for Python.", version=__version__)
+    # version.py has --version.
+    root = App(name="pulsar-ext", help="Tools around Apache Pulsar for Python.", version_flags=[])
     root.register_install_completion_command(help="Make bash, zsh or fish complete this command.")
     for module in iter_modules(__path__):
         app = getattr(import_module(f"{__name__}.{module.name}"), "app", None)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pulsar_ext._native.messages import sequence_id_of
+
 from .hashing import key_slot, sticky_key
 from .key_encoding import KeyForm, bytes_of_base64
 
@@ -17,12 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["SlotFilter"]
 
 _REMEMBERED = 100_000
-
-
-def _sequence_id(inner: Any, producer: str) -> int:
-    """Read the message's own sequence id, which the C++ client only shows in a message's text."""
-    rest = str(inner)[len("Message(prod=") + len(producer) + len(", seq=") :]
-    return int(rest[: rest.index(",")])
 
 
 class SlotFilter:
@@ -103,4 +99,6 @@ def _candidates(inner: Any) -> tuple[int, int | None]:
         other = bytes_of_base64(key)
         return key_slot(key), None if other is None else key_slot(other)
     producer = inner.producer_name()
-    return key_slot(sticky_key(None, producer_name=producer, sequence_id=_sequence_id(inner, producer))), key_slot(b"")
+    return key_slot(sticky_key(None, producer_name=producer, sequence_id=sequence_id_of(inner, producer))), key_slot(
+        b""
+    )

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+from pulsar_ext._native.messages import InnerMessage, InnerMessageId, sequence_id_of
 from pulsar_ext._wire.message_id_data import decode, has_first_chunk
 from pulsar_ext.ids.position import Position
 from pulsar_ext.key_shared.hashing import key_slot, key_slots
 
 from .batch_columns import BatchColumns, batch_columns
 from .id_columns import id_columns
-from .message_repr import ReprColumns, read_reprs, read_sequence_id
+from .message_repr import ReprColumns, read_reprs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,7 +226,7 @@ class MessageBlock:
         """The messages' own sequence ids, as a numpy array; the C++ client shows them in `str()` only."""
         if self.reprs is not None:
             return self.reprs.sequence_id
-        found = [*map(read_sequence_id, map(str, self.inners), self.producer_names)]
+        found = [*map(sequence_id_of, self.inners, self.producer_names)]
         return np.array(found, np.uint64).view(np.int64)
 
     @cached_property

@@ -19,7 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ReprColumns", "read_reprs", "read_sequence_id"]
+__all__ = ["ReprColumns", "read_reprs"]
 
 _PRODUCER, _SEQUENCE_ID = "Message(prod=", ", seq="
 _TIME, _SIZE, _ID = b", publish_time=", b", payload_size=", b", msg_id=("
@@ -54,17 +54,6 @@ class ReprColumns:
 
 class _UnexpectedTextError(Exception):
     """A text is not written as expected."""
-
-
-def read_sequence_id(text: str, producer_name: str) -> int:
-    """Read the sequence id of one message.
-
-    Args:
-        text: `str()` of the C++ message.
-        producer_name: its producer's name.
-    """
-    begin = len(_PRODUCER) + len(producer_name) + len(_SEQUENCE_ID)
-    return int(text[begin : text.index(",", begin)])
 
 
 def read_reprs(texts: Sequence[str], producers: str | Sequence[str], partition: int) -> ReprColumns | None:

@@ -6,24 +6,12 @@ import ctypes
 import gc
 
 import _pulsar
-import pulsar
 import pytest
 
-from pulsar_ext._native import c_api, consumer_settings, event_listener
+from pulsar_ext._native import consumer_settings, event_listener
 from pulsar_ext._native.c_api import address_of, exported
 from pulsar_ext.client.consumer_settings import ActiveEvents
 from pulsar_ext.errors import InvalidUse
-
-
-@pytest.fixture
-def _anew():
-    """Have what was tried out be tried again."""
-    known = (consumer_settings._known_setter, consumer_settings._known_properties)
-    for one in known:
-        one.cache_clear()
-    yield
-    for one in known:
-        one.cache_clear()
 
 
 def test_a_priority_level_is_in_the_configuration():
@@ -32,7 +20,7 @@ def test_a_priority_level_is_in_the_configuration():
     configuration.receiver_queue_size(77)
     consumer_settings.set_priority_level(configuration, 5)
     getter = exported("pulsar_consumer_configuration_get_priority_level", ctypes.c_int, [ctypes.c_void_p], "")
-    assert (getter(address_of(configuration)), configuration.receiver_queue_size()) == (5, 77)
+    assert (getter(address_of(configuration, "")), configuration.receiver_queue_size()) == (5, 77)
 
 
 def test_properties_can_be_set_again_and_again():
@@ -40,40 +28,6 @@ def test_properties_can_be_set_again_and_again():
     configuration = _pulsar.ConsumerConfiguration()
     for number in range(1_000):
         consumer_settings.set_subscription_properties(configuration, {"é": "😀" * number, "": ""})
-
-
-@pytest.mark.usefixtures("_anew")
-def test_another_version_is_refused(monkeypatch):
-    """Nothing is called where objects may lie otherwise."""
-    monkeypatch.setattr(pulsar, "__version__", "3.14.0")
-    configuration = _pulsar.ConsumerConfiguration()
-    for call in (
-        lambda: consumer_settings.set_priority_level(configuration, 1),
-        lambda: consumer_settings.set_subscription_properties(configuration, {"a": "b"}),
-        lambda: event_listener.set_event_listener(configuration, ActiveEvents(Listener())),
-    ):
-        with pytest.raises(InvalidUse, match=r"pulsar-client 3\.14\.0"):
-            call()
-
-
-@pytest.mark.usefixtures("_anew")
-def test_another_layout_is_refused(monkeypatch):
-    """Where a configuration of known content is not read back, nothing is set."""
-    monkeypatch.setattr(consumer_settings, "_QUEUE", 10_000_000_000)
-    monkeypatch.setattr(_pulsar, "ConsumerConfiguration", Witness)
-    monkeypatch.setattr(consumer_settings, "address_of", lambda witness: c_api.address_of(witness.configuration))
-    with pytest.raises(InvalidUse, match="lays its objects out"):
-        consumer_settings.set_priority_level(None, 1)
-
-
-class Witness:
-    """A configuration that keeps nothing that it is told."""
-
-    def __init__(self, make=_pulsar.ConsumerConfiguration):
-        self.configuration = make()
-
-    def receiver_queue_size(self, _):
-        """Keep nothing."""
 
 
 def test_a_function_that_is_not_exported_is_refused():

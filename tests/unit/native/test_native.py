@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from pathlib import Path
 
 import pulsar
 import pytest
 
 import pulsar_ext
-from pulsar_ext._native import handles
 from pulsar_ext._native.messages import truthy
 from pulsar_ext.errors import NotOpen
-
-
-def _assigned(source):
-    return {
-        node.attr
-        for node in ast.walk(ast.parse(textwrap.dedent(source)))
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    }
-
-
-@pytest.mark.parametrize(
-    ("kind", "attribute"), [(k, a) for k, names in handles.PRIVATE_ATTRIBUTES.items() for a in names]
-)
-def test_the_official_client_still_has_the_private_attribute(kind, attribute):
-    """Each private attribute that _native relies on is still set or defined by the official client."""
-    official = getattr(pulsar, kind)
-    made = _assigned(inspect.getsource(pulsar))
-    assert hasattr(official, attribute) or attribute in made, f"pulsar.{kind}.{attribute} has moved: mend _native"
 
 
 @pytest.mark.parametrize("kind", ["Client", "Producer", "Consumer", "Reader", "Message", "MessageId", "MessageBatch"])

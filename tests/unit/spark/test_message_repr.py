@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from pulsar_ext.spark.message_repr import read_reprs, read_sequence_id
+from pulsar_ext._native.messages import sequence_id_of
+from pulsar_ext.spark.message_repr import read_reprs
 
 NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -43,7 +44,7 @@ def test_numbers_are_those_of_each_message(rows, partition):
     assert rows_of(reprs) == [row[1:7] for row in rows]
     assert reprs.bare.tolist() == [not row[7] for row in rows]
     assert not reprs.chunked.any()
-    assert [read_sequence_id(text_of(row, partition), row[0]) for row in rows] == [row[1] for row in rows]
+    assert [sequence_id_of(text_of(row, partition), row[0]) for row in rows] == [row[1] for row in rows]
 
 
 @settings(deadline=None)  # the first call loads much
