@@ -5,7 +5,7 @@ TOX := $(VENV)/bin/tox
 ARGS ?=
 PART ?=
 
-.PHONY: help test test-all docs through reproduce pipeline pythons clean
+.PHONY: help test test-all docs through reproduce pipeline pythons clients clean
 
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
@@ -16,6 +16,7 @@ help:
 	@echo 'make through ARGS=mtls       every family of integration tests with mutual TLS; ARGS=cluster: on a cluster'
 	@echo 'make pipeline         archive a topic with Spark, replay it, and compare'
 	@echo 'make pythons          unit and client tests on Python 3.11 to 3.14'
+	@echo 'make clients ARGS=3.13.0      unit and core tests with that pulsar-client, or with the wheel at a path'
 	@echo 'make clean            remove the environments and what was built'
 
 test: $(VENV)/ready
@@ -35,6 +36,9 @@ reproduce pipeline through: $(VENV)/ready
 
 pythons: $(VENV)/ready
 	tests/pythons $(ARGS)
+
+clients: $(VENV)/ready
+	PULSAR_EXT_CLIENT='$(if $(wildcard $(ARGS)),$(abspath $(ARGS)),pulsar-client==$(ARGS))' $(TOX) run -q -e clients
 
 $(VENV)/ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed; this is " + sys.version.split()[0] + ". Set PYTHON=/path/to/python3.11")'

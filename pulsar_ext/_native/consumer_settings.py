@@ -83,7 +83,6 @@ class _Properties:
         value = exported("pulsar_string_map_get", _text, [_pointer, _text], _FOR_PROPERTIES)
         getter = f"_ZNK{_CLASS[1:]}25getSubscriptionPropertiesB5cxx11Ev"
         get = exported(getter, _pointer, [_pointer], _FOR_PROPERTIES)
-        known_priority_setter()  # that configurations are what they are taken for
         witness = _pulsar.ConsumerConfiguration()
         self.set(witness, _WITNESS)
         found = get(address_of(witness, _FOR_PROPERTIES))
