@@ -61,8 +61,10 @@ def test_ranges_contain_what_one_of_them_contains(entries):
     """Whether an entry is in many ranges that do not overlap is what each of them says."""
     ranges = [PositionRange(Position(ledger, entry - 1), Position(ledger, entry)) for ledger, entry in entries]
     found = PositionRanges.of(ranges)
-    for position in (Position(ledger, entry) for ledger in range(5) for entry in range(-1, 10)):
-        assert (position in found) == any(position in one for one in ranges)
+    positions = [Position(ledger, entry) for ledger in range(5) for entry in range(-1, 10)]
+    covered = [any(position in one for one in ranges) for position in positions]
+    assert [position in found for position in positions] == covered
+    assert found.covering(positions) == covered
 
 
 def test_ranges_as_a_broker_prints_them():
@@ -74,7 +76,9 @@ def test_ranges_as_a_broker_prints_them():
     assert list(PositionRanges.parse("[]")) == []
 
 
-@pytest.mark.parametrize("text", ["", "[", "]", "(1:1..1:2]", "[[1:1..1:2]]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]"])
+@pytest.mark.parametrize(
+    "text", ["", "[", "]", "(1:1..1:2]", "[(1:1..1:2)]", "[(1:1..1:2],]", "[x]", f"[({2**63}:0..1:2]]"]
+)
 def test_what_is_no_list_of_ranges(text):
     """Other brackets change the meaning, so they are refused instead of read as something near."""
     with pytest.raises(InvalidMessageId):

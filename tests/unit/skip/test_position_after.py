@@ -44,6 +44,9 @@ def test_numbers_of_entries(sizes, one, other):
     assert ledgers.next(one) == next((entry for entry in entries if entry > one), None)
     assert [ledgers.number(nth) for nth in range(len(entries) + 2)] == [None, *entries, None]
     assert ledgers.last == (entries[-1] if entries else None)
+    assert _entries(dict(ledgers)) == entries
+    for count in range(len(entries) + 2):
+        assert _entries(dict(ledgers.first(count))) == entries[:count]
 
 
 def _stats(ledgers, current):

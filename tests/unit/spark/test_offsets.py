@@ -1,6 +1,7 @@
 """Offsets and splits: their order, their JSON, and that splits tile what is to be read."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -148,3 +149,23 @@ def test_end_of_a_topic():
     assert TopicState("t", ((7, 0), (9, 0)), 0).end == Offset(9, -1)
     assert TopicState("t", ((7, 3), (9, 0)), 0).end == Offset(7, 2)
     assert TopicState("t", ((7, 0), (9, 1)), 0).first_ledger == 7
+
+
+def test_a_segment_knows_what_its_messages_weigh():
+    """By the average entry and the sampled messages; what only the compacted view has counts before all ledgers."""
+    state = TopicState("t", ((3, 4), (5, 0)), 4_001, messages_per_entry=5)
+    assert state.bytes_per_entry == 1000
+    assert Segment.of(state, BEGINNING, state.end).bytes_per_message == 200
+    assert Segment.of(replace(state, message_bytes=900), BEGINNING, state.end).bytes_per_message == 900
+    for light in (TopicState("t", ((3, 4),), 3), TopicState("t", ((3, 0),), 9)):
+        assert (light.bytes_per_entry, Segment.of(light, BEGINNING, light.end).bytes_per_message) == (1, 1)
+    weightless = replace(state, message_bytes=0, total_bytes=0)
+    assert Segment.of(weightless, BEGINNING, state.end).bytes_per_message == 1
+    compacted = replace(state, compacted_entries=7)
+    found = [
+        Segment.of(compacted, after, state.end) for after in (BEGINNING, Offset(2, 9), Offset(3, -1), Offset(3, 0))
+    ]
+    assert [(one.only_compacted, one.entries) for one in found] == [(7, 11), (7, 11), (0, 4), (0, 3)]
+    assert Segment.of(replace(compacted, sizes=()), BEGINNING, BEGINNING).only_compacted == 7
+    assert Segment.of(replace(compacted, sizes=()), Offset(0, 1), Offset(0, 1)).only_compacted == 0
+    assert Segment.of(state, BEGINNING, state.end).only_compacted == 0
