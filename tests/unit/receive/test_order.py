@@ -268,6 +268,115 @@ def test_behind_an_end_every_use_is_refused(steps):
     assert order.claim(MINE) is None
 
 
+def test_transitions_say_what_they_end():
+    """Which replace the native object, and which have messages delivered again or make them another topic's."""
+    replacing = {Transition.SEEK, Transition.CURSOR_RESET, Transition.REPLACEMENT, Transition.ANOTHER_CLUSTER}
+    assert {one for one in Transition if one.replaces} == replacing
+    assert {one for one in Transition if one.brings_back} == {*replacing, Transition.REDELIVERY}
+
+
+def test_a_pause_has_nothing_ready_until_it_is_resumed():
+    """What was ready is dropped, what is offered meanwhile is not taken, and a resume lets in what is offered then."""
+    order = ReceiveOrder()
+    assert (order.is_paused, order.is_silent, order.is_retired, order.may_number, order.cluster) == (False,) * 4 + (0,)
+    order.offer(iter([1]), None)
+    order.pause()
+    order.offer(iter([2]), None)
+    assert order.is_paused
+    assert list(order.ready) == []
+    order.resume()
+    assert not order.is_paused
+    order.offer(iter([3]), None)
+    assert list(order.ready) == [3]
+
+
+def test_numbers_are_of_one_epoch():
+    """They begin at 1 and never reach those of the next epoch; what is offered with older ones is not taken."""
+    order = ReceiveOrder(numbers=True)
+    order.number_if(wanted=True)
+    assert (order.may_number, order.wants_numbers) == (True, True)
+    assert order.trusted() == range(0)
+    old = order.claim(MINE)
+    assert order.trusted() == range((order.epoch << 40) + 1, (order.epoch + 1) << 40)
+    order.offer(iter("ab"), old)
+    assert list(order.run.messages) == [("a", order.trusted()[0]), ("b", order.trusted()[1])]
+    order.begin_epoch()
+    new = order.claim(MINE)
+    order.offer(iter("c"), old)
+    assert list(order.run.messages) == []
+    order.leave_out()
+    assert next(new) == order.trusted()[1]
+
+
+def test_several_threads_end_the_numbers_for_good():
+    """From the first claim of another thread on, nobody gets numbers."""
+    order = ReceiveOrder(numbers=True)
+    order.number_if(wanted=True)
+    assert order.claim(MINE) is not None
+    epoch = order.epoch
+    assert order.claim(OTHERS) is None
+    assert order.epoch > epoch
+    assert (order.run, order.may_number, order.claim(MINE)) == (None, False, None)
+    epoch = order.epoch
+    order.number_no_more()
+    assert order.epoch == epoch
+
+
+def test_an_order_is_owed_what_a_part_is_owed():
+    """If any is; and each part hears which messages to drop."""
+    order, dropped = ReceiveOrder(), []
+
+    class Owed(Part):
+        owed = False
+
+        def is_owed(self):
+            return self.owed
+
+        def drop_some(self, is_of_them):
+            dropped.append(is_of_them)
+
+    for part in (Part(), owed := Owed(), Owed()):
+        order.take_part(part)
+    assert not order.is_owed()
+    owed.owed = True
+    assert order.is_owed()
+    order.drop_some(bool)
+    assert dropped == [bool, bool]
+
+
+def test_a_replacement_happens_if_it_is_wanted():
+    """One that is not wanted when its turn comes changes nothing; one that is begins an epoch with the new object."""
+    order, heard = parts()
+    order.foundation = Ground(heard)
+    order.replace(lambda: False)
+    assert heard == []
+    order.replace(lambda: True)
+    assert heard[-4:] == ["open", ("a", "new", [1]), ("b", "new", []), ("c", "new", [])]
+    assert not order.is_retired
+
+
+def test_an_object_that_cannot_be_closed_is_replaced():
+    """Closing it fails: it is closed again, so that whoever uses it finds out, and the next call replaces it."""
+    order, heard = parts()
+    order.foundation = ground = Ground(heard)
+    epochs = []
+
+    def retire():
+        heard.append("retire")
+        if heard.count("retire") == 1:
+            raise KeyboardInterrupt
+
+    ground.retire = retire
+    with pytest.raises(KeyboardInterrupt), order.passing(Transition.SEEK):
+        epochs.append(order.epoch)
+    assert heard[3:] == ["retire", "retire", ("a", "after"), ("b", "after"), ("c", "after")]
+    assert order.is_retired
+    epochs.append(order.epoch)
+    order.renew()
+    assert not order.is_retired
+    assert order.epoch > epochs[1] > epochs[0]
+
+
 class Receiving(RuleBasedStateMachine):
     """Two threads receive from one queue, while it is sought, redelivered, numbered or not.
 

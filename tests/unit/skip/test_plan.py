@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skip_model import NOW, Entry, Topic, expected_boundary, straight, topics
 
-from pulsar_ext.errors import SkipInsideMessage
+from pulsar_ext.errors import InvalidUse, SkipInsideMessage
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.skip.backlog import Backlog
 from pulsar_ext.skip.boundaries import BoundaryFinder, PartialBatch
-from pulsar_ext.skip.plan import plan_skip
+from pulsar_ext.skip.plan import cheapest_scan, check_count, plan_skip
 from pulsar_ext.skip.queries import Strategy
 
 _ACKED = st.sets(st.integers(0, 80))
@@ -73,6 +73,7 @@ def test_inside_a_batch(made, acked, count, index, batch_index_acks):
     messages = topic.whole()
     assert plan.boundary.messages == min(count, len(messages))
     assert plan.exact == (count <= len(messages))
+    assert plan.moves == (plan.boundary.messages > 0)
     if count < len(messages):
         upcoming = (topic.backlog.ledgers.next(plan.boundary.position), plan.boundary.batch_index or 0)
         after = [(at, position) for at, position, _ in messages if at > plan.boundary.position]
@@ -185,6 +186,38 @@ def test_counted_by_the_broker(hide):
     plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide), 300, "message"))
     assert (plan.boundary.position, plan.strategy, plan.exact) == (Position(5, 149), Strategy.ARITHMETIC, True)
     assert topic.asked < 20
+
+
+@pytest.mark.parametrize(("count", "strategy"), [(256, Strategy.HEADERS), (257, Strategy.ARITHMETIC)])
+def test_few_entries_are_read(count, strategy):
+    """Up to 256 entries, their headers are read; beyond, the broker is asked whether any is a batch."""
+    topic = _long_topic()
+    assert topic.run(plan_skip(topic.situation(), count, "message")).strategy is strategy
+
+
+def test_cheapest_scan_reads_headers_of_few_or_big_entries():
+    """By the number of entries to read, of which there may be fewer than the count, and by their average size."""
+    long, short = _long_topic().backlog, Topic([Entry(0)] * 20, {3: 20}).backlog
+    scans = [
+        cheapest_scan(backlog, count, size)
+        for backlog, count, size in (
+            (long, 256, 1.0),
+            (short, 10_000, 1.0),
+            (Topic([], {}).backlog, 10_000, 1.0),
+            (long, 257, 512 * 1024.0),
+            (long, 257, 512 * 1024.0 - 1),
+        )
+    ]
+    assert scans == [Strategy.HEADERS] * 4 + [Strategy.READER]
+
+
+@pytest.mark.parametrize("count", [-1, 2**63, True, 1.0, "1"])
+def test_a_count_is_a_long_that_is_not_negative(count):
+    """Anything else is refused before the broker is asked."""
+    check_count(0)
+    check_count(2**63 - 1)
+    with pytest.raises(InvalidUse, match="Nothing was moved"):
+        check_count(count)
 
 
 def test_batch_in_a_long_stretch():
