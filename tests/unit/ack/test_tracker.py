@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -234,6 +235,7 @@ def test_what_was_acknowledged_again_is_told_again():
     acknowledge(tracker, (5, 5))
     assert leave(tracker) == Leaving(None, ((5, 3), (5, 5)))
     assert tracker._base is None
+    assert tracker.wants_base
 
 
 def test_another_era_begins_whenever_it_is_forgotten_where_the_cursor_is():
@@ -293,7 +295,8 @@ def test_batches_that_others_finish_are_not_kept_for_ever():
         if entry % 100 == 0:
             tracker.settle(everything=True)
             leave(tracker)
-    assert len(tracker.partly()) <= 10_000
+    assert len(tracker.partly()) == 10_000
+    assert (5, 29_999) in tracker.partly()
 
 
 def test_what_a_seek_leaves_out_leaves_with_the_rest_of_its_batch():
@@ -324,3 +327,134 @@ def test_what_left_of_a_batch_leaves_again_only_if_a_broker_has_forgotten_it():
     assert leave(tracker) == NOTHING
     tracker.add_again((1, 0))
     assert leave(tracker) == part
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=12))
+def test_pending_counts_entries_and_parts_of_batches(messages):
+    """Each whole entry counts once and each batch with new acknowledgements once; only what is new is called so."""
+    tracker, done, whole = AckTracker(keeps_indexes=True), set(), []
+    for number, place in messages:
+        entry, size = (5, number), 3 * (number % 2)
+        message = (entry, place if size else -1)
+        assert acknowledge(tracker, *message, size) == (message not in done)
+        done.add(message)
+        if entry not in whole and sum(one == entry for one, _ in done) == max(size, 1):
+            whole.append(entry)
+        parts = {one for one, _ in done} - {*whole}
+        assert tracker.pending == len(whole) + len(parts)
+    bits = {entry: sum(1 << max(index, 0) for one, index in done if one == entry) for entry in {one for one, _ in done}}
+    indexes = tuple((entry, 3, bits[entry]) for entry in sorted({*bits} - {*whole}))
+    assert leave(tracker) == Leaving(None, tuple(whole), indexes)
+    assert tracker.pending == 0
+
+
+def test_what_leaves_is_pending_until_it_has_left():
+    """A sender that is interrupted sends it with what was acknowledged since."""
+    tracker = AckTracker(keeps_indexes=True)
+    acknowledge(tracker, (5, 9))
+    tracker.add_cumulative((5, 1))
+    tracker.add_bits((6, 0), 3, 1)
+    assert (tracker.pending, len(tracker.leave()), tracker.pending) == (3, 3, 3)
+    acknowledge(tracker, (7, 0))
+    assert tracker.pending == 4
+    assert leave(tracker) == Leaving((5, 1), ((5, 9), (7, 0)), (((6, 0), 3, 1),))
+    assert tracker.pending == 0
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_position_inside_a_batch_covers_what_is_before_it(index):
+    """The entries before the batch as one position, and of the batch the messages up to that one."""
+    tracker = AckTracker(keeps_indexes=True)
+    tracker.add_singles(Singles(-1, 5, range(3)))
+    tracker.add_bits((5, 1), 3, 1)
+    assert tracker.add_cumulative((5, 4), index, 3)
+    tracker.add_singles(Singles(-1, 5, range(2, 4)))
+    if index == 2:
+        assert (tracker.pending, leave(tracker)) == (1, Leaving((5, 4)))
+    else:
+        part = ((5, 4), 3, (2 << index) - 1)
+        assert (tracker.pending, leave(tracker)) == (2, Leaving((5, 3), (), (part,)))
+    assert tracker.partly() == ({} if index == 2 else {(5, 4): (3, (2 << index) - 1)})
+    assert tracker.is_duplicate((5, 4), index)
+    assert tracker.is_duplicate((5, 4), index + 1) is (index == 2)
+    assert not tracker.add_cumulative((5, 4), index, 3)
+
+
+def test_a_position_covers_a_row_of_single_messages():
+    """What is acknowledged before a position, or below it afterwards, does not leave by itself."""
+    for runs in (False, True):
+        tracker = AckTracker(runs=runs)
+        tracker.add_singles(Singles(-1, 5, range(3)))
+        tracker.add_cumulative((5, 4))
+        assert tracker.pending == 1
+        tracker.add_singles(Singles(-1, 5, [3, 7]))
+        assert (tracker.pending, leave(tracker)) == (2, Leaving((5, 4), ((5, 7),)))
+
+
+def test_the_base_is_wanted_where_runs_could_begin():
+    """Only for runs, while entries are acknowledged whose predecessors may not be; a look without runs is ignored."""
+    tracker = AckTracker(runs=True)
+    assert not tracker.wants_base
+    acknowledge(tracker, (5, 3))
+    leave(tracker)
+    assert tracker.wants_base
+    tracker.looked((5, 2), (5, 3))
+    leave(tracker)
+    assert not tracker.wants_base
+    acknowledge(tracker, (5, 6))
+    leave(tracker)
+    assert tracker.wants_base
+    tracker.add_cumulative((5, 6))
+    assert not tracker.wants_base
+    single = AckTracker()
+    single.looked((5, 2), (5, 3))
+    acknowledge(single, (5, 3))
+    assert (leave(single), single.wants_base, single.is_duplicate((5, 2))) == (Leaving(None, ((5, 3),)), False, False)
+
+
+def test_a_look_at_an_older_cursor_moves_nothing_back():
+    """What is known to be behind it stays acknowledged; a gap that a look shows to be filled is."""
+    tracker = AckTracker(runs=True)
+    tracker.looked((5, 4), (5, 5))
+    tracker.looked((5, 1), (5, 2))
+    assert tracker.is_duplicate((5, 4))
+    acknowledge(tracker, (5, 5))
+    assert leave(tracker) == Leaving((5, 5))
+    tracker.looked((5, 5), (5, 6), [(5, 2), (5, 7), (5, 8)])
+    acknowledge(tracker, (5, 6))
+    assert leave(tracker) == Leaving((5, 8))
+
+
+def test_what_is_taken_back_does_not_leave():
+    """A whole entry, a message of a batch that was acknowledged whole, and a batch as a whole."""
+    tracker = AckTracker(keeps_indexes=True)
+    for entry in ((5, 0), (5, 1)):
+        acknowledge(tracker, entry)
+    tracker.add_bits((5, 2), 3, 0b111)
+    tracker.add_bits((5, 3), 3, 0b011)
+    tracker.take_back((5, 0))
+    tracker.take_back((5, 2), 1, 3)
+    tracker.take_back((5, 3))
+    assert tracker.pending == 2
+    assert tracker.partly() == {(5, 2): (3, 0b101)}
+    assert leave(tracker) == Leaving(None, ((5, 1),), (((5, 2), 3, 0b101),))
+    tracker.take_back((9, 9), 0, 3)
+    assert leave(tracker) == NOTHING
+
+
+def test_a_cleared_tracker_is_a_new_one():
+    """Nothing of before a seek leaves, is pending, is a duplicate, or counts towards a batch."""
+    tracker = AckTracker(runs=True)
+    tracker.looked((5, 0), (5, 1))
+    tracker.add_cumulative((5, 3))
+    tracker.add_bits((5, 6), 3, 0b001)
+    tracker.settle()
+    tracker.add_bits((5, 7), 3, 0b001)
+    acknowledge(tracker, (5, 9))
+    tracker.leave()
+    assert tracker.wants_base
+    tracker.add_singles(Singles(-1, 6, range(3)))
+    tracker.clear()
+    assert (tracker.pending, tracker.partly(), tracker.is_settling, tracker.wants_base) == (0, {}, False, False)
+    assert not any(tracker.is_duplicate((ledger, entry), 0) for ledger in (5, 6) for entry in range(10))
+    assert leave(tracker) == NOTHING
