@@ -307,15 +307,6 @@ def test_automatic_ids_begin_behind_everything_that_is_persisted():
     assert SequenceIds(3).admit_many(3) == range(4, 7)
 
 
-def test_many_ids_at_once_are_taken_only_if_all_are_new_and_go_up():
-    """Anything else is left to be decided one by one."""
-    sequence = SequenceIds(3)
-    for ids in ([3, 4], [4, 4], [5, 4], [4, "5"], []):
-        assert not sequence.admit_ascending(ids)
-    assert sequence.admit_ascending([4, 6])
-    assert sequence.last == 6
-
-
 @given(st.lists(st.integers(0, 50), min_size=2, max_size=30), st.integers(1, 10), st.integers(1, 100))
 def test_groups_end_where_the_client_would_end_a_batch(sizes, most, most_bytes):
     """No group is above either bound, but for a single message above the bytes; every message is in one, in order."""
@@ -402,3 +393,39 @@ def test_a_refused_id_that_was_sent_after_all_counts_like_any_other():
         sequence.complete(flight)
         assert sequence.published == 10
         assert sequence.admit(10) == (10, Standing.DUPLICATE)
+
+
+def test_ids_are_taken_at_once_only_if_all_are_new():
+    """Ids that are known, go back, repeat, or are no sequence ids are left to be taken one by one; nothing changes."""
+    ids = SequenceIds(5)
+    for wrong in ([5, 6], [3, 9], [6, 6], [8, 7], [], [6, True], [True, 9], [6, 2**63], [6.0, 7]):
+        assert not ids.admit_ascending(wrong)
+        assert (ids.last, ids.upcoming) == (5, 6)
+    assert ids.admit_ascending([6, 2**63 - 1])
+    assert ids.last == 2**63 - 1
+    assert not SequenceIds(5, {7}).admit_ascending([8])
+    assert SequenceIds(5).admit(MAX_SEQUENCE_ID) == (MAX_SEQUENCE_ID, Standing.NEW)
+
+
+def test_many_automatic_ids_follow_each_other():
+    """They go on after the last one, and end explicit ids."""
+    ids = SequenceIds(5)
+    assert ids.admit_many(3) == range(6, 9)
+    assert (ids.last, ids.highest) == (8, 8)
+    assert ids.admit(None) == (9, Standing.NEW)
+    assert not ids.admit_ascending([20])
+    with pytest.raises(SequenceIdRejected):
+        ids.admit(20)
+
+
+def test_ids_are_steady_while_nothing_has_failed():
+    """A sender takes automatic ids by itself until the first failure, whose reason stays."""
+    ids = SequenceIds(-1)
+    assert not ids.steady
+    ids.admit(None)
+    assert ids.steady
+    ids.fail("lost")
+    ids.fail("later")
+    assert (ids.broken, ids.steady) == ("lost", False)
+    ids.admit(None)
+    assert not ids.steady
