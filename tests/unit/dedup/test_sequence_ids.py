@@ -398,7 +398,7 @@ def test_a_refused_id_that_was_sent_after_all_counts_like_any_other():
 def test_ids_are_taken_at_once_only_if_all_are_new():
     """Ids that are known, go back, repeat, or are no sequence ids are left to be taken one by one; nothing changes."""
     ids = SequenceIds(5)
-    for wrong in ([5, 6], [3, 9], [6, 6], [8, 7], [], [6, True], [True, 9], [6, 2**63], [6.0, 7]):
+    for wrong in ([5, 6], [3, 9], [6, 6], [8, 7], [], [6, True], [True, 9], [6, 2**63], [6.0, 7], [6, "7"]):
         assert not ids.admit_ascending(wrong)
         assert (ids.last, ids.upcoming) == (5, 6)
     assert ids.admit_ascending([6, 2**63 - 1])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
-from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges
+from pulsar_ext.key_shared.hash_ranges import KeyHashRange, KeyHashRanges, as_ranges
 from pulsar_ext.key_shared.hashing import SLOTS, auto_split_slot, key_slot, key_slots, sticky_key
 from pulsar_ext.key_shared.plan import plan_key_hash_ranges
 
@@ -323,3 +323,13 @@ def test_ten_thousand_random_sets_tile_the_slots():
         sets = [KeyHashRanges(owned) for owned in owners if owned]
         for number in slots:
             assert sum(number in ranges for ranges in sets) == 1
+
+
+def test_arguments_are_ranges_or_a_set_of_them():
+    """A set is taken as it is, several ranges as a set; none, and what is not several, are refused."""
+    ranges = KeyHashRanges.parse("0-9,20-29")
+    assert as_ranges(ranges) is ranges
+    assert as_ranges([(20, 29), "0-9"]) == ranges
+    for wrong in (KeyHashRanges.empty(), [], 7, "0-9", KeyHashRange(0, 9), [(1,)]):
+        with pytest.raises(InvalidKeyHashRange):
+            as_ranges(wrong)
