@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import AdminUnavailable
+from pulsar_ext.ids.message_id import MessageId
 from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning, mixed_key_check
-from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE
+from pulsar_ext.produce.options import key_of
+from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome
 from pulsar_ext.produce.pending import PendingMessages
 
 
@@ -164,3 +166,35 @@ def test_where_nobody_is_known_to_share_by_key_nothing_is_said(kind):
 def test_what_mixes_nothing_is_not_checked(named):
     """No batches, or batches by key."""
     assert mixed_key_check(named, Context("Key_Shared")) is None
+
+
+def test_a_bulk_outcome_keeps_the_last_id_and_the_first_failure():
+    """Duplicates and failures count; ids may come in any order, and partitions without one."""
+    outcome = BulkOutcome()
+    outcome.raise_failure()
+    early, late = MessageId(-1, 1, 5), MessageId(-1, 2, 0)
+    for result, count, last in [
+        (pulsar.Result.Ok, 3, early),
+        (pulsar.Result.Ok, 2, late),
+        (pulsar.Result.Ok, 1, early),
+        (pulsar.Result.Ok, 1, None),
+        (DUPLICATE_MESSAGE, 4, None),
+        (pulsar.Result.MessageTooBig, 1, None),
+        (pulsar.Result.Timeout, 2, None),
+    ]:
+        outcome.many(result, count, last)
+    outcome.wait(14)
+    assert (outcome.done, outcome.duplicates, outcome.failed, outcome.last) == (14, 4, 3, late)
+    with pytest.raises(pulsar.MessageTooBig):
+        outcome.raise_failure()
+
+
+def test_an_entry_goes_by_the_ordering_key():
+    """Else by the partition key; an empty ordering key is a key."""
+    both = {"ordering_key": "o", "partition_key": "p"}
+    assert [key_of(one) for one in (both, {"partition_key": "p"}, {"ordering_key": "", "partition_key": "p"}, {})] == [
+        "o",
+        "p",
+        "",
+        "",
+    ]

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skip_model import OLD, Entry, Topic
 
-from pulsar_ext.ids.position import Ledgers, Position
+from pulsar_ext.ids.position import Ledgers, Position, PositionRange
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import BoundaryFinder, Chunk, EntryRun
+from pulsar_ext.skip.boundaries import Boundary, BoundaryFinder, Chunk, EntryRun, PartialBatch
 
 
 def test_repeated_chunks():
@@ -34,3 +34,53 @@ def test_runs_are_their_entries(acked, first, length):
         if not each.done:
             each.feed(EntryRun(3, entry, entry, 2))
     assert (one.boundary, one.following) == (each.boundary, each.following)
+
+
+def _fed(wanted, *items, deleted=(), **options):
+    """A finder over an unacknowledged topic, after the items."""
+    finder = BoundaryFinder(Backlog(Ledgers([(3, 9)]), Position(3, -1), deleted), wanted, "message", **options)
+    for item in items:
+        finder.feed(item)
+    return finder
+
+
+def test_entries_without_messages_lie_before_the_boundary():
+    """Markers count as entries only, and the search goes on behind them."""
+    finder = _fed(1, EntryRun(3, 0, 1, 0))
+    assert (finder.boundary, finder.done) == (Boundary(Position(3, 1), 0, 2), False)
+    finder.feed(EntryRun(3, 2, 4, 1))
+    assert (finder.boundary, finder.done) == (Boundary(Position(3, 2), 1, 3), True)
+
+
+def test_a_boundary_inside_a_batch_is_between_two_or_at_a_message():
+    """Where the broker keeps it, before the message in its batch; else the boundaries around the batch are known."""
+    finder = _fed(7, EntryRun(3, 0, 4, 3), inside_batches=True)
+    assert (finder.boundary, finder.exact) == (Boundary(Position(3, 1), 7, 2, 1), True)
+    finder = _fed(7, EntryRun(3, 0, 4, 3))
+    assert (finder.boundary, finder.following) == (Boundary(Position(3, 1), 6, 2), Boundary(Position(3, 2), 9, 3))
+    assert (finder.exact, finder.done) == (False, True)
+
+
+def test_batches_are_noticed():
+    """In a run, or acknowledged in part."""
+    assert not _fed(9, EntryRun(3, 0, 3, 1)).saw_batches
+    assert _fed(9, EntryRun(3, 0, 0, 1), EntryRun(3, 1, 1, 2)).saw_batches
+    assert _fed(9, PartialBatch(Position(3, 0), (1,)), EntryRun(3, 1, 1, 1)).saw_batches
+
+
+def test_a_message_with_an_acknowledged_or_missing_chunk_is_broken():
+    """It no longer lies across a boundary; one that is abandoned never does."""
+    key = ("u", "p", 1)
+    chunks = [Chunk(Position(3, entry), key, entry, 3, OLD + entry) for entry in range(3)]
+    opened = _fed(5, *chunks[:2])
+    assert (opened.unfinished, opened.broken) == ({key: (Position(3, 0), OLD + 1)}, set())
+    assert opened.boundary == Boundary(Position(3, -1), 0, 0)
+    acknowledged = _fed(5, *chunks[:2], deleted=(PositionRange(Position(3, 0), Position(3, 1)),))
+    assert (acknowledged.unfinished, acknowledged.broken) == ({}, {key})
+    assert acknowledged.boundary == Boundary(Position(3, 1), 0, 1)
+    missing = _fed(5, chunks[0], chunks[2])
+    assert (missing.unfinished, missing.broken, missing.boundary) == ({}, {key}, Boundary(Position(3, 2), 0, 2))
+    abandoned = _fed(5, *chunks[:2], abandoned=frozenset({key}))
+    assert (abandoned.unfinished, abandoned.broken) == ({}, set())
+    assert abandoned.boundary == Boundary(Position(3, 1), 0, 2)
+    assert _fed(5, *chunks).boundary == Boundary(Position(3, 2), 1, 3)

@@ -172,6 +172,14 @@ def test_hidden_acknowledgements(idle, strategy, exact):
     assert (plan.strategy.value, plan.exact) == (strategy, exact)
 
 
+def test_a_count_by_index_is_inexact_where_messages_may_be_hidden():
+    """Batches of which messages may be acknowledged are counted whole: then fewer are skipped, never more."""
+    topic = Topic(*straight(400, 4), index=True)
+    for count, hide, exact in ((200, True, False), (200, False, True), (999, False, False)):
+        plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide, idle=False), count, "message"))
+        assert (plan.strategy, plan.boundary.messages, plan.exact) == (Strategy.INDEX, min(count, 400), exact)
+
+
 def _long_topic(**odd):
     entries = [Entry(0)] * 400
     for number, entry in odd.items():
