@@ -50,8 +50,8 @@ def exported(name: str, returns: Any, takes: Sequence[Any], what_for: str) -> An
         function = getattr(ctypes.CDLL(_pulsar.__file__), name)
     except (OSError, AttributeError) as error:
         raise InvalidUse(
-            f"pulsar-client {pulsar.__version__} does not export what it takes {what_for}; {TRIED} on Linux does. "
-            f"({error})"
+            f"this build of pulsar-client {pulsar.__version__} does not export what it takes {what_for}; {TRIED} for "
+            f"Linux does ({error})"
         ) from None
     function.restype, function.argtypes = returns, takes
     return function
@@ -98,6 +98,6 @@ def _builds() -> tuple[bytes, ...]:
 def unknown_layout(what_for: str) -> InvalidUse:
     """Return the error for a build whose objects are not what they are taken for."""
     return InvalidUse(
-        f"pulsar-client {pulsar.__version__} keeps its C++ objects in another way than {TRIED}, which works: it was "
-        f"not asked {what_for}"
+        f"this build of pulsar-client {pulsar.__version__} keeps its C++ objects in another way than {TRIED} for "
+        f"Linux, which works: it was not asked {what_for}"
     )
