@@ -14,6 +14,7 @@ from pulsar_ext._native.results import NotConnected
 from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminRequired, AdminUnauthorized, AdminUnavailable
 
+from .broker_version import BrokerVersion
 from .callbacks import CallbackGuard
 from .cluster import ClusterWatch
 from .connection_looks import ConnectionLooks
@@ -133,6 +134,7 @@ class ClientContext:
         )
         self.recent = RecentAnswers()
         """What was asked by `inquiries`, on its thread."""
+        self.broker_version = BrokerVersion(lambda: self.admin_api().broker_version(), self.inquiries.run)
         self.callbacks = CallbackGuard()
         self.senders = OpenSenders()
         """What may have messages pending; each adds itself."""
@@ -190,6 +192,7 @@ class ClientContext:
         """Drop what is known of the cluster that the client was connected to before."""
         self.recent.forget()
         self.resolver.forget()
+        self.broker_version.forget()
 
     def keeps_batch_indexes(self) -> bool | None:
         """Return if the broker keeps acknowledgements inside batches; None if it may not or cannot be asked."""

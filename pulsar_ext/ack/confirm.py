@@ -53,6 +53,7 @@ def flush_acks(context: ClientContext, acks: Acknowledger, *, confirm: bool, tim
     cluster = acks.cluster
     sent = acks.flush()
     if not confirm:
+        acks.wait_until_sent()
         return
     deadline = time.monotonic() + timeout_ms / 1000
     check = _Check(context, acks)

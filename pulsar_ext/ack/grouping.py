@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native import threads
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.connection_looks import LOOK_SECONDS
 from pulsar_ext._runtime.lazy import lazy
@@ -49,6 +50,10 @@ _QUIET_SECONDS, _SETTLING_SECONDS = 1.0, 0.25
 """After how long at most to look after what was sent while little is acknowledged, and what waits for something."""
 _IDLE_SECONDS = 2.0
 """How long behind the last acknowledgement the connection is looked at: else the next would have to be sent twice."""
+_NATIVE_SECONDS = 0.11
+"""How long the C++ client holds an acknowledgement at most, and a little more."""
+_KNOWN_SECONDS = 2.0
+"""How long a replacement waits at most for what was acknowledged to arrive."""
 _SETTLE_SECONDS = 1.0
 """How long, and up to twice as long, acknowledged messages of a batch wait for the others of it."""
 
@@ -120,6 +125,8 @@ class Acknowledger(AckIntake):
             inner: the C++ consumer.
             began: when it began to be opened, in seconds of `time.monotonic()`: the broker has known it since.
         """
+        if self._splits and self._grouping.forces:
+            self._context.broker_version.learn()  # before the first group is due
         with self.lock:
             self.inner = inner
             now = time.monotonic()
@@ -173,8 +180,12 @@ class Acknowledger(AckIntake):
                 self._is_moving = self._leaves_cluster = True
                 self.forget()
                 self._watch.settle()
-        elif transition in (Transition.REDELIVERY, Transition.REPLACEMENT):
+        elif transition is Transition.REDELIVERY:
             self.flush()
+            self.wait_until_sent()
+        elif transition is Transition.REPLACEMENT:
+            self.flush()
+            self._wait_until_known()
         elif transition is Transition.CLOSE:
             self.close()
 
@@ -221,7 +232,7 @@ class Acknowledger(AckIntake):
                 self._absorb(passing=self._grouping.passes and lets)
                 self._filled = True
                 if self.collector.count >= self._grouping.max_size and lets:
-                    self._leave(time.monotonic(), force=self._grouping.forces)
+                    self._leave(time.monotonic(), force=self._grouping.forces and self._may_fill)
             finally:
                 self.lock.release()
         if not self.scheduled:
@@ -234,9 +245,33 @@ class Acknowledger(AckIntake):
             self.collector.settle(everything=True)
             leaves = self._lets_leave
             if leaves:
-                self._leave(time.monotonic(), force=True)
+                self._leave(time.monotonic(), force=self._may_fill)
         self.schedule()
         return leaves
+
+    def wait_until_sent(self) -> None:
+        """Wait until the C++ client has sent what `flush()` gave it, where its group may not be filled up."""
+        if not self._may_fill:
+            threads.sleep(_NATIVE_SECONDS)
+
+    @property
+    def _may_fill(self) -> bool:
+        """If the C++ client's group may be filled up, which has it sent at once."""
+        return not self._splits or self._context.broker_version.passes_over_unknown
+
+    def _wait_until_known(self) -> None:
+        """Wait until the broker knows the native consumer, and what may be lost was sent again; 2 s at most.
+
+        What was sent arrives before the end of the native consumer then, whose connection the broker serves in order.
+        After 2 s it is closed all the same: what was acknowledged may be redelivered, and is acknowledged again.
+        """
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while self.is_connected and time.monotonic() < deadline:
+            with self.lock:
+                sent = any(topic.sent for topic in self.collector.by_topic)
+                if not sent or (self._watch.is_settled and all(one.again is None for one in self.collector.by_topic)):
+                    return
+            threads.sleep(LOOK_SECONDS)
 
     def leave_now(self) -> None:
         """Hand over everything that waits, without flushing it out of the C++ client."""
@@ -383,7 +418,7 @@ class Acknowledger(AckIntake):
             self._settled = now
             collector.settle()
         if lets and self._timer.is_due(collector.pending, now, looked):
-            self._leave(now, force=self._grouping.forces)
+            self._leave(now, force=self._grouping.forces and self._may_fill)
         return asks
 
     def _absorb(self, *, passing: bool = False) -> None:

@@ -82,7 +82,10 @@ class NativeSender:
             self._batches = {entry: ids for entry, ids in self._batches.items() if entry > leaving.cumulative}
 
     def flush(self, inner: Any) -> None:
-        """Have the C++ client send what it holds now: fill its group with ids of a ledger that cannot be."""
+        """Have the C++ client send what it holds now: fill its group with ids of a ledger that cannot be.
+
+        The broker has to pass over these; see `pulsar_ext._runtime.broker_version`.
+        """
         if not self._fillers:
             self._fillers = list(self._ids_of([(-1, number) for number in range(_GROUP)], {}))
         deque(map(inner.acknowledge, self._fillers), 0)

@@ -185,9 +185,8 @@ class TopicAcks:
             self.sender.send(inner, again, live, glance)
 
     def hand_over_missing(self, inner: Any, missing: Leaving, glance: Callable[[], None]) -> None:
-        """Give it once more what the broker does not show, and flush."""
+        """Give it once more what the broker does not show."""
         self.sender.send(inner, missing, self.sent.ids, glance)
-        self.sender.flush(inner)
 
     def forget(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""
