@@ -96,7 +96,9 @@ class Run:
             self._slots.release()
             raise
         self._unbegun.add(message)
-        self._batches.note(message)
+        if not self._batches.note(message):
+            self._slots.release()
+            return
         handled = tasks.create_task(self._handle(message))
         handled.add_done_callback(lambda _: self._slots.release())
 

@@ -220,9 +220,9 @@ class PulsarSubscriber(SubscriberUsecase[Raw]):
         except BaseException:
             self._slots.release()
             raise
-        for one in each_of(message):
-            if self._batches is not None:
-                self._batches.note(one)
+        if self._batches is not None and not all(map(self._batches.note, each_of(message))):
+            self._slots.release()  # it is redelivered: the consumer is about to be closed
+            return
         task = asyncio.create_task(self._handle(consumer, message))
         self._handling.add(task)
         task.add_done_callback(self._handling.discard)

@@ -33,9 +33,20 @@ class BegunBatches:
         self._deadline: float | None = None
         self._is_over = timeout_ms == 0
 
-    def note(self, message: Message) -> None:
-        """Note a message that was received: the messages of one batch arrive one after the other."""
-        self._last[message.topic_name()] = message.inner.message_id()
+    def note(self, message: Message) -> bool:
+        """Note a message that was received: the messages of one batch arrive one after the other.
+
+        Returns:
+            If it is to be handled. After the end, a message of another entry shows that compaction removed the last
+            messages of the batch before it: that batch is over, and this message was not begun.
+        """
+        topic, inner_id = message.topic_name(), message.inner.message_id()
+        last = self._last.get(topic)
+        if self._deadline is not None and last is not None and _goes_on(last) and not _is_same_entry(last, inner_id):
+            del self._last[topic]
+            return False
+        self._last[topic] = inner_id
+        return True
 
     def give_up(self) -> None:
         """Leave the rest of each batch to a redelivery."""
@@ -63,3 +74,8 @@ def _goes_on(inner_id: Any) -> bool:
     """Return if more messages of the batch follow a message, by its C++ id."""
     data = decode(inner_id.serialize())
     return 0 <= data.batch_index < data.batch_size - 1
+
+
+def _is_same_entry(one: Any, other: Any) -> bool:
+    one, other = decode(one.serialize()), decode(other.serialize())
+    return (one.ledger_id, one.entry_id) == (other.ledger_id, other.entry_id)

@@ -185,9 +185,10 @@ class _Run:
                 if self._is_ending:
                     self._batches.give_up()  # the rest of a batch is in the queue, or comes from a new connection
                 continue
-            self._batches.note(slot.message)
-            self._filled.put(slot)
-            return
+            if self._batches.note(slot.message):
+                self._filled.put(slot)
+                return
+            self._refuse(slot)
 
     def _wants_more(self) -> bool:
         """Return if messages are received: until the end, and after it the rest of each batch that was begun."""
@@ -204,11 +205,15 @@ class _Run:
         for thread in self._threads:
             thread.join()
         for slot in self._slots:
-            if slot.message is not None:
-                drive(self._handling.refused(self._consumer, slot.message))
-                slot.message = None
+            self._refuse(slot)
         with contextlib.suppress(AlreadyClosed):
             self._consumer.flush_acks()
+
+    def _refuse(self, slot: _Slot) -> None:
+        """Have a message redelivered that no handler began with."""
+        if slot.message is not None:
+            drive(self._handling.refused(self._consumer, slot.message))
+            slot.message = None
 
     def _serve(self) -> None:
         for slot in iter(self._filled.get, None):

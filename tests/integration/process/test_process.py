@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 from acked import TYPES, send_batches, send_plain
@@ -303,6 +304,25 @@ class TestStopInABatch:
         }
         assert set(processing.begun.values()) == {1}
         assert rest == set(range(40)) - set(processing.begun)
+
+    def test_a_stop_in_a_compacted_batch_ends_with_it(self, client, admin, topic):
+        """Where compaction removed the last message of each batch, none of the batches after it is handled."""
+        subscribe = partial(client.subscribe, topic, "s", pulsar.ConsumerType.Failover, is_read_compacted=True)
+        consumer = subscribe()
+        with client.create_producer(topic, batching_enabled=True) as producer:
+            for batch in range(0, 12, 3):
+                keys = [str(batch), str(batch + 1), "removed"]
+                producer.send_many([payload(batch + one) for one in range(3)], partition_keys=keys)
+            producer.send(b"", partition_key="removed")
+        consumer.close()
+        admin.compact(topic)
+        assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+        consumer = subscribe()
+        with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
+            processing.join()
+        consumer.close()
+        rest = [index_of(one) for one in drain(subscribe().receive, 6)]
+        assert sorted([*processing.begun, *rest]) == [0, 1, 3, 4, 6, 7, 9, 10]
 
     def test_a_stop_waits_no_longer_than_it_may(self, client, topic):
         """With `batch_timeout_ms=0` no more messages are handled after the stop."""

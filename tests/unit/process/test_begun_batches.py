@@ -85,3 +85,15 @@ def test_a_broker_that_keeps_parts_ends_it():
         asked[0](answer)
         assert batches.seconds_left(0.5) == left
     assert len(asked) == 1
+
+
+def test_another_entry_ends_a_batch_after_the_end():
+    """Where compaction removed the last messages of a batch, the next message is not handled, and no time is waited."""
+    batches = begun(_Message("a", 0, 0, 3), _Message("b", 7, 0, 2))
+    assert batches.note(_Message("a", 1, 0, 3)), "before the end each message is handled"
+    assert batches.seconds_left(10.0) == 1.0
+    assert batches.note(_Message("a", 1, 1, 3))
+    assert not batches.note(_Message("a", 2, 0, 3))
+    assert batches.seconds_left(10.5) == 0.5
+    assert batches.note(_Message("b", 7, 1, 2))
+    assert batches.seconds_left(10.5) == 0.0
