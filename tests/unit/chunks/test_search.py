@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
+from itertools import count
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.chunks.queries import AskEntry, AskLedgers, run_search
-from pulsar_ext.chunks.search import Chunks, find_chunks
+from pulsar_ext.chunks.search import Chunks, find_chunks, resolve_chunks
 from pulsar_ext.errors import IncompleteChunkedMessage, MessageIdNotFound, MessageIdUnresolved
 from pulsar_ext.ids.position import Position
 
@@ -70,7 +70,8 @@ def test_every_chunk_is_found_from_any_chunk(topic, data):
     position = data.draw(st.sampled_from(sorted(entries)))
     message = entries[position][0]
     expected = tuple(sorted(at for at, (owner, _) in entries.items() if owner == message))
-    assert _run(entries, counts, position) == Chunks(expected)
+    found = _run(entries, counts, position)
+    assert (found, found.is_chunked) == (Chunks(expected), counts[message] > 1)
 
 
 @given(topics(), st.data())
@@ -110,6 +111,18 @@ def test_a_search_gives_up_before_it_reads_the_whole_topic():
     search = find_chunks(Position(1, 50_000))
     next(search)
     search.send(_entry(0, 1, 2))
+    asked = count()
     with pytest.raises(MessageIdUnresolved) as caught:
-        deque(map(search.send, repeat(_entry(1, 0, 1))), maxlen=0)
+        deque((search.send(_entry(1, 0, 1)) for _ in asked), maxlen=0)
     assert caught.value.retriable
+    assert next(asked) == 10_002  # the place side by side, and one foreign entry too many
+
+
+def test_the_admin_api_is_asked_for_entries_and_ledgers():
+    """A chunked message across the end of a ledger, of a topic as the admin API shows it."""
+    entries = {Position(1, 0): _entry(0, 0, 2), Position(2, 0): _entry(0, 1, 2)}
+    admin = SimpleNamespace(
+        entry=lambda _, ledger, entry: entries.get(Position(ledger, entry)),
+        internal_stats=lambda _: SimpleNamespace(ledger_sizes=lambda: [(1, 1), (2, 1)]),
+    )
+    assert resolve_chunks(admin, "t", Position(1, 0)) == Chunks((Position(1, 0), Position(2, 0)))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidMessageId, InvalidUse
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.spark.offsets import BEGINNING, Offset, StreamOffset, lost_before
@@ -90,6 +91,42 @@ def test_limits_hold_and_progress_is_made(drawn, entries, size):
         assert all(start[name] <= limited[name] <= end[name] for name in start)
 
 
+@pytest.mark.parametrize(
+    ("entries", "size", "taken"),
+    [
+        (3, None, 3),
+        (None, 500, 5),
+        (7, 300, 3),
+        (2, 900, 2),
+        (None, 1, 1),
+        (10, 1000, 10),
+        (None, None, 10),
+        (99, 9999, 10),
+    ],
+)
+def test_a_batch_is_limited_by_entries_and_by_bytes(entries, size, taken):
+    """Ten entries of 100 bytes: as many as both limits let, one at least."""
+    state = TopicState("t", ((3, 12),), 1_200)
+    limited = limit_entries([state], {"t": Offset(3, 0)}, {"t": Offset(3, 10)}, entries, size)
+    assert limited == {"t": Offset(3, taken)}
+
+
+def test_partitions_share_a_limit_by_what_they_have():
+    """In proportion, the fullest first; one with nothing to read stays, and with nothing at all each is at its end."""
+    states = [
+        TopicState("none", ((1, 9),), 900),
+        TopicState("few", ((2, 10),), 1000),
+        TopicState("many", ((4, 30),), 3000),
+    ]
+    start = {"none": Offset(1, 8), "few": BEGINNING, "many": BEGINNING}
+    end = {"none": Offset(1, 8), "few": Offset(2, 9), "many": Offset(4, 29)}
+    for limits in ((20, None), (None, 2_000), (20, 9_999)):
+        assert limit_entries(states, start, end, *limits) == {**start, "few": Offset(2, 4), "many": Offset(4, 14)}
+    assert limit_entries(states, start, end, 1, None) == {**start, "many": Offset(4, 0)}
+    later = {"none": Offset(3, -1)}
+    assert limit_entries(states[:1], {"none": Offset(1, 8)}, later, 5, 5) == later
+
+
 def test_offsets_are_ordered_whole_entries_last():
     """A whole entry comes after each of its messages."""
     assert Offset(1, 2, 0) < Offset(1, 2, 5) < Offset(1, 2) < Offset(1, 3, 0)
@@ -123,6 +160,17 @@ def test_foreign_checkpoint_is_refused(bad):
     """Offsets of another source are refused."""
     with pytest.raises(InvalidUse, match="checkpoint"):
         StreamOffset.from_json(bad)
+
+
+def test_an_offset_is_read_from_an_id_of_any_form():
+    """Text, bytes in hexadecimal, JSON and an id itself; a chunked message is where its first chunk is."""
+    plain, inside = MessageId(-1, 5, 7), MessageId(-1, 5, 7, 0)
+    chunked = ChunkMessageId(MessageId(-1, 5, 3), MessageId(-1, 5, 7))
+    for form in (plain, plain.to_text(), plain.serialize().hex(), "5:7", {"ledger": 5, "entry": 7}):
+        assert Offset.of_message(form) == Offset(5, 7)
+    assert Offset.of_message(inside) == Offset.of_message({"ledger": 5, "entry": 7, "batch": 0}) == Offset(5, 7, 0)
+    assert Offset.of_message(chunked) == Offset.of_message(chunked.to_text()) == Offset(5, 3)
+    assert [str(one) for one in (Offset(5, 7), Offset(5, 7, 0), BEGINNING)] == ["5:7", "5:7:0", "-1:-1"]
 
 
 @pytest.mark.parametrize("bad", ["x", 5, {"ledger": True, "entry": 1}, {"ledger": 1, "entry": -2}, {"a": 1}])
