@@ -5,7 +5,7 @@ TOX := $(VENV)/bin/tox
 ARGS ?=
 PART ?=
 
-.PHONY: help test test-all docs through reproduce pipeline pythons clients clean
+.PHONY: help test test-all docs through reproduce pipeline pythons clients mutants clean
 
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
@@ -17,6 +17,7 @@ help:
 	@echo 'make pipeline         archive a topic with Spark, replay it, and compare'
 	@echo 'make pythons          unit and client tests on Python 3.11 to 3.14'
 	@echo 'make clients ARGS=3.13.0      unit and core tests with that pulsar-client, or with the wheel at a path'
+	@echo 'make mutants          small faults, of which the tests should find each: an hour or two'
 	@echo 'make clean            remove the environments and what was built'
 
 test: $(VENV)/ready
@@ -31,7 +32,7 @@ test-all: $(if $(PART),,test) $(VENV)/ready
 docs: $(VENV)/ready
 	$(TOX) run -q -e suite -- docs $(ARGS)
 
-reproduce pipeline through: $(VENV)/ready
+reproduce pipeline through mutants: $(VENV)/ready
 	$(TOX) run -q -e $@ -- $(ARGS)
 
 pythons: $(VENV)/ready

@@ -1,0 +1,17 @@
+"""A plugin of pytest: takes the brokers from the process that runs all mutants, where each is started once."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from pulsar_ext.testing.rpc import PoolClient
+from pulsar_ext.testing.run import RUN
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    """Replace the source of brokers."""
+    config.stash[RUN]._source = PoolClient(json.loads(os.environ["MUTANTS_TICKET"]))
