@@ -179,6 +179,9 @@ def test_a_row_of_single_messages_waits_as_one_and_leaves_as_one_position():
     tracker.add_singles(Singles(-1, 5, range(330, 332)))
     assert tracker.pending == 12
     assert leave(tracker) == Leaving((5, 319), ((5, 330), (5, 331)))
+    tracker.add_singles(Singles(-1, 7, range(3)))
+    tracker.add_singles(Singles(-1, 8, range(3, 5)))
+    assert leave(tracker) == Leaving(None, ((7, 0), (7, 1), (7, 2), (8, 3), (8, 4)))
 
 
 _LEDGER_5 = 6
@@ -263,7 +266,8 @@ def test_a_batch_counts_when_all_of_it_was_acknowledged():
     tracker.take_back((5, 1), 0)
     acknowledge(tracker, (5, 1), 1, 3)
     assert leave(tracker) == NOTHING
-    acknowledge(tracker, (5, 1), 0, 3)
+    assert acknowledge(tracker, (5, 1), 0, 3)
+    assert not acknowledge(tracker, (5, 1), 1, 3)
     assert leave(tracker) == Leaving(whole=((5, 1),))
     keeping = AckTracker(keeps_indexes=True)
     acknowledge(keeping, (5, 1), 2, 3)

@@ -278,7 +278,8 @@ def test_transitions_say_what_they_end():
 def test_a_pause_has_nothing_ready_until_it_is_resumed():
     """What was ready is dropped, what is offered meanwhile is not taken, and a resume lets in what is offered then."""
     order = ReceiveOrder()
-    assert (order.is_paused, order.is_silent, order.is_retired, order.may_number, order.cluster) == (False,) * 4 + (0,)
+    flags = order.is_paused, order.is_silent, order.is_retired, order.may_number, order.wants_numbers
+    assert (flags, order.cluster) == ((False,) * 5, 0)
     order.offer(iter([1]), None)
     order.pause()
     order.offer(iter([2]), None)
