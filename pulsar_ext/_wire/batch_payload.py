@@ -59,6 +59,14 @@ class Base64Key(str):
         """Make the key of bytes."""
         return cls(base64.b64encode(data).decode())
 
+    @classmethod
+    def matches(cls, text: str) -> bool:
+        """Return if bytes may be stored as this text."""
+        try:
+            return cls.of(base64.b64decode(text, validate=True)) == text
+        except ValueError:
+            return False
+
 
 @lru_cache(4096)
 def size_field(size: int) -> bytes:

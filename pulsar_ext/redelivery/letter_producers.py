@@ -7,13 +7,14 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.schemas import LETTER_VERSION
+from pulsar_ext._wire.batch_payload import Base64Key
 from pulsar_ext.errors import AdminRequired, SchemaMismatch
 
 from .letter_encryption import LetterEncryption
@@ -30,6 +31,14 @@ __all__ = ["LetterProducers"]
 
 _log = logging.getLogger("pulsar_ext")
 
+_IN_CHUNKS: Final = {"chunking_enabled": True}
+_FLAGGED: Final = {
+    "batching_enabled": True,
+    "batching_type": pulsar.BatchingType.KeyBased,
+    "batching_max_publish_delay_ms": 1,
+}
+"""Only batches that are written here can say that a key is bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Letterbox:
@@ -37,10 +46,11 @@ class _Letterbox:
 
     producer: Any
     properties: Mapping[str, str]
+    key_type: type[str]
 
 
-_Key = tuple[int, str, tuple[Any, ...], str | None]
-"""The number of a cluster, a topic, the content of a schema, and the name of an encryption key."""
+_Key = tuple[int, str, tuple[Any, ...], str | None, type[str]]
+"""Number of a cluster, a topic, content of a schema, name of an encryption key, and what keys are written as."""
 
 
 class LetterProducers:
@@ -80,7 +90,7 @@ class LetterProducers:
             SchemaMismatch: the topic rejects the message's schema, or the broker does not have it; nothing was sent.
             pulsar.PulsarException: it was not persisted, or nobody knows whether it was.
         """
-        send = partial(self._send, topic, inner, properties, delay_ms=delay_ms, subscription=subscription)
+        send = partial(self._send_whole, topic, inner, properties, delay_ms=delay_ms, subscription=subscription)
         encryption_key = self._encryption.key_of(inner)
         try:
             send(encryption_key=encryption_key)
@@ -88,6 +98,17 @@ class LetterProducers:
             if encryption_key is None or not self._encryption.leaves_in_clear(topic):
                 raise
             send(encryption_key=None)
+
+    def _send_whole(
+        self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int, **options: str | None
+    ) -> None:
+        """Send with the flag of a separated key where that is possible: in no chunks, and without a delay."""
+        if not delay_ms and Base64Key.matches(inner.partition_key() or "-"):
+            try:
+                return self._send(topic, inner, properties, delay_ms=0, flags=True, **options)
+            except pulsar.MessageTooBig:
+                pass
+        return self._send(topic, inner, properties, delay_ms=delay_ms, flags=False, **options)
 
     def _send(
         self,
@@ -98,14 +119,15 @@ class LetterProducers:
         delay_ms: int,
         subscription: str | None,
         encryption_key: str | None,
+        flags: bool,
     ) -> None:
-        key, box = self._letterbox(topic, inner, subscription, encryption_key)
+        key, box = self._letterbox(topic, inner, subscription, encryption_key, flags=flags)
         try:
             box.producer.send(
                 None if inner.has_null_value() else inner.data(),
                 properties={name: value for name, value in properties.items() if name != LETTER_VERSION}
                 | dict(box.properties),
-                partition_key=inner.partition_key() or None,
+                partition_key=box.key_type(inner.partition_key()) or None,
                 ordering_key=inner.ordering_key() or None,
                 event_timestamp=inner.event_timestamp() or None,
                 deliver_after=timedelta(milliseconds=delay_ms) if delay_ms else None,
@@ -142,24 +164,31 @@ class LetterProducers:
                 box.producer.close()
 
     def _letterbox(
-        self, topic: str, inner: Any, subscription: str | None, encryption_key: str | None
+        self, topic: str, inner: Any, subscription: str | None, encryption_key: str | None, *, flags: bool
     ) -> tuple[_Key, _Letterbox]:
-        schema = NO_SCHEMA
+        schema, key_type = NO_SCHEMA, str
         try:
             schema = self._schemas.of(inner)
-            return self._opened(topic, schema, subscription, encryption_key)
+            if flags and schema.separates:
+                key_type = Base64Key
+            return self._opened(topic, schema, subscription, encryption_key, key_type)
         except (SchemaMismatch, AdminRequired) as error:
             if not self._only_bytes:
                 raise
             _log.warning("Letters to %s are sent as bytes, without the schema of their messages: %s", topic, error)
-        key, box = self._opened(topic, NO_SCHEMA, subscription, encryption_key)
-        self._boxes[key[0], topic, schema.content, encryption_key] = box
+        key, box = self._opened(topic, NO_SCHEMA, subscription, encryption_key, key_type)
+        self._boxes[key[0], topic, schema.content, encryption_key, key_type] = box
         return key, box
 
     def _opened(
-        self, topic: str, schema: LetterSchema, subscription: str | None, encryption_key: str | None
+        self,
+        topic: str,
+        schema: LetterSchema,
+        subscription: str | None,
+        encryption_key: str | None,
+        key_type: type[str],
     ) -> tuple[_Key, _Letterbox]:
-        key = self._context.cluster.number(), topic, schema.content, encryption_key
+        key = self._context.cluster.number(), topic, schema.content, encryption_key, key_type
         known = self._boxes.get(key)
         if known is not None:
             return key, known
@@ -178,11 +207,11 @@ class LetterProducers:
         producer = opener.create_producer(
             topic,
             schema=schema.passing,
-            chunking_enabled=True,
             max_pending_messages=0,
+            **(_IN_CHUNKS if key_type is str else _FLAGGED),
             **self._encryption.options(encryption_key),
         )
-        opened = _Letterbox(producer, properties)
+        opened = _Letterbox(producer, properties, key_type)
         with self._lock:
             if not self._closed:
                 known = self._boxes.setdefault(key, opened)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_RECONSUME_TIMES",
+    "REAL_TOPIC",
     "check_retry",
     "dead_letter_topic",
     "origin_properties",
@@ -28,6 +29,8 @@ __all__ = [
 MAX_RECONSUME_TIMES: Final = 16
 """How many times a message is consumed later where no policy says it."""
 
+REAL_TOPIC: Final = "REAL_TOPIC"
+"""Property of a letter: the topic that its message was sent to first."""
 _TIMES: Final = "RECONSUMETIMES"
 _MOST_MILLIS: Final = timedelta.max // timedelta(milliseconds=1)
 """What a delay can say: 2.7 million years."""
@@ -53,7 +56,7 @@ def origin_properties(properties: Mapping[str, str], topic: str, message_id: str
         subscription: of the consumer that sends the letter.
     """
     origin = {
-        "REAL_TOPIC": topic,
+        REAL_TOPIC: topic,
         "ORIGIN_MESSAGE_IDY_TIME": message_id,  # the name that older clients read
         "ORIGIN_MESSAGE_ID": message_id,
         "REAL_SUBSCRIPTION": subscription,

@@ -13,8 +13,12 @@ from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, PassingSchema, text_of, version_of
-from pulsar_ext.errors import AdminConflict, SchemaMismatch
+from pulsar_ext._wire.batch_payload import Base64Key
+from pulsar_ext.errors import AdminConflict, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.schema.key_value import KeyValueEncoding
+
+from .letter_properties import REAL_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +37,13 @@ class LetterSchema:
         content: its type and its definition, by which schemas of several topics are compared.
         passing: the schema object of the producer, which takes encoded bytes.
         stored: the schema as the admin API knows it, of a type that the C++ client cannot send messages of.
+        separates: if it has a key and a value, and the key is the message's: bytes, stored in base64 with a flag.
     """
 
     content: tuple[Any, ...]
     passing: Any
     stored: SchemaInfo | None = None
+    separates: bool = False
 
     def register(self, context: ClientContext, topic: str) -> Mapping[str, str]:
         """Register a stored schema with a topic, and return the properties that name its version there.
@@ -60,6 +66,8 @@ _SENT: Final = ("STRING", "JSON", "AVRO", "PROTOBUF", "PROTOBUF_NATIVE")
 """The types of schemas that the C++ client can send messages of, with their version."""
 NO_SCHEMA: Final = LetterSchema((), BytesSchema())
 """For messages without a schema, received by a consumer without one."""
+_SEPARATED: Final = LetterSchema((), BytesSchema(), separates=True)
+"""For messages with separated keys that do not say their version, as those of this library."""
 
 
 class LetterSchemas:
@@ -75,7 +83,8 @@ class LetterSchemas:
         info = schema.schema_info()
         kind, definition = text_of(info)
         passing = PassingSchema(info, str(schema))
-        self._own = NO_SCHEMA if kind == "BYTES" else LetterSchema((kind, definition), passing)
+        without = _SEPARATED if getattr(schema, "encoding", None) is KeyValueEncoding.SEPARATED else NO_SCHEMA
+        self._own = without if kind == "BYTES" else LetterSchema((kind, definition), passing)
         self._known: dict[tuple[int, str, int], LetterSchema] = {}
 
     def of(self, inner: Any) -> LetterSchema:
@@ -86,15 +95,25 @@ class LetterSchemas:
             pulsar.PulsarException: the broker cannot be asked now.
             AdminRequired, AdminError: the C++ client cannot send its type, and the admin API could not be asked.
         """
-        version = version_of(inner)
+        version, topic = version_of(inner), inner.topic_name()
         if version < 0:
-            return self._own
-        topic = str(TopicName.parse(inner.topic_name()).parent)
+            if self._own is not NO_SCHEMA or not Base64Key.matches(inner.partition_key() or "-"):
+                return self._own
+            topic = inner.properties().get(REAL_TOPIC, topic)
+        topic = str(TopicName.parse(topic).parent)
         key = self._context.cluster.number(), topic, version
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._look_up(topic, version)
+            look_up = self._look_up if version >= 0 else self._without_version
+            known = self._known[key] = look_up(topic, version)
         return known
+
+    def _without_version(self, topic: str, _: int) -> LetterSchema:
+        """Return what messages have that say no version, on a topic that may have separated keys."""
+        try:
+            return _SEPARATED if _separates(self._context.admin_api().schema(topic)) else NO_SCHEMA
+        except (PulsarExtError, pulsar.PulsarException):  # no schema, or no admin API answers
+            return NO_SCHEMA
 
     def _look_up(self, topic: str, version: int) -> LetterSchema:
         name = f"the schema of version {version} of {topic}"
@@ -111,4 +130,10 @@ class LetterSchemas:
             return LetterSchema((kind, definition), PassingSchema(info, name))
         stored = self._context.admin_api().schema(topic, version)
         content = (kind, stored.data, tuple(sorted(stored.properties.items())))
-        return LetterSchema(content, PassingSchema(BytesSchema().schema_info(), name), stored)
+        passing = PassingSchema(BytesSchema().schema_info(), name)
+        return LetterSchema(content, passing, stored, separates=_separates(stored))
+
+
+def _separates(stored: SchemaInfo) -> bool:
+    encoding = stored.properties.get("kv.encoding.type")
+    return stored.type == "KEY_VALUE" and encoding == KeyValueEncoding.SEPARATED.value

@@ -11,13 +11,22 @@ from java_peer import run_java
 from reach import Reach
 
 import pulsar_ext as pulsar
-from pulsar_ext.schema import AutoConsumeSchema, AvroSchema, GenericRecord, JsonSchema
+from pulsar_ext.schema import (
+    AutoConsumeSchema,
+    AvroSchema,
+    GenericRecord,
+    JsonSchema,
+    KeyValue,
+    KeyValueEncoding,
+    KeyValueSchema,
+)
 
 BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared
 EARLIEST = pulsar.InitialPosition.Earliest
 
 Old, New = (make_dataclass("Order", [(name, str) for name in names]) for names in (("city", "name"), ("name", "city")))
+KEYED = KeyValueSchema(str, str, KeyValueEncoding.SEPARATED)
 ANN = {"city": "Berlin", "name": "Ann"}
 
 
@@ -117,3 +126,27 @@ def test_letters_of_keys_and_values_name_their_version(client, topic, broker):
         assert letter.value() == message.value()
         consumer.reconsume_later(letter, 0)
         assert dead_letters(client, topic + name, AutoConsumeSchema(), 1) == [message.value()]
+
+
+@pytest.mark.parametrize("given", [KEYED, bytes])
+def test_letters_keep_the_form_of_separated_keys(client, broker, topic, given):
+    """A dead letter and a retry letter without a delay say as their message does that the key is bytes."""
+    consumer = subscribe(client, topic, given)
+    sent = [KeyValue("key1", "a"), KeyValue("k\u00e9y", None)]
+    with client.create_producer(topic, schema=KEYED) as producer:
+        for pair in sent:
+            producer.send(pair)
+    messages = [consumer.receive(20_000) for _ in sent]
+    for message in messages:
+        consumer.reconsume_later(message, 0)
+    retried = [consumer.receive(20_000) for _ in sent]
+    for letter in retried:
+        consumer.send_dead_letter(letter)
+    keys = {message.partition_key() for message in messages}
+    assert {letter.partition_key() for letter in retried} == keys
+    assert {pair.key: pair.value for pair in dead_letters(client, topic, KEYED, 2)} == {"key1": "a", "k\u00e9y": None}
+    settings = Reach.of(broker).java_settings()
+    for name in (f"{topic}-DLQ", f"{topic}-s-RETRY"):
+        lines = run_java("KeyedLetters", settings, name, 2)
+        found = sorted(line for line in lines if line.startswith("letter"))
+        assert found == ["letter true key1 a", "letter true k\u00e9y null"]
