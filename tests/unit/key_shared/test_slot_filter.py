@@ -6,6 +6,7 @@ import base64
 from collections import deque
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 
 import _pulsar
 import pytest
@@ -19,6 +20,7 @@ from pulsar_ext.key_shared.coverage import KeyCover, cover_of
 from pulsar_ext.key_shared.hash_ranges import KeyHashRanges
 from pulsar_ext.key_shared.hashing import auto_split_slot, key_slot
 from pulsar_ext.key_shared.key_encoding import KeyForm, KeyForms, KeyFormWarning, batch_forms, bytes_of_base64
+from pulsar_ext.key_shared.slot_filter import SlotFilter
 from pulsar_ext.receive.filter import FilteredSource
 from pulsar_ext.receive.order import Transition
 from pulsar_ext.receive.source import NativeSource
@@ -213,6 +215,19 @@ def test_the_keys_of_a_batch():
     payload = b"".join(data for data, _, _ in BATCH)
     assert batch_forms(payload, len(BATCH)) == [form for _, form, _ in BATCH]
     assert [key_slot(one.key) for one in batch_keys(payload, len(BATCH), "p")] == [slot for _, _, slot in BATCH]
+
+
+def test_an_ordering_key_decides_about_a_message():
+    """Also beside a partition key, about which another message has decided already."""
+
+    def message(ordering, key):
+        return SimpleNamespace(ordering_key=lambda: ordering, partition_key=lambda: key)
+
+    mine = key_slot("mine!")
+    wanted = SlotFilter(KeyHashRanges([(mine, mine)]), SimpleNamespace(asks=False))
+    for keys, expected in ((("", "mine!"), True), (("other!", "mine!"), False), (("mine!", "other!"), True)):
+        assert wanted(message(*keys)) is expected
+        assert (wanted.slot(message(*keys)) == mine) is expected
 
 
 @given(st.binary(max_size=80), st.integers(0, 6))
