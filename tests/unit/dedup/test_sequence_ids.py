@@ -404,6 +404,7 @@ def test_ids_are_taken_at_once_only_if_all_are_new():
     assert ids.admit_ascending([6, 2**63 - 1])
     assert ids.last == 2**63 - 1
     assert not SequenceIds(5, {7}).admit_ascending([8])
+    assert SequenceIds(5).admit_ascending([6])
     assert SequenceIds(5).admit(MAX_SEQUENCE_ID) == (MAX_SEQUENCE_ID, Standing.NEW)
 
 
@@ -429,3 +430,12 @@ def test_ids_are_steady_while_nothing_has_failed():
     assert (ids.broken, ids.steady) == ("lost", False)
     ids.admit(None)
     assert not ids.steady
+
+
+def test_what_is_persisted_above_is_looked_for_in_one_group():
+    """The ids above the broker's number, of as many messages as a group has, and of no entry before."""
+    entries = [StoredEntry(9, (7, 9)), StoredEntry(8, (5, 8)), StoredEntry(6, (6,))]
+    assert persisted_above(5, entries, 5) == {6, 7, 8, 9}
+    assert persisted_above(5, entries, 4) == {7, 8, 9}
+    assert persisted_above(5, entries, 3) == {7, 8, 9}
+    assert persisted_above(5, entries, 2) == {7, 9}
