@@ -8,7 +8,7 @@ import random
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidKeyHashRange, InvalidUse
@@ -260,6 +260,9 @@ def test_one_slot_each():
     assert [part.slots for part in KeyHashRanges.full().split(SLOTS)] == [1] * SLOTS
 
 
+@example(dict(enumerate([1, 4, 3, 2, 3, 5, 0, 3, 0, 2, 5, 4])), 5)
+@example(dict(enumerate([3, 3, 4, 1, 2, 1, 5, 1, 3, 2, 0, 3])), 2)
+@example(dict(enumerate([1, 4, 0, 2, 0, 3, 3, 3, 5, 3, 1, 0])), 5)
 @given(st.dictionaries(slot, st.integers(0, 10**6), max_size=60), st.integers(1, 40))
 def test_a_plan_is_balanced_within_its_bound(histogram, n):
     """Every slot is in one part, each has a slot, none weighs more than its share and the heaviest slot together.
