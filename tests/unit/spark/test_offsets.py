@@ -170,6 +170,8 @@ def test_an_offset_is_read_from_an_id_of_any_form():
         assert Offset.of_message(form) == Offset(5, 7)
     assert Offset.of_message(inside) == Offset.of_message({"ledger": 5, "entry": 7, "batch": 0}) == Offset(5, 7, 0)
     assert Offset.of_message(chunked) == Offset.of_message(chunked.to_text()) == Offset(5, 3)
+    with pytest.raises(InvalidMessageId, match="write earliest"):
+        Offset.of_message("x")
     assert [str(one) for one in (Offset(5, 7), Offset(5, 7, 0), BEGINNING)] == ["5:7", "5:7:0", "-1:-1"]
 
 
