@@ -31,6 +31,7 @@ from .receive.measured import Measured
 from .receive.order import ReceiveOrder, Transition
 from .receive.pause import Pause
 from .receive.prefetch import Prefetch
+from .receive.sieve import Sieve
 from .receive.source import NativeSource
 from .receive.unsubscription import Unsubscription, is_of_several
 from .schema.typed import T
@@ -102,6 +103,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         "_runs",
         "_screen",
         "_screened",
+        "_sieve",
         "_source",
         "_splits",
         "_topics",
@@ -113,7 +115,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._client = self._context = self._gate = self._source = self._order = self.inner  # never opened: refuses
         self._inbox = self._acks = self._redelivery = self._interrupted = self._unsubscription = self.inner
         self._pause = self._runs = self.inner
-        self._flow = self._prefetch = self._recorder = self._screen = self._screened = None
+        self._flow = self._prefetch = self._recorder = self._screen = self._screened = self._sieve = None
         self._closed = self._splits = self._queued = False
         self._message_class = Message
 
@@ -126,7 +128,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         self._topics, self._splits, self._queued = subscription.topics, subscription.splits, subscription.queued
         self._acks, self._inbox = subscription.acks, subscription.acks.inbox.messages
         self._redelivery, self._message_class = subscription.redelivery, subscription.message_class
-        self._closed, self._recorder, self._prefetch, self._screened = False, None, None, None
+        self._closed = False
+        self._recorder = self._prefetch = self._screened = self._sieve = None
         order = self._order = subscription.order
         self._interrupted, self._unsubscription = Interrupted(), Unsubscription()
         self._pause, self._runs = Pause(order, self._gate, listens=subscription.listens), []
@@ -136,7 +139,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         order.take_part(native)
         self._screen = self._redelivery.screen if self._redelivery.screens else None
         if self._screen is not None:
-            self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless)
+            self._screened = ScreenedSource(native, self._screen, harmless=self._redelivery.harmless, order=order)
             order.take_part(self._screened)
             self._source = self._screened
         elif subscription.fetches:
@@ -145,13 +148,37 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             self._source = self._prefetch
         if subscription.listens:
             self._source = listened()
+        elif self._screen is None:
+            order.make_sieve = self._make_sieve
         refuse_after_fork(self)
         return self
+
+    def _make_sieve(self) -> Sieve:
+        """Give what looks at each message while acknowledged ones may be delivered again; the first time, make it."""
+        if self._sieve is None:
+            recorder = self._recorder
+            sieve = Sieve(self._order, self._source if recorder is None else recorder.source, self._acks.came_again)
+            self._order.take_part(sieve)
+            if recorder is None:
+                self._source = sieve
+            else:
+                recorder.source = sieve
+            self._sieve = sieve
+        return self._sieve
+
+    def _came_again_(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged, so that it is not for the application, though it is delivered."""
+        return self._acks.came_again(inner)
+
+    def _is_wanted(self, inner: Any) -> bool:
+        if self._screen is not None:
+            return self._screen(inner)
+        return not (self._order.is_doubted and self._acks.came_again(inner))
 
     @property
     def _screened_(self) -> ScreenedSource | None:
         """Give what looks at each message as it is received, if anything does."""
-        return self._source if isinstance(self._source, ScreenedSource) else None
+        return self._screened
 
     @property
     def _judges_(self) -> bool:
@@ -163,7 +190,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         """What a signal's handler finds held where a close would meet something half done."""
         return (*super()._locks_, self._acks.lock)
 
-    def receive(self, timeout_millis: int | None = None) -> Message[T]:
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901  # a call would cost as much
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -179,13 +206,19 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             new, order = self._message_class, self._order  # first: Python 3.11 is slow to call what it finds in a slot
             message = new()
             try:
-                while True:
+                while order.sieve is None:
                     run = order.run
                     if run is not None and run.thread == get_ident():
                         for message.inner, message.number in run.messages:
-                            return message
+                            if (sieve := order.sieve) is None:
+                                return message
+                            sieve.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                            break
                     for message.inner in order.ready:
-                        return message
+                        if (sieve := order.sieve) is None:
+                            return message
+                        sieve.unseen.append(message.inner)
+                        break
                     self._refill()
             except Timeout:
                 if timeout_millis is not None:
@@ -286,6 +319,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
 
     def _release_(self) -> None:
         """Be kept no longer, and hand out and take nothing: it is closed, or its client is."""
+        self._order.look_no_more()
+        self._sieve = None
         super()._release_()
         self._inbox = self._interrupted = closed("Consumer")
         self._prefetch = self._recorder = None
@@ -306,7 +341,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
     def _refuse(self, refusal: Any) -> None:
         super()._refuse(refusal)
         self._inbox = self._interrupted = refusal
-        self._prefetch = self._recorder = None
+        self._prefetch = self._recorder = self._sieve = None
 
     def _after_fork_(self, refusal: Any) -> None:
         """Refuse every use in this child process; the locks of the parts may have been held at the fork, for good."""

@@ -246,11 +246,12 @@ class AckCollector:
 
         return add
 
-    def take_back(self, message_id: MessageId) -> None:
-        """Forget an acknowledgement of a message of a batch: the message is to be delivered again."""
+    def take_back(self, message_id: MessageId, now: float) -> None:
+        """Forget an acknowledgement: the message is to be delivered again. That of a chunked message stays."""
         data = decode(message_id.serialize())
-        to = self.by_topic.of(self.topic_of(message_id), data.partition)
-        to.tracker.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size)
+        if data.first_chunk is None:
+            to = self.by_topic.of(self.topic_of(message_id), data.partition)
+            to.take_back((data.ledger_id, data.entry_id), data.batch_index, data.batch_size, now)
 
     def leave_out(self, inner: Any, last: int) -> None:
         """Count messages as acknowledged that a seek leaves out of their entry.
@@ -272,6 +273,29 @@ class AckCollector:
         inner_id = inner.message_id()
         to = self.by_topic.of(inner.topic_name(), inner_id.partition())
         return to.tracker.is_duplicate((inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index())
+
+    @property
+    def number_of_topics(self) -> int:
+        """Number of topics and partitions that something was acknowledged on."""
+        return len(self.by_topic)
+
+    def remember(self, since: float) -> None:
+        """Remember what left since a time: it may be delivered again, though it was acknowledged."""
+        self.by_topic.remembers = True
+        for topic in self.by_topic:
+            topic.remember(since)
+
+    def remember_no_more(self) -> None:
+        """Take what is delivered for what was not acknowledged."""
+        self.by_topic.remembers = False
+        for topic in self.by_topic:
+            topic.remembered = None
+
+    def came_again(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged, and is delivered again because that was lost with a connection."""
+        inner_id = inner.message_id()
+        to = self.by_topic.of_message(inner, inner_id)
+        return to is not None and to.came_again((inner_id.ledger_id(), inner_id.entry_id()), inner_id.batch_index())
 
     def _known_size(
         self, topic: str, message_id: MessageId, entry: Entry, lock: contextlib.AbstractContextManager[Any]

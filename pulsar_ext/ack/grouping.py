@@ -30,6 +30,7 @@ from .cursor_monitor import CursorMonitor
 from .group_timer import AT_HAND, AT_HANDS, GroupTimer
 from .intake import AckIntake
 from .reconnect import ConnectionWatch, is_same_connection
+from .redelivered import Redelivered
 from .sending_again import SendingAgain
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Acknowledger(AckIntake):
         grouping: how acknowledgements are grouped.
         splits: whether the subscription is Shared or Key_Shared.
         keeps_indexes: whether messages of a batch are acknowledged one by one on the broker.
+        queue_size: number of messages that the receiver queue holds.
     """
 
     def __init__(
@@ -83,11 +85,13 @@ class Acknowledger(AckIntake):
         grouping: AckGrouping,
         splits: bool,
         keeps_indexes: bool,
+        queue_size: int = 1000,
     ) -> None:
         collector = AckCollector(context, order, topics, runs=grouping.runs, keeps_indexes=keeps_indexes)
         super().__init__(collector, grouping)
         self._context, self._order, self._gate, self._topics = context, order, gate, topics
         self.subscription = subscription
+        self._redelivered = Redelivered(order, collector, queue_size)
         self._timer = GroupTimer(grouping.hold_ms, grouping.max_size)
         self._filled = False
         self.inner: Any = None
@@ -170,8 +174,8 @@ class Acknowledger(AckIntake):
         if transition is Transition.SEEK:
             with self.lock:
                 self.flush()
-                for topic in self._moving_topics():  # nothing of it again
-                    topic.sent.take()
+                for topic in self._moving_topics():
+                    topic.forget_sent()
                 if self._moved is None:
                     self._watch.settle()
                 self._is_moving = True
@@ -183,8 +187,10 @@ class Acknowledger(AckIntake):
         elif transition is Transition.REDELIVERY:
             self.flush()
             self.wait_until_sent()
+            self.expect_redelivery()
         elif transition is Transition.REPLACEMENT:
             self.flush()
+            self.expect_redelivery()
             self._wait_until_known()
         elif transition is Transition.CLOSE:
             self.close()
@@ -210,10 +216,27 @@ class Acknowledger(AckIntake):
                     topic.tracker.lose_base()
             self._is_moving, self._moved = False, None
 
+    def expect_redelivery(self) -> None:
+        """Drop messages of batches that were acknowledged in part: the broker may deliver such a batch whole again."""
+        with self.lock:
+            if any(topic.tracker.partly() for topic in self.collector.by_topic):
+                self._redelivered.expect(math.inf)  # what was sent whole arrives before this
+
+    def came_again(self, inner: Any) -> bool:
+        """Whether a C++ message was acknowledged, so that it is not for the application, though it is delivered."""
+        if not self._order.is_doubted:
+            return False
+        with self.lock:
+            if self._redelivered.needs_inbox:
+                self._absorb()
+            return self._redelivered.drops(inner)
+
     def schedule(self) -> None:
         """Have the scheduler look after what was put into the inbox."""
         if self._watch.looked is None:  # nobody has watched the connection
             self._order.begin_epoch()
+            with self.lock:
+                self._redelivered.expect(-math.inf)
         self.scheduled = True
         self._context.scheduler.watch(self)
         self.collector.number_messages(time.monotonic())
@@ -465,6 +488,7 @@ class Acknowledger(AckIntake):
         news = self._again.look(self.inner, now, connected=connected, waits=waits)
         if news.is_doubtful:
             self._order.begin_epoch()
+            self._redelivered.expect(self._watch.since if connected else -math.inf)
         idle = self._splits and now - self._left > _IDLE_SECONDS
         return self.collector.may_have_chunks and (news.asks_for_chunks or (news.asks_again and idle))
 

@@ -83,6 +83,11 @@ class AckInbox:
     def __len__(self) -> int:
         return len(self.messages) + len(self.ids) + len(self.positions) + len(self.position_ids)
 
+    @property
+    def has_more_than_messages(self) -> bool:
+        """Whether ids or positions are in it."""
+        return bool(self.ids or self.positions or self.position_ids)
+
     def clear(self) -> None:
         """Drop everything."""
         for kept in (self.messages, self.ids, self.positions, self.position_ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -112,11 +113,10 @@ class AckIntake(Part, ABC):
         self._added()
 
     def take_back(self, message_id: MessageId) -> None:
-        """Forget an acknowledgement of a message of a batch: the message is to be delivered again."""
-        if message_id.batch_index() >= 0:
-            with self.lock:
-                self._absorb()
-                self.collector.take_back(message_id)
+        """Forget an acknowledgement: the message is to be delivered again."""
+        with self.lock:
+            self._absorb()
+            self.collector.take_back(message_id, time.monotonic())
 
     @property
     def pending(self) -> int:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["NOTHING", "Entry", "Leaving", "Singles"]
+__all__ = ["NOTHING", "Entry", "Leaving", "Singles", "before", "whole_without"]
 
 Entry = tuple[int, int]
 """Ledger and entry."""
@@ -50,6 +50,37 @@ class Leaving:
                 if entry not in whole and (cumulative is None or entry > cumulative)
             ),
         )
+
+    def without(self, taken_back: Iterable[tuple[Entry, int, int]]) -> Leaving:
+        """Give it without some messages, which are to be delivered again.
+
+        Args:
+            taken_back: of each the entry, its place in its batch, -1 if it is in none, and the batch's size, 0 if that
+                is not known. A position that covers one of them ends before it.
+        """
+        cumulative, whole = self.cumulative, dict.fromkeys(self.whole)
+        parts = {entry: (size, bits) for entry, size, bits in self.indexes}
+        for entry, index, size in taken_back:
+            if cumulative is not None and entry <= cumulative:
+                cumulative = before(entry)
+            if entry in whole:
+                del whole[entry]
+                parts[entry] = size, whole_without(index, size)
+            elif entry in parts:
+                known, bits = parts[entry]
+                parts[entry] = known, bits & ~(1 << index) if index >= 0 else 0
+        indexes = tuple((entry, size, bits) for entry, (size, bits) in parts.items() if bits)
+        return Leaving(cumulative, tuple(whole), indexes)
+
+
+def before(entry: Entry) -> Entry:
+    """Give the position of everything before an entry."""
+    return entry[0], entry[1] - 1
+
+
+def whole_without(index: int, size: int) -> int:
+    """Give the bit set of all messages of a batch of `size` but one; empty for what is not in a batch."""
+    return ((1 << size) - 1) & ~(1 << index) if index >= 0 else 0
 
 
 NOTHING = Leaving()

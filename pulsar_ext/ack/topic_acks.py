@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,9 @@ import pulsar
 from pulsar_ext.ids.topic_name import TopicName
 
 from .in_flight import SentAcks
-from .leaving import Leaving
+from .leaving import Leaving, whole_without
 from .native_sender import NativeSender
+from .remembered import Remembered
 from .tracker import AckTracker
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class TopicAcks:
         """Whether the broker keeps what was acknowledged, so that it can be asked; not on a non-persistent topic."""
         self.sender = NativeSender(topic if named else None, partition)
         self.sent = SentAcks()
+        self.remembered: Remembered | None = None
+        """What may be delivered again though it was acknowledged; None while the connection is surely the same."""
         self.again: tuple[float, float] | None = None
         """What left since and before when has to be sent again; None if nothing has."""
         self.live: dict[Entry, Any] = {}
@@ -81,6 +85,8 @@ class TopicAcks:
     def note_passed(self, singles: Singles, now: float) -> None:
         """Keep what was given to the C++ consumer, message by message, for a while."""
         self.sent.add(singles, now, {})
+        if self.remembered is not None:
+            self.remembered.add(singles)
         if self._unacked is not None:
             self._unacked.acknowledge(self.topic, Leaving(whole=tuple(singles.entries)))
         if not self.has_cursor:
@@ -124,6 +130,8 @@ class TopicAcks:
     def _hand_over(self, inner: Any, leaving: Leaving, now: float, glance: Callable[[], None]) -> None:
         live = self.live
         self.sent.add(leaving, now, live)
+        if self.remembered is not None:
+            self.remembered.add(leaving)
         self.sender.send(inner, leaving, live, glance)
         self.live = {}  # all that waits has left
         if self._unacked is not None:
@@ -188,11 +196,49 @@ class TopicAcks:
         """Give it once more what the broker does not show."""
         self.sender.send(inner, missing, self.sent.ids, glance)
 
+    def remember(self, since: float) -> None:
+        """Remember what left since a time, and leaves from now on: messages may be delivered again all the same."""
+        before = self.remembered
+        if before is None or since < before.since:
+            self.remembered = Remembered(since, self.sent.arrived if before is None else before.arrived)
+            self.remembered.add(self.sent.since(since))
+
+    def came_again(self, entry: Entry, index: int) -> bool:
+        """Whether a message was acknowledged, and is delivered again because that was lost with a connection."""
+        remembered = self.remembered
+        if remembered is None or remembered.shows_reset(entry):
+            return False
+        return remembered.has(entry, index) or self.tracker.holds(entry, index)
+
+    def take_back(self, entry: Entry, index: int, size: int, now: float) -> None:
+        """Forget an acknowledgement: the message is to be delivered again.
+
+        Args:
+            entry: its entry.
+            index: its place in its batch; -1 if it is not in a batch.
+            size: number of messages in its batch; 0 if that is not known.
+            now: the time.
+        """
+        self.tracker.take_back(entry, index, size)
+        self.sent.take_back(entry, index, size, now)
+        if self.remembered is not None:
+            self.remembered.take_back(entry, index, size)
+        unconfirmed = self.unconfirmed()
+        if entry in unconfirmed:
+            size, bits = unconfirmed.pop(entry) or (size, (1 << size) - 1)
+            if bits := bits & whole_without(index, size):
+                unconfirmed[entry] = size, bits
+
+    def forget_sent(self) -> None:
+        """Send nothing again that has left, and drop nothing that is delivered again: a seek moves the cursor."""
+        self.sent.take()
+        self.remembered = None
+
     def forget(self) -> None:
         """Forget everything: the cursor was moved elsewhere."""
         self.tracker.clear()
         self.sender.forget()
-        self.sent.take()
+        self.forget_sent()
         self.live.clear()
         self.firsts.clear()
         self._forget_passed()
@@ -214,7 +260,7 @@ class AcksByTopic:
         keeps_indexes: whether the broker keeps acknowledgements inside batches.
     """
 
-    __slots__ = ("_keeps_indexes", "_known", "_runs", "_several", "_topics", "unacked")
+    __slots__ = ("_keeps_indexes", "_known", "_runs", "_several", "_topics", "remembers", "unacked")
 
     def __init__(self, topics: Any, *, runs: bool, keeps_indexes: bool) -> None:
         self._topics = topics
@@ -223,9 +269,15 @@ class AcksByTopic:
         self._known: dict[str | int, TopicAcks] = {}
         self.unacked: Unacked[Any] | None = None
         """What was received and is waited for; it is set before anything is acknowledged."""
+        self.remembers = False
+        """Whether messages may be delivered again that were acknowledged."""
 
     def __iter__(self) -> Iterator[TopicAcks]:
         return iter(self._known.values())
+
+    def __len__(self) -> int:
+        """How many topics and partitions something was acknowledged on."""
+        return len(self._known)
 
     def of(self, topic: str | None, partition: int) -> TopicAcks:
         """Give those of a topic.
@@ -235,10 +287,20 @@ class AcksByTopic:
             partition: its index, -1 if none. An id that was made of numbers has none, nor has one of a producer of this
                 partition alone, whatever its topic is.
         """
+        known = self.known(topic, partition)
+        return self._new(topic, partition) if known is None else known
+
+    def known(self, topic: str | None, partition: int) -> TopicAcks | None:
+        """Give those of a topic, as `of()`; None if there are none."""
         if partition < 0 and not self._several and topic is not None:
             partition = TopicName.parse(topic).partition_index
-        known = self._known.get(topic if self._several and topic is not None else partition)
-        return self._new(topic, partition) if known is None else known
+        return self._known.get(topic if self._several and topic is not None else partition)
+
+    def of_message(self, inner: Any, inner_id: Any) -> TopicAcks | None:
+        """Give those of a C++ message's topic; None if nothing was acknowledged there."""
+        if self._several:
+            return self._known.get(inner.topic_name())
+        return self._known.get(inner_id.partition()) or self.known(inner.topic_name(), inner_id.partition())
 
     def _new(self, topic: str | None, partition: int) -> TopicAcks:
         name = TopicName.parse(self._topics if topic is None else topic)
@@ -249,6 +311,8 @@ class AcksByTopic:
         runs = self._runs and TopicName.parse(topic).is_persistent  # else there is no cursor to begin one at
         tracker = AckTracker(runs=runs, keeps_indexes=self._keeps_indexes)
         acks = TopicAcks(topic, partition, named=self._several or partition >= 0, tracker=tracker, unacked=self.unacked)
+        if self.remembers:
+            acks.remember(math.inf)
         self._known[topic if self._several else partition] = acks
         return acks
 

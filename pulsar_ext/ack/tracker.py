@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .leaving import NOTHING, Leaving
+from .leaving import NOTHING, Leaving, before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -170,8 +170,13 @@ class AckTracker:
         return new
 
     def take_back(self, entry: Entry, index: int = -1, size: int = 0) -> None:
-        """Forget an acknowledgement that has not left: the message is to be delivered again."""
+        """Forget an acknowledgement: the message is to be delivered again."""
         self._spread()
+        self._beyond.discard(entry)
+        if self._is_covered(entry):
+            self._cumulative = before(entry)
+        if self._base is not None and entry <= self._base:
+            self.lose_base()
         if index < 0:
             self._whole.pop(entry, None)
             self._drop_partial(entry)
@@ -186,7 +191,11 @@ class AckTracker:
 
     def is_duplicate(self, entry: Entry, index: int = -1) -> bool:
         """Whether a message that arrives was acknowledged already."""
-        if (self._base is not None and entry <= self._base) or entry in self._whole:
+        return (self._base is not None and entry <= self._base) or self.holds(entry, index)
+
+    def holds(self, entry: Entry, index: int = -1) -> bool:
+        """Whether a message was acknowledged, and its whole entry has not left yet."""
+        if entry in self._whole or self._is_covered(entry):
             return True
         if self._row is not None and entry[0] == self._row.ledger_id and entry[1] in self._row.entry_ids:
             return True

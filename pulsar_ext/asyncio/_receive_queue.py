@@ -63,6 +63,10 @@ class ReceiveQueue(Part):
         self._woken: set[asyncio.Future[None]] = set()
         """What callers wait for that were woken and have not run yet: one of the arrived messages is for each."""
         self._taken = 0
+        self.drops: Callable[[Any], bool] | None = None
+        """Tells whether a C++ message is not for the application: it was acknowledged, and is delivered again."""
+        self._passed: Any = None
+        """The message that it was asked about last and that is for the application."""
         self.records = Records()
         """What notes the messages as they are taken."""
 
@@ -85,6 +89,7 @@ class ReceiveQueue(Part):
         """Take a C++ message that needs no waiting; None if there is no such message, or an error is before it."""
         if self._is_held:
             return None
+        self._drop_acknowledged()
         if len(self._arrived) <= self._reserved:
             if self._waiters:
                 return None
@@ -160,6 +165,7 @@ class ReceiveQueue(Part):
     @property
     def has_ready(self) -> bool:
         """Whether a message has arrived that is not reserved for a caller."""
+        self._drop_acknowledged()
         return not self._is_held and len(self._arrived) > self._reserved
 
     def is_owed(self) -> bool:
@@ -183,10 +189,21 @@ class ReceiveQueue(Part):
         self._request_for_all()
         self._notify()
 
+    def _drop_acknowledged(self) -> None:
+        """Drop the next messages if they were acknowledged, and ask for others in their place."""
+        while self.drops is not None and self._arrived and self._arrived[0] is not self._passed:
+            first = self._arrived[0]
+            if isinstance(first, BaseException) or not self.drops(first):
+                self._passed = first
+            else:
+                self._arrived.popleft()
+                self._request_for_all()
+
     def _pop(self) -> Any:
+        self._drop_acknowledged()
         if not self._arrived:
             return None
-        inner = self._arrived.popleft()
+        inner, self._passed = self._arrived.popleft(), None
         if isinstance(inner, BaseException):
             raise inner
         if self.records.lists:

@@ -66,6 +66,7 @@ class AsyncReceiving(Generic[T]):
             self._queue = ReceiveQueue(None, lambda _: receiver.receive_async)
         else:
             self._queue = ReceiveQueue(blocking.inner, receive_async_of)
+            self._queue.drops = getattr(blocking, "_came_again_", None)  # a reader acknowledges nothing
         if isinstance(blocking, Receiving):
             blocking._take_part_(self._queue)
 

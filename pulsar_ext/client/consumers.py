@@ -216,6 +216,7 @@ def _take_over(
         grouping=grouping,
         splits=splits,
         keeps_indexes=bool(named["batch_index_ack_enabled"]),
+        queue_size=max(named["receiver_queue_size"], 1),
     )
     # What leaves is decided here, also which messages of a batch: the C++ client has to let all of it pass.
     named["batch_index_ack_enabled"] = True
@@ -270,7 +271,10 @@ class _Listener:
         foundation = subscription.order.foundation
         if subscription.acks.closed or (foundation is not None and foundation.leaves_out(inner)):
             return
-        if subscription.redelivery.screens and not subscription.redelivery.screen(inner):
+        if subscription.redelivery.screens:
+            if not subscription.redelivery.screen(inner):
+                return
+        elif subscription.acks.came_again(inner):
             return
         topic = official.topic()
         known = self.consumers.get(topic)

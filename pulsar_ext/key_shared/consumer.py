@@ -80,6 +80,7 @@ class RangeConsumer(Consumer):
         self._filter = FilteredSource(self._source, self._wanted if self._screen is None else self._passes)
         self._order.take_part(self._filter)
         self._source = self._filter
+        self._order.make_sieve = None
         return self
 
     @property
@@ -141,6 +142,8 @@ class RangeConsumer(Consumer):
         return (self._screen is None or self._screen(inner)) and self._wanted(inner)
 
     def _wanted(self, inner: Any) -> bool:
+        if self._screen is None and self._order.is_doubted and self._acks.came_again(inner):
+            return False
         if self._judge(inner):
             return True
         slot = self._judge.slot(inner)

@@ -20,7 +20,7 @@ from .order import Part
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from .order import Transition
+    from .order import ReceiveOrder, Transition
     from .source import Source
 
 __all__ = ["FilteredSource", "ScreenedSource"]
@@ -213,11 +213,19 @@ class ScreenedSource(_Keeping):
         source: gives the messages.
         screen: whether a C++ message is for the application; it is called once for each, in their order.
         harmless: messages that were redelivered no more often pass without it.
+        order: of the messages; None if it never doubts them.
     """
 
-    def __init__(self, source: Source, screen: Callable[[Any], bool], *, harmless: int = -1) -> None:
+    def __init__(
+        self,
+        source: Source,
+        screen: Callable[[Any], bool],
+        *,
+        harmless: int = -1,
+        order: ReceiveOrder | None = None,
+    ) -> None:
         super().__init__(source)
-        self._screen, self._harmless = screen, harmless
+        self._screen, self._harmless, self._order = screen, harmless, order
         self._lock = OwnedLock()
         self._waiting = 0
         self._is_barred = self._gives_up = False
@@ -234,11 +242,11 @@ class ScreenedSource(_Keeping):
     def _next_seen(self) -> Any:
         if (self._ready or self._unseen) and (seen := self._seen()) is not None:
             return seen
-        each, harmless = self._each, self._harmless
+        each = self._each
         for inner in each:
             unseen = self._unseen
             try:
-                if harmless >= 0 and _redelivery_count(inner) <= harmless and not (unseen or self._ready):
+                if self._is_harmless(inner) and not (unseen or self._ready):
                     return inner
             except BaseException:
                 if each is self._each:
@@ -248,6 +256,11 @@ class ScreenedSource(_Keeping):
             if (seen := self._seen()) is not None:
                 return seen
         raise StopIteration
+
+    def _is_harmless(self, inner: Any) -> bool:
+        if self._order is not None and self._order.is_doubted:
+            return False
+        return self._harmless >= 0 and _redelivery_count(inner) <= self._harmless
 
     def wait(self, millis: int) -> Any:
         """Wait for a message that passes.
@@ -303,6 +316,8 @@ class ScreenedSource(_Keeping):
 
     def _seen(self) -> Any:
         """Give the next message for the application among those that came; None if there is none."""
+        if not (self._unseen or self._ready):
+            return None
         self._look()
         try:
             for inner in iter(self._ready.popleft, None):  # no call behind it, where a Ctrl-C would lose it

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .interrupted import Interrupted
     from .pause import Pause
     from .prefetch import Prefetch
+    from .sieve import Sieve
     from .source import Source
 
 __all__ = ["ReceivingMany", "check_max_messages"]
@@ -46,7 +47,10 @@ class ReceivingMany(Receiving[T]):
     _recorder: Recorder | None
     _screen: Callable[[Any], bool] | None
     _screened: ScreenedSource | None
+    _sieve: Sieve | None
     _source: Source
+    _is_wanted: Callable[[Any], bool]
+    """Tells whether a C++ message of a batch is for the application."""
     _receive_plain: Callable[[int | None], Message]
     """`receive()` without interceptors."""
 
@@ -140,7 +144,7 @@ class ReceivingMany(Receiving[T]):
             batch = self._receive_batch(thread)
             new = self._message_class  # afterwards: the wait may have ended on another cluster
             messages = []
-            for inner in batch if self._screen is None else filter(self._screen, batch):
+            for inner in filter(self._is_wanted, batch):
                 message = new()
                 message.inner = inner
                 messages.append(message)
@@ -184,11 +188,11 @@ class ReceivingMany(Receiving[T]):
                     self._order.wait_for_transition()
                     self._context.senders.refuse_ended()
                     continue
+                self._take_ahead(batch)
                 if self._prefetch is not None:
                     self._order.claim(thread)
                     self._prefetch.batch(batch)
                     return batch
-                self._take_ahead(batch)
                 if not batch:
                     for batch in iter(self.inner.batch_receive, None):
                         batches[thread] = batch  # no call in between: a Ctrl-C leaves the batch to the next call
@@ -207,8 +211,9 @@ class ReceivingMany(Receiving[T]):
         """Take what comes before the C++ consumer's batches, into an empty one."""
         if not batch:
             batch += self._interrupted.ahead
-        if not batch and self._screened is not None:
-            self._screened.give_up_to(batch)
+        for kept in (self._screened, self._sieve):
+            if not batch and kept is not None:
+                kept.give_up_to(batch)
 
     def _take(self, kept: list[Message], upto: int) -> None:
         """Take messages that are there, until a list has so many.
@@ -232,17 +237,23 @@ class ReceivingMany(Receiving[T]):
                     kept.append(message)
                     message = new()
 
-    def __iter__(self) -> Iterator[Message[T]]:
+    def __iter__(self) -> Iterator[Message[T]]:  # noqa: C901, PLR0912  # as in `receive()`
         """Receive for ever, one message after the other, until it is closed."""
         order, tried = self._order, None
         while not self._closed:
             new = self._message_class
             message = new()
             try:
+                if order.sieve is not None:
+                    yield self._receive_next_(POLL_MILLIS)
+                    continue
                 self._refill()
                 run = order.run
                 if run is not None and run.thread == get_ident():
                     for message.inner, message.number in run.messages:
+                        if (sieve := order.sieve) is not None:
+                            sieve.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                            break
                         yield message
                         if order.run is not run:
                             break
@@ -250,6 +261,9 @@ class ReceivingMany(Receiving[T]):
                 else:
                     ready = order.ready
                     for message.inner in ready:
+                        if (sieve := order.sieve) is not None:
+                            sieve.unseen.append(message.inner)
+                            break
                         yield message
                         if order.ready is not ready:
                             break
@@ -288,7 +302,7 @@ class ReceivingMany(Receiving[T]):
         """Have this thread's next receives find messages where they look first, with numbers if that is right."""
         self._wait_while_paused(POLL_MILLIS)
         numbers, ahead = self._order.claim(get_ident()), self._fetching()
-        source = self._source.each if ahead is None else ahead.several()
+        source = self._fast_source() if ahead is None else ahead.several()
         self._mind(ahead)
         self._order.offer(source, numbers)
 
@@ -303,7 +317,13 @@ class ReceivingMany(Receiving[T]):
 
     def _fetching(self) -> Prefetch | None:
         """Give what fetches ahead; None if nothing does, or something stands before it."""
-        return self._prefetch if self._recorder is None else None
+        if self._recorder is not None or (self._sieve is not None and self._sieve.is_at_work):
+            return None
+        return self._prefetch
+
+    def _fast_source(self) -> Any:
+        """Give an endless iterator for loops that ask for a sieve behind each wait."""
+        return self._source.each if self._recorder is not None or self._sieve is None else self._sieve.fast
 
 
 def check_max_messages(max_messages: Any) -> None:

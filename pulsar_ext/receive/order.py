@@ -176,10 +176,13 @@ class ReceiveOrder:
         "cluster",
         "epoch",
         "foundation",
+        "is_doubted",
         "is_paused",
         "is_silent",
+        "make_sieve",
         "ready",
         "run",
+        "sieve",
         "wants_numbers",
     )
 
@@ -195,6 +198,12 @@ class ReceiveOrder:
         """Whether nothing is handed out."""
         self.is_silent = False
         """Whether the listener alone is paused."""
+        self.is_doubted = False
+        """Whether acknowledged messages may be delivered again, and each is looked at."""
+        self.make_sieve: Callable[[], Any] | None = None
+        """Gives what looks at messages then; None where something looks at each anyway."""
+        self.sieve: Any = None
+        """What looks at messages now; None if nothing has to."""
         self._may_number = numbers
         self._parts: list[Part] = []
         self._lock = OwnedLock()
@@ -320,6 +329,7 @@ class ReceiveOrder:
         self.foundation = None
         deque(self._ahead, 0)
         self._may_number, self.run, self.ready, self.is_paused = False, None, refusal, False
+        self.look_no_more()
 
     def pause(self) -> None:
         """Hand out nothing any more, until `resume()`."""
@@ -331,6 +341,25 @@ class ReceiveOrder:
         """Hand out again."""
         with self._lock:
             self.is_paused = False
+
+    def doubt(self) -> None:
+        """Have each message looked at, until `trust()`: acknowledged ones may be delivered again."""
+        with self._lock:
+            if not self.is_doubted:
+                self.is_doubted = True
+                if self.make_sieve is not None:
+                    self.sieve = self.make_sieve()
+                self.begin_epoch()
+
+    def trust(self) -> None:
+        """Have no message looked at any more."""
+        with self._lock:
+            self.is_doubted, self.sieve = False, None
+
+    def look_no_more(self) -> None:
+        """Have no message looked at for good: none is delivered any more."""
+        with self._lock:
+            self.make_sieve = self.sieve = None
 
     def number_if(self, *, wanted: bool) -> None:
         """Number what is received from now on, or not."""

@@ -149,22 +149,27 @@ class Redelivery(Part):
     def nack(self, message_id: MessageId) -> None:
         """Have the message of an id, which knows its topic, redelivered after the delay."""
         due = self._delays.refused_until(None)
+        self._acks.take_back(message_id)
         self._add(message_id, self._entries(message_id), due)
         self._scheduler.watch(self)
 
     def nack_message(self, inner: Any) -> None:
         """Have a C++ message redelivered, or sent to the dead letter topic if it was often enough."""
+        self._acks.take_back(self._id_of(inner))
         self._refused.put((self._delays.refused_until(inner), inner))
         self._watch()
 
     def ask_for(self, inner: Any) -> None:
         """Have a C++ message redelivered after the delay, however often it was."""
         message_id = self._id_of(inner)
+        self._acks.take_back(message_id)
         self._add(message_id, self._entries_or_later(message_id), self._delays.refused_until(inner))
         self._scheduler.watch(self)
 
     def screen(self, inner: Any) -> bool:
         """Look at a C++ message that arrives: False if it is not for the application."""
+        if self._acks.came_again(inner):
+            return False
         if self.compaction is not None and not self.compaction(inner):
             self._acks.add_messages([received(inner)])  # else its entry would stay in the backlog
             return False
@@ -321,11 +326,11 @@ class Redelivery(Part):
         if not self._splits:
             self._order.replace()
             return
+        self._acks.expect_redelivery()
         for entry in entries:
             inner.negative_acknowledge(entry)
 
     def _add(self, message_id: MessageId, entries: list[Any], due: float) -> None:
-        self._acks.take_back(message_id)
         if self._unacked is not None and self._splits:
             topic = self._acks.collector.topic_of(message_id)
             self._unacked.drop(topic, (message_id.ledger_id(), message_id.entry_id()))

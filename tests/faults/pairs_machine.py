@@ -89,6 +89,10 @@ class Moving(RuleBasedStateMachine):
     def acknowledge(self) -> None:
         self.world.acknowledge()
 
+    @rule(begins=st.booleans())
+    def doubt(self, begins: bool) -> None:
+        self.world.doubt(begins=begins)
+
     @rule(what=st.sampled_from(MOVES))
     def move(self, what: str) -> None:
         self.world.move(what)

@@ -207,6 +207,7 @@ class World:
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
         nothing.leave_now = nothing.refuse = lambda: None
+        nothing.came_again = lambda _: False
         nothing.inbox = nothing.collector = nothing
         nothing.unsubscribing = lambda inner: lambda answer, begun: (begun.append(0), inner.unsubscribe_async(answer))
         client = SimpleNamespace(_consumers=[])
@@ -297,6 +298,10 @@ class World:
         assert one not in self.came, f"{one} came twice"
         self.threads[how, thread] = self.last = one
         self.came.add(one)
+
+    def doubt(self, *, begins: bool) -> None:
+        """Have each message looked at from now on, or none any more: the connection may be another one."""
+        (self.order.doubt if begins else self.order.trust)()
 
     # -- what moves it -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,248 @@
+"""What was acknowledged on a connection that had gone silent is not delivered again to the consumer that did it."""
+
+from __future__ import annotations
+
+import pytest
+from acked import TYPES, send_batches, send_plain
+from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
+
+import pulsar_ext as pulsar
+
+BOTH_CLIENTS = True
+COUNT = 60
+SILENCE_SECONDS = 1.0
+
+
+@pytest.fixture
+def profile():
+    """The broker's: it keeps no acknowledgements inside batches, but where a test says so."""
+    return "small-chunks"
+
+
+@pytest.fixture
+def broker(pulsar_broker_factory, profile):
+    """A broker of the profile."""
+    return pulsar_broker_factory(profile)
+
+
+@pytest.fixture
+def proxy(pulsar_fault_proxy, broker):
+    """What silences the consumer's connection."""
+    return pulsar_fault_proxy(broker)
+
+
+@pytest.fixture
+def subscribe(proxy, client_factory, broker, topic):
+    """Subscribes through the proxy."""
+    client = client_factory(broker, service_url=proxy.service_url)
+    return lambda type_=pulsar.ConsumerType.Shared, **named: client.subscribe(topic, "s", type_, **named)
+
+
+def silently(proxy, *steps):
+    """Take steps on a connection that swallows everything, until it is cut."""
+    proxy.pause()
+    for step in steps:
+        step()
+        eventually(lambda: False, SILENCE_SECONDS / len(steps))
+    proxy.cut()
+    proxy.resume()
+
+
+def acknowledgements(consumer, messages):
+    """Give a step for each of some messages."""
+    return [lambda one=one: consumer.acknowledge(one) for one in messages]
+
+
+def nothing_is_left(admin, *topics):
+    """Whether the cursors show everything in the end."""
+    return eventually(lambda: not any(admin.stats(one).subscriptions["s"].backlog_entries for one in topics))
+
+
+def assert_done(consumer, client, admin, topic):
+    """Send more messages: they alone are received, and nothing is left."""
+    send_plain(client, topic, 10, start=COUNT)
+    again = drain(consumer.receive, 10)
+    assert [index_of(one) for one in again] == list(range(COUNT, COUNT + 10))
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [pytest.param(one, marks=pytest.mark.core(slow="a silence"), id=one.name) for one in TYPES[2:3]]
+    + [pytest.param(one, id=one.name) for one in TYPES if one is not TYPES[2]],
+)
+def test_acknowledged_in_silence_is_not_delivered_again(subscribe, client, admin, topic, proxy, type_):
+    """Sixty messages, acknowledged before the silent connection is cut, are delivered once; nothing is left."""
+    consumer = subscribe(type_)
+    send_plain(client, topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    silently(proxy, *acknowledgements(consumer, received))
+    assert_done(consumer, client, admin, topic)
+
+
+@pytest.mark.blocking_only("is about the ways of the blocking consumer")
+@pytest.mark.parametrize("way", ["many", "batch", "policy", "loop", "listener", "timeout", "letters"])
+def test_no_way_of_receiving_delivers_it_again(subscribe, client, admin, topic, proxy, way):
+    """Each way to receive drops what comes again; what was not acknowledged, every third message, is delivered."""
+    heard = []
+    options = {
+        "policy": {"batch_receive_policy": pulsar.ConsumerBatchReceivePolicy(20, -1, 50)},
+        "listener": {"message_listener": lambda _, message: heard.append(message)},
+        "timeout": {"unacked_messages_timeout_ms": 60_000},
+        "letters": {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(9, f"{topic}-dead")},
+    }
+    consumer = subscribe(**options.get(way, {}))
+
+    def some():
+        if way == "many":
+            return consumer.receive_many(20, 10_000)
+        if way in ("batch", "policy"):
+            return consumer.batch_receive()
+        if way == "listener":
+            return [heard.pop(0)] if heard else []
+        return [next(iter(consumer))] if way == "loop" else [consumer.receive(10_000)]
+
+    def receive(expected):
+        received = []
+        assert eventually(lambda: (received.extend(some()), len(received) >= expected)[1])
+        return received
+
+    send_plain(client, topic, COUNT)
+    received = receive(COUNT)
+    silently(proxy, *acknowledgements(consumer, [one for one in received if index_of(one) % 3]))
+    send_plain(client, topic, 10, start=COUNT)
+    again = receive(COUNT // 3 + 10)
+    assert sorted(map(index_of, again)) == [*range(0, COUNT, 3), *range(COUNT, COUNT + 10)]
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+    assert not heard
+
+
+@pytest.mark.parametrize("profile", ["small-chunks", "batch-index-acks"])
+@pytest.mark.parametrize("early", [False, True])
+def test_of_a_batch_only_the_rest_is_delivered(subscribe, client, admin, topic, proxy, early):
+    """Of batches acknowledged in part, in the silence or long before, the other messages are delivered, once each."""
+    consumer = subscribe()
+    send_batches(client, topic, 4, 10)
+    received = drain(consumer.receive, 40)
+    done = [one for one in received if index_of(one) % 10 < 4 or index_of(one) >= 30]
+    if early:
+        consumer.acknowledge_many(done)
+        consumer.flush_acks()
+        eventually(lambda: False, 2.0)  # what left longer ago than a second has surely arrived
+        done = []
+    silently(proxy, *acknowledgements(consumer, done), lambda: None)
+    again = drain(consumer.receive, 18)
+    assert sorted(map(index_of, again)) == [index for index in range(30) if index % 10 >= 4]
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+
+
+def test_a_chunked_message_is_not_delivered_again(subscribe, client, admin, topic, proxy):
+    """Three messages of three chunks, two of which were acknowledged in the silence: only the third is delivered."""
+    consumer = subscribe()
+    producer = client.create_producer(topic, batching_enabled=False, chunking_enabled=True)
+    for index in range(3):
+        producer.send(payload(index, THREE_CHUNKS))
+    received = drain(consumer.receive, 3)
+    silently(proxy, *acknowledgements(consumer, received[:2]))
+    again = drain(consumer.receive, 1)
+    assert {index_of(one) for one in again} == {2}  # half received ones are asked for, and may come twice
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_none_of_several_topics_delivers_it_again(proxy, client_factory, broker, client, admin, topic, several):
+    """A consumer of three partitions or topics gets nothing again on any of them."""
+    names = [f"{topic}-{'' if several else 'partition-'}{index}" for index in range(3)]
+    if not several:
+        admin.create_partitioned_topic(topic, 3)
+    through = client_factory(broker, service_url=proxy.service_url)
+    consumer = through.subscribe(names if several else topic, "s", pulsar.ConsumerType.Shared)
+    for index, one in enumerate(names):
+        send_plain(client, one, 20, start=index * 20)
+    received = drain(consumer.receive, 60)
+    silently(proxy, *acknowledgements(consumer, received))
+    for index, one in enumerate(names):
+        send_plain(client, one, 1, start=COUNT + index)
+    again = drain(consumer.receive, 3)
+    assert sorted(map(index_of, again)) == [COUNT, COUNT + 1, COUNT + 2]
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, *names)
+
+
+@pytest.mark.parametrize("type_", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover])
+def test_positions_in_silence_cover_what_is_delivered_again(subscribe, client, admin, topic, proxy, type_):
+    """Everything up to the fiftieth message was acknowledged as one position: the last ten are delivered."""
+    consumer = subscribe(type_)
+    send_plain(client, topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    silently(
+        proxy,
+        lambda: consumer.acknowledge_cumulative(received[20]),
+        lambda: consumer.acknowledge_cumulative(received[49]),
+    )
+    again = drain(consumer.receive, 10)
+    assert [index_of(one) for one in again] == list(range(50, COUNT))
+    consumer.acknowledge_cumulative(again[-1])
+    assert nothing_is_left(admin, topic)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_refused_after_acknowledged_is_delivered_again(subscribe, client, admin, topic, proxy, batched):
+    """Of what was acknowledged in the silence, five messages were negatively acknowledged then: these are delivered."""
+    consumer = subscribe(negative_ack_redelivery_delay_ms=100)
+    if batched:
+        send_batches(client, topic, 6, 10)
+    else:
+        send_plain(client, topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    refused = received[5:10]
+    steps = [lambda one=one: consumer.negative_acknowledge(one) for one in refused]
+    silently(proxy, lambda: consumer.acknowledge_many(received), *steps)
+    again = drain(consumer.receive, 5)
+    assert {index_of(one) for one in again} == {index_of(one) for one in refused}
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+
+
+def test_a_seek_after_the_silence_delivers_everything(subscribe, client, admin, topic, proxy):
+    """A seek to the beginning, as soon as there is a connection again, has all sixty messages delivered."""
+    consumer = subscribe()
+    send_plain(client, topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    silently(proxy, *acknowledgements(consumer, received))
+    assert eventually(consumer.is_connected)
+    consumer.seek(pulsar.MessageId.earliest)
+    again = drain(consumer.receive, COUNT)
+    assert sorted({index_of(one) for one in again}) == list(range(COUNT))
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
+
+
+def test_acknowledged_after_the_cut_is_not_delivered_again(subscribe, client, admin, topic, proxy):
+    """The broker had delivered a message again when the application, which was slow, acknowledged it the first time."""
+    consumer = subscribe()
+    send_plain(client, topic, COUNT)
+    received = drain(consumer.receive, COUNT)
+    proxy.cut()
+    assert eventually(lambda: not consumer.is_connected())
+    assert eventually(lambda: admin.stats(topic).subscriptions["s"].consumers and consumer.is_connected())
+    eventually(lambda: False, 1.0)
+    consumer.acknowledge_many(received)
+    assert_done(consumer, client, admin, topic)
+
+
+def test_a_refused_message_brings_no_acknowledged_ones(client, admin, topic):
+    """Of a batch that the broker delivers whole again, the messages that were acknowledged are not delivered."""
+    consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=100)
+    send_batches(client, topic, 1, 10)
+    received = drain(consumer.receive, 10)
+    consumer.acknowledge_many(received[:4])
+    consumer.negative_acknowledge(received[7])
+    again = drain(consumer.receive, 6)
+    assert {index_of(one) for one in again} == set(range(4, 10))
+    consumer.acknowledge_many(again)
+    assert nothing_is_left(admin, topic)
