@@ -20,7 +20,7 @@ from rich.table import Table
 _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 """A process with an archive of classes takes half the processor time of a container to start."""
 _FETCH = [["pulsar-ext", "broker", "fetch"]] if _BACKEND == "process" else []
-_ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "3", "--dist", "loadgroup", "--durations", "25"]
+_ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "4", "--dist", "loadgroup", "--durations", "25"]
 _PAGES = "tests/docs/test_browser.py"
 
 
