@@ -10,7 +10,7 @@ from skip_model import NOW, Entry, Topic, expected_boundary, straight, topics
 from pulsar_ext.errors import InvalidUse, SkipInsideMessage
 from pulsar_ext.ids.position import Ledgers, Position
 from pulsar_ext.skip.backlog import Backlog
-from pulsar_ext.skip.boundaries import BoundaryFinder, PartialBatch
+from pulsar_ext.skip.boundaries import Boundary, BoundaryFinder, PartialBatch
 from pulsar_ext.skip.plan import cheapest_scan, check_count, plan_skip
 from pulsar_ext.skip.queries import Strategy
 
@@ -178,6 +178,24 @@ def test_a_count_by_index_is_inexact_where_messages_may_be_hidden():
     for count, hide, exact in ((200, True, False), (200, False, True), (999, False, False)):
         plan = topic.run(plan_skip(topic.situation(may_hide_acks=hide, idle=False), count, "message"))
         assert (plan.strategy, plan.boundary.messages, plan.exact) == (Strategy.INDEX, min(count, 400), exact)
+
+
+def test_a_count_by_index_ends_inside_a_batch():
+    """The boundary is behind the entry before that batch, and single messages hide nothing."""
+    topic = Topic(*straight(400, 4), index=True)
+    plan = topic.run(plan_skip(topic.situation(batch_index_acks=True), 203, "message"))
+    assert plan.boundary == Boundary(topic.at[49], 203, 50, 3)
+    single = Topic(*straight(400), index=True)
+    plan = single.run(plan_skip(single.situation(may_hide_acks=True, idle=False), 200, "message"))
+    assert (plan.boundary.position, plan.exact) == (single.at[199], True)
+
+
+def test_the_only_entry_is_not_divided():
+    """A backlog of one batch has two boundaries."""
+    topic = Topic([Entry(0, 4)], {3: 1})
+    with pytest.raises(SkipInsideMessage) as error:
+        topic.run(plan_skip(topic.situation(), 2, "message"))
+    assert (error.value.below, error.value.above) == (0, 4)
 
 
 def _long_topic(**odd):
