@@ -46,6 +46,20 @@ def test_an_id_of_a_batch_acknowledges_its_message_only(client, topic, admin, fo
     assert cursor_of(admin, topic) == {0, 1}
 
 
+@pytest.mark.core
+def test_a_seek_forgets_what_was_acknowledged_before(client, topic, admin):
+    """The part of a batch that was acknowledged before a seek does not complete the batch after it."""
+    consumer = client.subscribe(topic, "s")
+    send_batches(client, topic, 1, 3)
+    for message in drain(consumer.receive, 3)[:2]:
+        consumer.acknowledge(message)
+    consumer.seek(MessageId.earliest)
+    consumer.acknowledge(drain(consumer.receive, 3)[2])
+    with pytest.raises(pulsar.AckNotConfirmed):
+        consumer.flush_acks(confirm=True, timeout_ms=300)
+    assert cursor_of(admin, topic) == set()
+
+
 class TestBatchIndexes:
     """On a broker that keeps acknowledgements inside batches."""
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from queue import SimpleQueue
 
 import pulsar as official
 import pytest
@@ -66,6 +67,17 @@ def test_each_callback_gets_the_id_of_its_own_message(client, topic):
     assert sample.batch_index() == 12
     assert pulsar.MessageId.deserialize(sample.serialize()) == sample
     assert client.create_reader(topic, sample, start_message_id_inclusive=True).read_next(5000).data() == b"42"
+
+
+@pytest.mark.core(each="options")
+@pytest.mark.parametrize("options", [{"batching_max_messages": 2}, {"batching_max_publish_delay_ms": 50}])
+def test_a_batch_is_sent_when_it_is_full_or_late(client, topic, options):
+    """Nobody flushes: a full batch is sent at once, and an open one after its delay."""
+    producer = client.create_producer(topic, **{**SLOW, **options})
+    results = SimpleQueue()
+    for number in range(2):
+        producer.send_async(b"%d" % number, lambda result, _: results.put(result))
+    assert [results.get(timeout=20) for _ in range(2)] == [pulsar.Result.Ok] * 2
 
 
 @pytest.mark.core
@@ -201,6 +213,10 @@ def test_send_many_takes_columns_and_tells_the_first_failure(client, topic):
     assert [(m.partition_key(), m.properties()) for m in messages[2500:]] == [("1", {}), ("", {"p": "q"})]
     with pytest.raises(pulsar.MessageTooBig):
         producer.send_many([b"x", b"x" * 300_000])
+    producer.send_async(b"x" * 300_000, None)
+    with pytest.raises(pulsar.MessageTooBig):
+        producer.flush()
+    producer.flush()
     with pytest.raises(ValueError, match="one partition_key for each"):
         producer.send_many([b"x", b"y"], partition_keys=["1"])
     unbatched = client.create_producer(topic)

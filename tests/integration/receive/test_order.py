@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from acked import cursor_of, send_batches, send_plain
@@ -38,6 +39,18 @@ def test_many_and_one_by_one(client, topic):
     waiter.join(20)
     assert not waiter.is_alive()
     assert len(messages) == 10
+
+
+@pytest.mark.core
+def test_a_receive_gets_what_comes_within_its_timeout(client, topic):
+    """No message is there at first, nor for some time."""
+    consumer = client.subscribe(topic, "s")
+    with ThreadPoolExecutor(1) as pool:
+        receiving = pool.submit(consumer.receive, 20_000)
+        with pytest.raises(TimeoutError):
+            receiving.result(0.3)
+        send_plain(client, topic, 1)
+        assert index_of(receiving.result(20)) == 0
 
 
 @pytest.mark.core

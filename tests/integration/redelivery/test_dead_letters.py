@@ -36,7 +36,14 @@ def test_a_chunked_message_past_its_redeliveries_is_a_whole_dead_letter(program)
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("options", [{"negative_ack_redelivery_delay_ms": 2500}, {"batch_index_ack_enabled": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"unacked_messages_timeout_ms": 60_000},  # with which every message is screened
+        {"negative_ack_redelivery_delay_ms": 2500},
+        {"batch_index_ack_enabled": True},
+    ],
+)
 def test_a_refused_message_of_a_batch_becomes_a_dead_letter(client, topic, options):
     """The others of its batch come again with it, and are acknowledged each time: it alone becomes the letter."""
     policy = pulsar.ConsumerDeadLetterPolicy(2, topic + "-dead")

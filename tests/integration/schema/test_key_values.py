@@ -158,6 +158,9 @@ def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
         has_null_value=lambda: False,
     )
     assert schema.decode_message(sent) == KeyValue("a", BERLIN)
+    sent.topic_name = lambda: topic
+    with pytest.raises(pulsar.SchemaMismatch):
+        schema.decode_message(sent)
 
 
 @pytest.mark.parametrize("encoding", KeyValueEncoding)
