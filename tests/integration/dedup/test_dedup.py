@@ -73,6 +73,7 @@ def test_ids_begin_at_zero_may_leave_gaps_and_never_go_back(client, admin, topic
         producer.send(b"again", sequence_id=1)
     assert raised.value.sequence_id == 1
     producer.send_async(b"11", None, sequence_id=11)
+    assert (producer.last_sequence_id_published(), producer.last_sequence_id_pushed()) == (10, 11)
     with pytest.raises(pulsar.SequenceIdRejected, match="open"):
         producer.send_async(b"twice in a batch", None, sequence_id=11)
     for bad in (-1, 1 << 63, True):
