@@ -126,6 +126,8 @@ def replay(
 ) -> None:
     """Write an archive, or the messages of a topic, to a topic; effectively once, however often it is repeated.
 
+    Messages with keys keep their order within each key. -o pulsar.producer.batchingEnabled=false keeps that of all.
+
     Args:
         source: Path of the archive to read, or the topic to read. A topic needs --checkpoint as well.
         topic: The topic to write to.

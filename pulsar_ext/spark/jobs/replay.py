@@ -45,10 +45,11 @@ def replay(
     where: str | None = None,
     exactly_once: bool = True,
 ) -> Replayed:
-    """Write an archive to a topic, each message with its key, properties and event time, in its original order.
+    """Write an archive to a topic, each message with its key, properties and event time.
 
-    Messages with keys are batched by key, so the order is kept within each key; `pulsar.producer.batchingType=Default`
-    keeps it within the whole lane, in batches that Key_Shared subscriptions cannot divide.
+    Messages with keys are batched by key, so the original order is kept within each key. The order of a whole lane is
+    kept without batches, by `pulsar.producer.batchingEnabled=false`, and by `pulsar.producer.batchingType=Default` in
+    batches that Key_Shared subscriptions cannot divide.
 
     Args:
         spark: a session with the data source.
