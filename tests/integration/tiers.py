@@ -43,6 +43,11 @@ def select(items, tier):
     return [item for item in items if item in kept]
 
 
+def is_quick(item):
+    """Return if a test is not known to take more than three seconds."""
+    return all("slow" not in mark.kwargs for mark in item.iter_markers("core"))
+
+
 def _core(same):
     """Return the core's items of one test: the first, one for each value of `each`, and a twin if `awaited` is set."""
     mark = same[0].get_closest_marker("core")

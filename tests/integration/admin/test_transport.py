@@ -34,7 +34,7 @@ _NOBODY = Profile(
 )
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker with tokens starts")
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_wrong_and_missing_tokens(pulsar_broker_factory, pulsar_namespace_factory):
     """A 401 becomes AdminUnauthorized without the token in any text; a callable is asked before each request."""
@@ -136,7 +136,7 @@ class _Redirecting(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a cluster starts")
 @pytest.mark.standalone_only("is about tokens, in the place of which mtls has certificates", ways=("mtls",))
 def test_redirect_to_the_owner_keeps_method_body_and_token(pulsar_broker_factory, pulsar_namespace_factory):
     """A broker that does not own a topic answers 307: the call goes on to the owner with its body and its token."""

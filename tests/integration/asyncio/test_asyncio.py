@@ -58,7 +58,7 @@ async def _skip_to(consumer, message_id):
     return message
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a receive is cancelled at many moments")
 @pytest.mark.parametrize("kind", ["consumer", "reader"])
 def test_cancelled_receives(run, topic, kind):
     """10,000 receives are cancelled at any moment while messages come; each message is received once, in order."""
@@ -210,7 +210,7 @@ def test_a_full_queue_does_not_hold_up_the_loop(run, topic):
     run(steps)
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker that deduplicates starts")
 def test_effectively_once(pulsar_broker_factory, pulsar_topic_factory):
     """An awaited deduplicating producer that is made again refuses what the topic holds, and sends the rest."""
     broker = pulsar_broker_factory("dedup")

@@ -275,7 +275,7 @@ class TestWithoutAnAdminApi:
 def test_two_numbers_do_not_choose_in_a_batch(client, topic):
     """Ledger and entry of a batch are refused for a start and a seek; the batch index says where to go."""
     sent = []
-    producer = client.create_producer(topic, batching_enabled=True)
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
     for index in range(5):
         producer.send_async(payload(index, 50), lambda _, message_id: sent.append(message_id))
     producer.flush()

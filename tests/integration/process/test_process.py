@@ -309,7 +309,7 @@ class TestStopInABatch:
         """Where compaction removed the last message of each batch, none of the batches after it is handled."""
         subscribe = partial(client.subscribe, topic, "s", pulsar.ConsumerType.Failover, is_read_compacted=True)
         consumer = subscribe()
-        with client.create_producer(topic, batching_enabled=True) as producer:
+        with client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1_000) as producer:
             for batch in range(0, 12, 3):
                 keys = [str(batch), str(batch + 1), "removed"]
                 producer.send_many([payload(batch + one) for one in range(3)], partition_keys=keys)

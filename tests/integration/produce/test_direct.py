@@ -65,7 +65,7 @@ def test_send_many_with_a_closed_producer_is_refused(client, topic):
                 producer.send_many([b"x"], flush=flush)
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker of its own starts twice")
 @pytest.mark.twin_on_demand
 def test_messages_arrive_across_a_broker_restart(pulsar_own_broker, client_factory):
     """A receive that waits through kill -9 and restart of the broker goes on; all acknowledged sends arrive once."""

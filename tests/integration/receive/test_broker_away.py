@@ -98,7 +98,7 @@ def test_whoever_receives_waits_for_the_broker(connected, proxy, topic, way):
     assert came == list(range(COUNT))
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker is silent")
 def test_a_receive_with_a_timeout_ends_in_time(connected, proxy, topic):
     """While the broker is away it raises Timeout, and no other error."""
     send_plain(connected, topic, COUNT)

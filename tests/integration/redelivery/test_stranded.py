@@ -47,7 +47,7 @@ def _producing(client):
     return lambda topic: client.create_producer(topic, chunking_enabled=True)
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a connection is lost")
 def test_what_a_lost_consumer_had_half_comes_to_the_next_one(pulsar_fault_proxy, broker, client, topics):
     """Three consumers are lost amid a message of a hundred chunks; each next one gets it, whole."""
     _strand(pulsar_fault_proxy(broker), broker, _producing(client), topics[:3])

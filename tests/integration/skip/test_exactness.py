@@ -26,7 +26,7 @@ from pulsar_ext.skip.broker_count import BrokerCount
 BOTH_CLIENTS = True
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a matrix of kinds and counts")
 @on(PLAIN, ONE_LEDGER, INDEXED, BATCH_ACKS)
 @pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,7 +23,7 @@ from pulsar_ext.skip.skipper import Skipper
 BOTH_CLIENTS = True
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="many skips under a consumer")
 @on(PLAIN)
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name)
 def test_connected_consumer_with_prefetched_messages(bench, kind):
@@ -178,7 +178,7 @@ def test_broker_killed(pulsar_own_broker, moment):
     assert found == labels or (moment == "after" and found == labels[12:])
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="the topic is unloaded again and again")
 @on(PLAIN)
 def test_unload_while_skipping(bench):
     """A topic that is unloaded again and again is never skipped too far; at worst an unload undoes a whole step."""

@@ -79,7 +79,7 @@ def _read(spark, path):
     return numbers(spark.read.parquet(str(path)).collect()) if (path / "_spark_metadata" / "0").exists() else []
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a stream of several batches")
 def test_limits_and_lag(spark, broker, client, admin, topic, places):
     """A batch has at most as many entries as allowed, waits for the least number, and reports how many are left."""
     keep_everything(admin, topic)

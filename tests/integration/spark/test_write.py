@@ -36,7 +36,7 @@ def read(spark, broker, topic):
     return frame.option("columns", "value,__key,__topic,__messageProperties,__eventTime,__messageId").load().collect()
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="Spark starts")
 def test_rows_become_messages(spark, broker, client, admin, pulsar_topic_factory):
     """Value, key, properties and event time arrive; a key keeps its order and its partition."""
     topic = pulsar_topic_factory(partitions=2, broker=broker)

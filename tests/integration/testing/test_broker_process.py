@@ -274,7 +274,7 @@ def test_log_offsets():
         assert len(broker.log_tail(3).splitlines()) == 3
 
 
-@pytest.mark.core
+@pytest.mark.core(slow="a broker of its own starts")
 def test_command_line_runs_and_ends_cleanly():
     """`pulsar-ext broker run` gives a broker that works, and SIGINT ends it with status 0 and no stack trace."""
     command = [shutil.which("pulsar-ext") or "pulsar-ext", "broker", "run", "--backend", "process", "--json"]

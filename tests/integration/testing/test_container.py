@@ -107,7 +107,7 @@ def _use_all_of_it(broker, client, admin, namespace):
 
 # Of those with TLS, mtls loads what tls does, and oauth2 what auth does; basic is below. What is on demand differs from
 # the other three in a setting or two.
-@pytest.mark.core
+@pytest.mark.core(slow="a container starts twice")
 @pytest.mark.parametrize(
     "profile",
     [

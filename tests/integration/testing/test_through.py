@@ -14,7 +14,7 @@ from pulsar_ext.testing.readiness import round_trip
 needs_process = pytest.mark.skipif(process_problem() is not None, reason=f"no broker process here: {process_problem()}")
 
 
-@pytest.mark.core(each="pulsar_through")
+@pytest.mark.core(each="pulsar_through", slow="a cluster starts")
 @pytest.mark.through
 def test_what_the_fixtures_give_is_what_was_asked_for(pulsar_through, broker, client, topic):
     """The URLs, the client certificate and the number of brokers are those of the kind, and a message passes."""
