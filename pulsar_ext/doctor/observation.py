@@ -103,6 +103,10 @@ def observe(
         wanted: chooses the entries of a topic to look at, so many at most.
         watched: whether to look at a topic's statistics twice more.
     """
+    if subscription is not None and not isinstance(subscription, str):
+        raise InvalidUse(f"subscription must be its name or None, not {subscription!r}. Nothing was asked.")
+    if limits is not None and not isinstance(limits, DiagnosisLimits):
+        raise InvalidUse(f"limits must be DiagnosisLimits(…), MapLimits(…) or None, not {limits!r}. Nothing was asked.")
     asking = _Observer(admin, subscription, limits or DiagnosisLimits(), tell)
     return asking.observe(target, wanted, watched)
 
