@@ -6,6 +6,8 @@ Each message is a 4-byte big-endian length, a `SingleMessageMetadata` of that le
 from __future__ import annotations
 
 import base64
+import binascii
+import re
 from functools import lru_cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +29,7 @@ __all__ = [
     "Base64Key",
     "batch_metadata",
     "batch_parts",
+    "bytes_of_base64",
     "key_fields",
     "option_fields",
     "property_field",
@@ -49,6 +52,9 @@ _EMPTY = b"\x00\x00\x00\x02\x18\x00"
 """A message of no bytes, as it stands in a batch."""
 
 
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
+
+
 class Base64Key(str):
     """A key of bytes, as it is stored: in base64, with a flag that says so."""
 
@@ -59,13 +65,16 @@ class Base64Key(str):
         """Make the key of bytes."""
         return cls(base64.b64encode(data).decode())
 
-    @classmethod
-    def matches(cls, text: str) -> bool:
-        """Return if bytes may be stored as this text."""
-        try:
-            return cls.of(base64.b64decode(text, validate=True)) == text
-        except ValueError:
-            return False
+
+def bytes_of_base64(text: str) -> bytes | None:
+    """Give the bytes that Java's client would have stored as this text, or None if no bytes are stored so."""
+    if not text or len(text) % 4 or not _BASE64.fullmatch(text):
+        return None
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return None
+    return decoded if base64.b64encode(decoded).decode() == text else None
 
 
 @lru_cache(4096)

@@ -211,14 +211,7 @@ class TopicAcks:
         return remembered.has(entry, index) or self.tracker.holds(entry, index)
 
     def take_back(self, entry: Entry, index: int, size: int, now: float) -> None:
-        """Forget an acknowledgement: the message is to be delivered again.
-
-        Args:
-            entry: its entry.
-            index: its place in its batch; -1 if it is not in a batch.
-            size: number of messages in its batch; 0 if that is not known.
-            now: the time.
-        """
+        """Forget an acknowledgement: the message is to be delivered again; the arguments are `SentAcks.take_back`'s."""
         self.tracker.take_back(entry, index, size)
         self.sent.take_back(entry, index, size, now)
         if self.remembered is not None:

@@ -77,7 +77,7 @@ class RangeConsumer(Consumer):
         self._judge = judge
         self._on_misrouted = on_misrouted
         # What comes in a batch was not looked at before.
-        self._filter = FilteredSource(self._source, self._wanted if self._screen is None else self._passes)
+        self._filter = FilteredSource(self._source, self._passes)
         self._order.take_part(self._filter)
         self._source = self._filter
         self._order.make_sieve = None
@@ -139,11 +139,9 @@ class RangeConsumer(Consumer):
                 raise
 
     def _passes(self, inner: Any) -> bool:
-        return (self._screen is None or self._screen(inner)) and self._wanted(inner)
+        return self._is_wanted(inner) and self._wanted(inner)
 
     def _wanted(self, inner: Any) -> bool:
-        if self._screen is None and self._order.is_doubted and self._acks.came_again(inner):
-            return False
         if self._judge(inner):
             return True
         slot = self._judge.slot(inner)

@@ -8,10 +8,7 @@ is never taken from there, because an HTTP header holds Latin-1 only.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
-import re
 import time
 import warnings
 from collections import OrderedDict
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext.admin import EntryMetadata, PulsarAdmin
 
-__all__ = ["KeyForm", "KeyFormWarning", "KeyForms", "KeyFormsMode", "batch_forms", "bytes_of_base64"]
+__all__ = ["KeyForm", "KeyFormWarning", "KeyForms", "KeyFormsMode", "batch_forms"]
 
 KeyFormsMode = Literal["auto", "exact", "text"]
 
@@ -42,7 +39,6 @@ _CHUNK_SECONDS = 3.0
 """How long the headers of a chunk may take; of some compressed messages the broker never shows them."""
 _REMEMBERED_BATCHES = 64
 _REMEMBERED_KEYS = 100_000
-_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", re.ASCII)
 
 _log = logging.getLogger("pulsar_ext.keys")
 
@@ -57,17 +53,6 @@ class KeyForm(Enum):
 
 class KeyFormWarning(UserWarning):
     """No admin API answers, so a key is taken for text and an empty key for none, which may be another slot."""
-
-
-def bytes_of_base64(text: str) -> bytes | None:
-    """Give the bytes that Java's client would have stored as this text, or None if no bytes are stored so."""
-    if not text or len(text) % 4 or not _BASE64.fullmatch(text):
-        return None
-    try:
-        decoded = base64.b64decode(text, validate=True)
-    except binascii.Error:
-        return None
-    return decoded if base64.b64encode(decoded).decode() == text else None
 
 
 def batch_forms(payload: bytes, size: int) -> list[KeyForm] | None:

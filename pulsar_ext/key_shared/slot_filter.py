@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsar_ext._native.messages import sequence_id_of
+from pulsar_ext._wire.batch_payload import bytes_of_base64
 
 from .hashing import key_slot, sticky_key
-from .key_encoding import KeyForm, bytes_of_base64
+from .key_encoding import KeyForm
 
 if TYPE_CHECKING:
     from .hash_ranges import KeyHashRanges
@@ -99,6 +100,5 @@ def _candidates(inner: Any) -> tuple[int, int | None]:
         other = bytes_of_base64(key)
         return key_slot(key), None if other is None else key_slot(other)
     producer = inner.producer_name()
-    return key_slot(sticky_key(None, producer_name=producer, sequence_id=sequence_id_of(inner, producer))), key_slot(
-        b""
-    )
+    sticky = sticky_key(None, producer_name=producer, sequence_id=sequence_id_of(inner, producer))
+    return key_slot(sticky), key_slot(b"")

@@ -144,7 +144,8 @@ class ReceivingMany(Receiving[T]):
             batch = self._receive_batch(thread)
             new = self._message_class  # afterwards: the wait may have ended on another cluster
             messages = []
-            for inner in filter(self._is_wanted, batch):
+            looks = self._screen is not None or self._order.is_doubted
+            for inner in filter(self._is_wanted, batch) if looks else batch:
                 message = new()
                 message.inner = inner
                 messages.append(message)

@@ -14,7 +14,7 @@ from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.locks import Lock
 from pulsar_ext._native.schemas import LETTER_VERSION
-from pulsar_ext._wire.batch_payload import Base64Key
+from pulsar_ext._wire.batch_payload import Base64Key, bytes_of_base64
 from pulsar_ext.errors import AdminRequired, SchemaMismatch
 
 from .letter_encryption import LetterEncryption
@@ -103,7 +103,7 @@ class LetterProducers:
         self, topic: str, inner: Any, properties: dict[str, str], *, delay_ms: int, **options: str | None
     ) -> None:
         """Send with the flag of a separated key where that is possible: in no chunks, and without a delay."""
-        if not delay_ms and Base64Key.matches(inner.partition_key() or "-"):
+        if not delay_ms and bytes_of_base64(inner.partition_key()) is not None:
             try:
                 return self._send(topic, inner, properties, delay_ms=0, flags=True, **options)
             except pulsar.MessageTooBig:

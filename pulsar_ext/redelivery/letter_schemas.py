@@ -13,7 +13,7 @@ from pulsar.schema import BytesSchema
 
 from pulsar_ext._native.results import UNREACHABLE
 from pulsar_ext._native.schemas import LETTER_VERSION, PassingSchema, text_of, version_of
-from pulsar_ext._wire.batch_payload import Base64Key
+from pulsar_ext._wire.batch_payload import bytes_of_base64
 from pulsar_ext.errors import AdminConflict, PulsarExtError, SchemaMismatch
 from pulsar_ext.ids.topic_name import TopicName
 from pulsar_ext.schema.key_value import KeyValueEncoding
@@ -97,7 +97,7 @@ class LetterSchemas:
         """
         version, topic = version_of(inner), inner.topic_name()
         if version < 0:
-            if self._own is not NO_SCHEMA or not Base64Key.matches(inner.partition_key() or "-"):
+            if self._own is not NO_SCHEMA or bytes_of_base64(inner.partition_key()) is None:
                 return self._own
             topic = inner.properties().get(REAL_TOPIC, topic)
         topic = str(TopicName.parse(topic).parent)

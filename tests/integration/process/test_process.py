@@ -12,6 +12,7 @@ import pytest
 from acked import TYPES, send_batches, send_plain
 from awaited import Awaited
 from chunked import drain, eventually, index_of, payload
+from stored import compact
 
 import pulsar_ext as pulsar
 
@@ -315,8 +316,7 @@ class TestStopInABatch:
                 producer.send_many([payload(batch + one) for one in range(3)], partition_keys=keys)
             producer.send(b"", partition_key="removed")
         consumer.close()
-        admin.compact(topic)
-        assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+        compact(admin, topic)
         consumer = subscribe()
         with Processing(consumer, lambda _: consumer.stop_processing(), concurrency=1) as processing:
             processing.join()

@@ -6,6 +6,7 @@ import queue
 
 import pytest
 from chunked import eventually
+from stored import compact
 
 import pulsar_ext as pulsar
 
@@ -33,19 +34,6 @@ def compacted(client, admin, topic):
     send_batch(client, topic, [("a", "a1"), ("", "gone"), *LEFT, ("c", "c1"), ("c", None)])
     compact(admin, topic)
     return topic
-
-
-def compact(admin, topic):
-    """Compact a topic, and wait for that; it is asked again where the broker's own reader was not connected yet."""
-    admin.compact(topic)
-
-    def is_done():
-        status = admin.compaction_status(topic)
-        if status == "ERROR":
-            admin.compact(topic)
-        return status == "SUCCESS"
-
-    assert eventually(is_done, 60)
 
 
 def contents(messages):

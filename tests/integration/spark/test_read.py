@@ -13,6 +13,7 @@ import pytest
 from chunked import eventually, send_half
 from reach import Reach
 from spark_topics import CHUNKED_BYTES, fill, keep_everything, numbers, options_of, roll_over
+from stored import compact
 
 import pulsar_ext.spark
 from pulsar_ext import MessageId, key_slot
@@ -268,8 +269,7 @@ def test_compacted_topic(spark, broker, client, admin, topic):
     with client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000) as producer:
         for index in range(60):
             producer.send_async(str(index).encode(), None, partition_key=f"k{index % 7}")
-    admin.compact(topic)
-    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+    compact(admin, topic)
     rows = read(spark, broker, topic, readCompacted="true").load().collect()
     assert numbers(rows) == list(range(53, 60))
     assert numbers(read(spark, broker, topic).load().collect()) == list(range(60))

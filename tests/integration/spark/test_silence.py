@@ -10,6 +10,7 @@ import pytest
 from chunked import eventually, index_of, payload, send_half
 from reach import Reach, official_client
 from spark_topics import fill, keep_everything
+from stored import compact
 
 pytest.importorskip("pyspark")
 
@@ -37,8 +38,7 @@ def compacted(client, admin, topic):
     with client.create_producer(topic, batching_enabled=True, batching_max_messages=10) as producer:
         keys = [f"k{number % KEYS}" for number in numbers]
         producer.send_many([b"%d" % number for number in numbers], partition_keys=keys)
-    admin.compact(topic)
-    assert eventually(lambda: admin.compaction_status(topic) == "SUCCESS", 60)
+    compact(admin, topic)
     return topic
 
 
