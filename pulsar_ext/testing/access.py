@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
 from base64 import b64encode
 from dataclasses import dataclass, field
@@ -77,7 +78,7 @@ class Access:
     def http_options(self) -> dict[str, Any]:
         """Give the arguments of an HTTP client that asks the admin REST API."""
         # The environment's HTTP proxies are for the outside world, not for a broker of our own.
-        options: dict[str, Any] = {"trust_env": False}
+        options: dict[str, Any] = {"trust_env": False, "verify": _system_trust()}
         if self.kind == "basic" and self.basic is not None:
             encoded = b64encode(":".join(self.basic).encode()).decode()
             options["headers"] = {"Authorization": f"Basic {encoded}"}
@@ -88,3 +89,9 @@ class Access:
             if self.certificate is not None:
                 context.load_cert_chain(*self.certificate)
         return options
+
+
+@functools.cache
+def _system_trust() -> ssl.SSLContext:
+    """Return what trusts the system's authorities; reading them costs more than a request."""
+    return ssl.create_default_context()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "start_error", "tail_of"]
 
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.2
 _LOG_TAIL_LINES = 40
 
 
@@ -50,7 +50,7 @@ class Broker(Reachable):
         profile: str | Profile = "plain",
         *,
         settings: Mapping[str, object] | None = None,
-        start_timeout: float = 90.0,
+        start_timeout: float = 180.0,
         version: str | None = None,
     ) -> None:
         self._profile = get_profile(profile)

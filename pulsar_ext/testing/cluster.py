@@ -64,7 +64,7 @@ class PulsarCluster(Reachable):
         bookies: int = 2,
         settings: Mapping[str, object] | None = None,
         java_options: Sequence[str] = (),
-        start_timeout: float = 120.0,
+        start_timeout: float = 180.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
     ) -> None:

@@ -84,7 +84,7 @@ class PulsarContainer(Broker):
         image: str | None = None,
         settings: Mapping[str, object] | None = None,
         heap: str = "512m",
-        start_timeout: float = 90.0,
+        start_timeout: float = 180.0,
         report: Callable[[str], None] = lambda _: None,
         version: str | None = None,
         broker_port: int | None = None,

@@ -53,7 +53,7 @@ class ReplicatedClusters(Startable):
         settings: Mapping[str, object] | None = None,
         heap: str = "320m",
         java_options: Sequence[str] = (),
-        start_timeout: float = 120.0,
+        start_timeout: float = 180.0,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         if "clusterName" in (settings or {}):
