@@ -84,6 +84,8 @@ def pytest_collection_modifyitems(config, items):
     """Keep the tests of the tier and the part; skip, with its reason, what only a standalone broker can show."""
     for item in items:
         way = tiers.params(item).get("pulsar_through") or _through(config) or "standalone"
+        if way != "standalone":
+            item.user_properties.append(("through", way))
         for mark in item.iter_markers("standalone_only"):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))

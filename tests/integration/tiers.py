@@ -187,10 +187,10 @@ def record(reports, durations):
     found = Counter()
     for report in reports:
         for case in ET.parse(report).getroot().iter("testcase"):
-            through = re.search(r"\[(?:.*-)?(mtls|cluster)\b", case.get("name"))
+            through = case.find("properties/property[@name='through']")
             path = case.get("classname").removeprefix("tests.integration.")
             module = "/".join(part for part in path.split(".") if not part.startswith("Test")) + ".py"
-            found[f"{module} through {through[1]}" if through else module] += float(case.get("time"))
+            found[module if through is None else f"{module} through {through.get('value')}"] += float(case.get("time"))
     return durations | {module: round(seconds, 1) for module, seconds in sorted(found.items())}
 
 

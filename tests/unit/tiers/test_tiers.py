@@ -106,10 +106,11 @@ def test_a_wrong_part_is_refused(text):
 def test_durations_are_recorded_by_module(tmp_path):
     """A module's seconds are those of its tests, through a cluster apart; a module that did not run keeps its own."""
     report = tmp_path / "report.xml"
-    cases = [("a.TestB", "test_c", 1.5), ("a", "test_d[standalone]", 1.0), ("a", "test_d[x-cluster]", 2.0)]
+    through = '<properties><property name="through" value="cluster"/></properties>'
+    cases = [("a.TestB", "test_c", 1.5, ""), ("a", "test_d[mtls]", 1.0, ""), ("a", "test_d[x]", 2.0, through)]
     text = "".join(
-        f'<testcase classname="tests.integration.ack.test_{where}" name="{name}" time="{seconds}"/>'
-        for where, name, seconds in cases
+        f'<testcase classname="tests.integration.ack.test_{where}" name="{name}" time="{seconds}">{inner}</testcase>'
+        for where, name, seconds, inner in cases
     )
     report.write_text(f"<testsuites><testsuite>{text}</testsuite></testsuites>")
     assert tiers.record([report], {"skip/test_x.py": 4.0}) == {
