@@ -410,17 +410,21 @@ class World:
 @contextlib.contextmanager
 def _on(thread: int) -> Iterator[None]:
     """Have the consumer see another thread, and a queue that gives all at once without a wait."""
-    with contextlib.ExitStack() as stack:
-        for module, name, value in (
-            (pulsar_ext.consumer, "get_ident", lambda: thread),
-            (many, "get_ident", lambda: thread),
-            (prefetch, "_batch_receive", Queue.fetch),
-            (prefetch, "_OFFICIAL_MILLIS", 0),
-            (prefetch, "_FAST_SECONDS", 1.0),
-            (prefetch, "_FEWEST", 2),
-            (prefetch, "_SINGLY", 4),
-            (prefetch, "_MOST", 8),
-        ):
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, value)
+    replaced = (
+        (pulsar_ext.consumer, "get_ident", lambda: thread),
+        (many, "get_ident", lambda: thread),
+        (prefetch, "_batch_receive", Queue.fetch),
+        (prefetch, "_OFFICIAL_MILLIS", 0),
+        (prefetch, "_FAST_SECONDS", 1.0),
+        (prefetch, "_FEWEST", 2),
+        (prefetch, "_SINGLY", 4),
+        (prefetch, "_MOST", 8),
+    )
+    before = [getattr(module, name) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
+    try:
         yield
+    finally:
+        for (module, name, _), value in zip(replaced, before, strict=True):
+            setattr(module, name, value)

@@ -338,6 +338,25 @@ def test_interceptors_see_each_message_once(client, topics):
     )
 
 
+@pytest.mark.blocking_only("a Ctrl-C ends the loop of an awaited client")
+def test_a_seek_of_one_topic_drops_its_interrupted_message(client, topics):
+    """What a Ctrl-C left between the topic and the application is not read after a seek to the topic's end."""
+    left = []
+
+    class Interrupted(pulsar.ReaderInterceptor):
+        def before_read(self, reader, message):
+            if not left:
+                left.append(message.topic_name())
+                raise KeyboardInterrupt
+            return message
+
+    reader = client.create_reader(topics, EARLIEST, interceptors=[Interrupted()])
+    with pytest.raises(KeyboardInterrupt):
+        reader.read_next(10_000)
+    reader.seek({left[0]: LATEST})
+    assert read_all(reader) == {topic: indexes for topic, indexes in expected_of(topics).items() if topic != left[0]}
+
+
 @pytest.mark.parametrize("of_topics", [True, False])
 @pytest.mark.parametrize("ending", ["close of the reader", "close of the client", "shutdown"])
 def test_a_close_ends_whoever_waits(client, topics, of_topics, ending):
