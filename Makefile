@@ -10,7 +10,7 @@ PART ?=
 help:
 	@echo 'make test             lint, types, unit tests, the documents, and each public promise once on real brokers:'
 	@echo '                      11 minutes on two cores; the first time more, with about 1 GB to fetch'
-	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: two hours; PART=3/8: a part of it'
+	@echo 'make test-all         the same, the pages in a browser, and the rest of the integration tests: two hours; PART=3/10: a part of it'
 	@echo 'make reproduce        each known defect, the official client beside pulsar_ext: 6 minutes'
 	@echo 'make docs             the site, in .site/html'
 	@echo 'make through ARGS=mtls       every family of integration tests with mutual TLS; ARGS=cluster: on a cluster'

@@ -1,7 +1,7 @@
 """Run steps of the suite one after the other, whatever the ones before came to, and show how long each took.
 
 python tests/suite.py                     # types, unit, docs, core
-python tests/suite.py rest --part 3/8     # what the core leaves out; what follows the steps goes to the last one
+python tests/suite.py rest --part 3/10     # what the core leaves out; what follows the steps goes to the last one
 """
 
 from __future__ import annotations
