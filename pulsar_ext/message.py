@@ -139,7 +139,7 @@ def at_cluster(messages: type[Message[T]], number: int) -> type[Message[T]]:
     first = messages.__mro__[1] if messages.cluster else messages
     named = {"cluster": number, "__module__": __name__}
     if (schema := getattr(first, "_schema", None)) is not None:
-        named["_schema"] = of_another_cluster(schema)
+        named["_schema"] = of_another_cluster(schema, number)
     other: Any = type(first.__name__, (first,), named)
     return other  # type: ignore[no-any-return]  # a subclass of it
 

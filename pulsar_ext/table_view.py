@@ -19,7 +19,6 @@ from pulsar_ext._native import threads
 from ._native.fork import never_opened, refuse_after_fork
 from ._native.locks import OwnedLock
 from ._native.results import AlreadyClosed, Timeout
-from ._native.schemas import value_of
 from .schema.typed import T
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
     def get(self, key: str) -> T | None:
         """Give the value of a key; None if there is none."""
         kept = self._table.values.get(key)
-        return None if kept is None else value_of(self._schema, kept)
+        return None if kept is None else kept.value()
 
     def keys(self) -> list[str]:
         """Give the keys that there are now, in the order in which they came."""
@@ -103,7 +102,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
 
     def items(self) -> list[tuple[str, T]]:
         """Give the keys that there are now, each with its value."""
-        return [(key, value_of(self._schema, kept)) for key, kept in list(self._table.values.items())]
+        return [(key, kept.value()) for key, kept in list(self._table.values.items())]
 
     def for_each(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now."""
@@ -116,7 +115,7 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         Mirrors Java's `TableView.listen`.
         """
         with self._table.lock:
-            self._table.listeners.append(lambda key, kept: callback(key, self._changed(kept)))
+            self._table.listeners.append(lambda key, kept: callback(key, _changed(kept)))
 
     def for_each_and_listen(self, callback: Callable[[str, T], object]) -> None:
         """Call `callback(key, value)` for every key that there is now, and then for every change.
@@ -127,14 +126,6 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
         with self._table.lock:
             self.for_each(callback)
             self.listen(callback)
-
-    def _changed(self, kept: _Kept) -> Any:
-        try:
-            return value_of(self._schema, kept)
-        except Exception:
-            if kept.data():
-                raise
-            return None
 
     def close(self) -> None:
         """Follow the topic no longer; closing again does nothing."""
@@ -158,13 +149,25 @@ class TableView(pulsar.TableView, Generic[T]):  # type: ignore[misc]  # the offi
 class _Kept:
     """What a view keeps of a message: what decoding it takes."""
 
-    __slots__ = ("_data", "_is_null", "_topic", "_version")
+    __slots__ = ("_class", "_data", "_is_null", "_topic", "_version")
 
     def __init__(self, message: Message) -> None:
+        self._class = type(message)
         self._data: bytes = message.data()
         self._is_null: bool = message.has_null_value()
         self._topic: str = message.topic_name()
         self._version: int = message.inner.int_schema_version()
+
+    @property
+    def cluster(self) -> int:
+        """Number of the cluster that it was read from."""
+        return self._class.cluster
+
+    def value(self) -> Any:
+        """Decode it, with the schema that it was written with."""
+        message = self._class()
+        message.inner = self
+        return message.value()
 
     def data(self) -> bytes:
         """Give the value's bytes."""
@@ -185,6 +188,16 @@ class _Kept:
     def message_id(self) -> str:
         """Say what the value is, where it cannot be decoded."""
         return f"of {self._topic}"
+
+
+def _changed(kept: _Kept | None) -> Any:
+    """Return the value that a listener is called with; None for a key that was removed."""
+    try:
+        return None if kept is None else kept.value()
+    except Exception:
+        if kept is not None and kept.data():
+            raise
+        return None
 
 
 class End:
@@ -238,11 +251,12 @@ class _Table:
 
     def __init__(self, reader: Reader, topic: str) -> None:
         self.values: dict[str, _Kept] = {}
-        self.listeners: list[Callable[[str, _Kept], object]] = []
+        self.listeners: list[Callable[[str, _Kept | None], object]] = []
         self.lock = OwnedLock()
         """Held while a value is changed and the listeners hear of it."""
         self._reader, self._topic = reader, topic
         self._is_wanted = True
+        self._cluster = reader._message_class_.cluster
 
     def catch_up(self, ends_in_a_half: Callable[[], bool], end: End) -> None:
         """Read what is on the topic now, and no further if that is known: others may go on writing."""
@@ -268,6 +282,7 @@ class _Table:
         """Take what comes until nobody wants it any more, or the reader is closed."""
         while self._is_wanted:
             try:
+                self._leave_cluster()
                 self._take(self._read())
             except Timeout:
                 continue
@@ -283,6 +298,16 @@ class _Table:
         """Want nothing more; takes no lock, for a finalizer calls it."""
         self._is_wanted = False
 
+    def _leave_cluster(self) -> None:
+        """Remove the keys that only the cluster before had, once all of another cluster was read."""
+        number = self._reader._message_class_.cluster
+        if number == self._cluster or self._reader.has_message_available():
+            return
+        with self.lock:
+            for key in [key for key, kept in self.values.items() if kept.cluster != number]:
+                self._set(key, None)
+        self._cluster = number
+
     def _read(self) -> Message:
         return self._reader.read_next(_LOOK_MILLIS)  # pyright: ignore[reportReturnType]  # it is one of ours
 
@@ -296,12 +321,16 @@ class _Table:
             return
         kept = _Kept(message)
         with self.lock:
-            if kept.data():
-                self.values[key] = kept
-            else:
-                self.values.pop(key, None)
-            for listener in tuple(self.listeners):  # one that is added by another hears of the next change
-                try:
-                    listener(key, kept)
-                except Exception:  # noqa: BLE001  # the application's
-                    _log.exception("A listener of the table view of %s raised; the view goes on", self._topic)
+            self._set(key, kept)
+
+    def _set(self, key: str, kept: _Kept | None) -> None:
+        """Set or remove the value of a key, and notify the listeners; the lock is held."""
+        if kept is not None and kept.data():
+            self.values[key] = kept
+        else:
+            self.values.pop(key, None)
+        for listener in tuple(self.listeners):  # one that is added by another hears of the next change
+            try:
+                listener(key, kept)
+            except Exception:  # noqa: BLE001  # the application's
+                _log.exception("A listener of the table view of %s raised; the view goes on", self._topic)

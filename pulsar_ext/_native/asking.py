@@ -68,9 +68,10 @@ class AskingClient:
         inner: the C++ client.
         ask: begins an asynchronous call and gives the value that it is answered with.
         configure: is given the configuration of each C++ producer, consumer or reader before it is opened.
+        versions: where the schema objects of consumers and readers look up versions; see `pulsar_ext.schema.lookup`.
     """
 
-    __slots__ = ("_ask", "_client", "_configure", "_inner")
+    __slots__ = ("_ask", "_client", "_configure", "_inner", "_versions")
     _consumers: ClassVar[deque[Any]] = deque(maxlen=0)
     """What the official methods add to; it keeps nothing."""
 
@@ -79,8 +80,9 @@ class AskingClient:
         inner: Any,
         ask: Callable[[Callable[[Answer], object]], Any],
         configure: Callable[[Any], None] = lambda _: None,
+        versions: Any = None,
     ) -> None:
-        self._inner = inner
+        self._inner, self._versions = inner, versions
         self._ask = ask
         self._configure = configure
         self._client = self  # what the official methods call
@@ -92,14 +94,16 @@ class AskingClient:
 
     def open_consumer(self, **named: Any) -> pulsar.Consumer:
         """Open an official consumer; the arguments are the official ones."""
+        named["schema"].attach_client(self._versions)  # first: a listener is called before this returns
         consumer: pulsar.Consumer = _call(_official.subscribe, self, named)
-        named["schema"].attach_client(self._inner)
+        named["schema"].attach_client(self._versions)
         return consumer
 
     def open_reader(self, **named: Any) -> pulsar.Reader:
         """Create an official reader; the arguments are the official ones."""
+        named["schema"].attach_client(self._versions)
         reader: pulsar.Reader = _call(_official.create_reader, self, named)
-        named["schema"].attach_client(self._inner)
+        named["schema"].attach_client(self._versions)
         return reader
 
     def partitions_of(self, topic: str) -> list[str]:

@@ -14,7 +14,7 @@ import pulsar.schema
 from _pulsar import SchemaInfo, SchemaType
 from pulsar.schema import AvroSchema, BytesSchema
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidUse, SchemaMismatch
 
 from .c_api import TRIED
 from .results import UNREACHABLE
@@ -83,6 +83,7 @@ def value_of(schema: Schema, message: Encoded) -> Any:
 
     Raises:
         pulsar.PulsarException: the broker cannot be asked for that schema now.
+        SchemaMismatch: the client is connected to another cluster than the message's.
         InvalidUse: it is Avro, which this build of the official client reads in another way.
     """
     if message.has_null_value() and not getattr(schema, "reads_null_values", False):
@@ -92,7 +93,7 @@ def value_of(schema: Schema, message: Encoded) -> Any:
         untyped: Any = schema
         try:
             untyped._get_writer_schema(message.topic_name(), message.int_schema_version())
-        except UNREACHABLE:
+        except (*UNREACHABLE, SchemaMismatch):
             raise
         except Exception:  # noqa: BLE001, S110  # no Avro, or no such version: the official code logs that, and goes on
             pass

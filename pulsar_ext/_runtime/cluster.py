@@ -9,6 +9,7 @@ follow with a transition that drops all that they keep; see `pulsar_ext.receive.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import pulsar
@@ -57,7 +58,11 @@ class Follower(Protocol):
         ...
 
     def _follow_cluster_(self, number: int) -> None:
-        """Drop all that is of another cluster, and replace the native object."""
+        """Drop all that is of another cluster, and close the native object."""
+        ...
+
+    def _renew_(self, timeout_millis: int) -> None:
+        """Open another native object if the last one was closed for that."""
         ...
 
 
@@ -109,17 +114,18 @@ class ClusterWatch:
         if number != self._forgotten:
             self._forget()
             self._forgotten = number
-        for one in self._followers():
-            if one._cluster_ == number:
-                continue
+        again, followers = _LOOK_SECONDS, self._followers()
+        # All are closed before one is opened: the C++ client would connect them to the other cluster by itself.
+        steps = [partial(one._follow_cluster_, number) for one in followers if one._cluster_ != number]
+        for step in (*steps, *(partial(one._renew_, 0) for one in followers)):
             try:
-                one._follow_cluster_(number)
+                step()
             except pulsar.AlreadyClosed:
                 continue
             except pulsar.PulsarException as error:
                 _log.warning("It is not open on the other cluster yet, and is opened again later: %s", error)
-                return _AGAIN_SECONDS
-        return _LOOK_SECONDS
+                again = _AGAIN_SECONDS
+        return again
 
     def close(self) -> None:
         """Watch nothing: the client is closing."""

@@ -129,6 +129,12 @@ class ClientContext:
             "It could not be found out what to redeliver, or where a cursor is; that is tried again",
         )
         """For what asks the admin API, or reads, and may wait for the answer: acknowledgements must not."""
+        self.failover = ClientScheduler(
+            "pulsar-ext-failover",
+            logging.getLogger("pulsar_ext"),
+            "A change of the cluster could not be followed; that is tried again",
+        )
+        """For that alone: consumers and readers are closed before the C++ client connects them to another cluster."""
         self.outcomes = OutcomeScheduler(
             "pulsar-ext-outcomes", logging.getLogger("pulsar_ext"), "What became of a message could not be reported"
         )
@@ -156,7 +162,7 @@ class ClientContext:
         self.resolver = Resolver(self.admin_api, open_reader)
         self.cluster = ClusterWatch(service_url, opener._received_by_, self._forget_cluster)
         if self.cluster.may_change:
-            self.inquiries.watch(self.cluster)
+            self.failover.watch(self.cluster)
         for hear in self.begun:
             hear(self)
 
@@ -190,7 +196,7 @@ class ClientContext:
 
     def _forget_cluster(self) -> None:
         """Drop what is known of the cluster that the client was connected to before."""
-        self.recent.forget()
+        self.inquiries.run(self.recent.forget)
         self.resolver.forget()
         self.broker_version.forget()
 
@@ -233,12 +239,13 @@ class ClientContext:
     def close_schedulers(self) -> None:
         """Close what the schedulers watch, and have them watch nothing any more; acknowledgements leave last."""
         self.outcomes.close()
+        self.failover.close()
         self.inquiries.close()
         self.scheduler.close()
 
     def _after_fork_(self, refusal: Any) -> None:
         """Refuse to schedule in this child process; a scheduler's lock may have been held at the fork, for good."""
-        self.scheduler = self.inquiries = refusal
+        self.scheduler = self.inquiries = self.failover = refusal
 
     def release(self) -> None:
         """Close what interceptors are left, of what was not closed by itself, and the admin API if it is ours."""

@@ -2,7 +2,8 @@
 
 `batch_scheduler` is one for the process. It closes batches when their delay is over, and nothing of the application's
 runs on it. Each client has three `ClientScheduler`: one for its acknowledgements; one for what may take long, because
-it asks the broker, so that no answer holds up acknowledgements or batches; and an `OutcomeScheduler` for callbacks.
+it asks the broker, so that no answer holds up acknowledgements or batches; and an `OutcomeScheduler` for callbacks. One
+that may fail over to another cluster has a fourth for that.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pulsar_ext._native.handles import ClientDoor, consumers_of
 from pulsar_ext._native.seek_gate import SeekGate
 from pulsar_ext.receive.undecryptable import goes_on, unique_name
 from pulsar_ext.schema.choice import schema_of
+from pulsar_ext.schema.lookup import VersionLookup
 from pulsar_ext.schema.typed import TypedSchema
 
 from .authentication import telling_why
@@ -113,10 +114,13 @@ class ClientOpening:
         self, named: dict[str, Any], configure: Callable[[Any], None] = lambda _: None
     ) -> Iterator[AskingClient]:
         """Have errors say more than the C++ client does."""
-        asking = AskingClient(self.inner, self.context.senders.ask, configure)
+        context = self.context
+        number = context.cluster.number
+        versions = VersionLookup(self.inner.get_schema_info, context.admin_api, number, number())
+        asking = AskingClient(self.inner, context.senders.ask, configure, versions)
         topics = named["topic"]  # an opening may change it
         with (
-            telling_what_is_known(self.context, self._connected_url, named),
+            telling_what_is_known(context, self._connected_url, named),
             telling_why(self._authentication),
             telling_differences(asking, topics, named["schema"]),
         ):

@@ -118,7 +118,7 @@ class _SenderFactory:
         self._client = client
         self._context = context
         self._named = named
-        self._topic = named["topic"]
+        self._topic, self._cluster = named["topic"], context.cluster.number()
         self._deduplication = bool(deduplication)
         if not isinstance(hashing_scheme, HashingScheme):
             raise InvalidUse(f"hashing_scheme is a HashingScheme, not {hashing_scheme!r}. Nothing was opened.")
@@ -275,13 +275,12 @@ class _SenderFactory:
         changed |= {"send_timeout_millis": 0, "initial_sequence_id": None}
         group = config.bounds.messages if config.by_key else 0
         first = named["initial_sequence_id"]
-        cluster = self._context.cluster.number()
         opening = Opening(
             admin, topic, name, first, group, most_pending=config.limit, chunked=chunked, recall=self._recall
         )
 
         def open_as(name: str) -> pulsar.Producer:
-            if self._context.cluster.number() != cluster:
+            if self._context.cluster.number() != self._cluster:
                 raise ProducerBroken(
                     f"The client is connected to another cluster than the producer {name} on {topic} was opened on, "
                     "and sequence ids belong to one cluster. Nothing was sent there. Create the producer again.",
@@ -295,7 +294,7 @@ class _SenderFactory:
         check = DuplicateCheck(admin, topic, name, config.partition, open_as, timeout, official.last_sequence_id())
         open_again = partial(open_as, name)
         dispatch = DedupDispatcher(
-            ProducerHandle(official), self._context, config, sequence, timeout, check, open_again, cluster
+            ProducerHandle(official), self._context, config, sequence, timeout, check, open_again, self._cluster
         )
         if not chunked:
             mixed_keys = mixed_key_check(named, self._context) if config.partition < 0 else None

@@ -163,4 +163,4 @@ class _Listener:
         reader = None if self.reader is None else self.reader()
         if reader is None:  # create_reader has not returned yet
             reader = Reader._assemble_(reader_heard(official), self._context, self._messages, self._topic)
-        guard_listener(self._listener, reader, adopt_message(message, self._messages))
+        guard_listener(self._listener, reader, adopt_message(message, reader._message_class_))

@@ -40,8 +40,8 @@ class PartitionWatch:
                 count = len(self._context.opener.get_topic_partitions(topic))
             except pulsar.PulsarException:  # the broker is away, and is asked again
                 continue
-            if count > self._known.setdefault(topic, count):
-                self._known[topic] = count
+            known, self._known[topic] = self._known.get(topic, count), count
+            if count > known:  # fewer: the client is connected to another cluster
                 self._chain.partitions_changed(topic, count)
         return _LOOK_SECONDS
 

@@ -274,7 +274,7 @@ class ReaderFoundation(_Foundation):
     """The C++ reader under a reader, whose place in the topic only itself knows."""
 
     _defaults = default_arguments(pulsar.Client.create_reader)
-    _next: Any = None
+    _next = _start = None
 
     def move(self, target: Any) -> None:
         """Open another C++ reader elsewhere, which takes the place of this one when it is opened anew.
@@ -315,7 +315,7 @@ class ReaderFoundation(_Foundation):
         self._next = self._open(start_message_id=inner_id, start_message_id_inclusive=True)
 
     def move_to_cluster(self) -> None:
-        """Open another C++ reader where the first one began; at the earliest message if that was an id."""
+        """Have the next C++ reader begin where the first one began; at the earliest message if that was an id."""
         start = self._named["start_message_id"]
         if start not in (InnerMessageId.earliest, InnerMessageId.latest):
             _log.warning(
@@ -323,7 +323,7 @@ class ReaderFoundation(_Foundation):
                 self._named["topic"],
             )
             start = InnerMessageId.earliest
-        self._next = self._open(start_message_id=start)
+        self._next, self._start = None, start  # not opened before this one is closed, which would read there as well
 
     def _move_to_time(self, millis: int) -> None:
         """Open another C++ reader at the first message that was published at a time or later."""
@@ -341,5 +341,7 @@ class ReaderFoundation(_Foundation):
         return inner_id.partition() >= 0 and not TopicName.parse(self._named["topic"]).is_partition
 
     def open_anew(self) -> tuple[Any, Iterator[Any]]:
-        """Give the C++ reader that was opened."""
+        """Give the C++ reader that was opened, or is opened now."""
+        if self._next is None:
+            self._next = self._open(start_message_id=self._start)
         return self._handle._stand_on_(self._next), NOTHING

@@ -93,13 +93,13 @@ class Receiving(Moving, Generic[T]):
         return self._order.cluster
 
     def _follow_cluster_(self, number: int) -> None:
-        """Drop all that is of another cluster than this one, and have another native object begin here.
+        """Drop all that is of another cluster than this one; the native object is closed, and another one has to begin.
 
         Args:
             number: of the cluster that the client is connected to.
 
         Raises:
-            pulsar.PulsarException: it cannot be opened now; it is opened again by the next receive, or the next call.
+            pulsar.PulsarException: a transition before this one cannot be ended now; nothing was dropped.
         """
         order = self._order
         if self._closed or order.foundation is None:  # readers of several topics: each follows by itself
@@ -107,7 +107,7 @@ class Receiving(Moving, Generic[T]):
             return
         with (
             contextlib.suppress(OutdatedError),
-            order.passing(Transition.ANOTHER_CLUSTER, lambda: refuse_unless(lambda: not self._closed)),
+            order.passing(Transition.ANOTHER_CLUSTER, lambda: refuse_unless(lambda: not self._closed), renews=False),
         ):
             if order.foundation is not None:  # closed meanwhile, by the handler of a signal
                 order.foundation.move_to_cluster()

@@ -230,7 +230,9 @@ class ReceiveOrder:
         self._parts.append(part)
 
     @contextlib.contextmanager
-    def passing(self, transition: Transition, check: Callable[[], None] = lambda: None) -> Iterator[None]:
+    def passing(
+        self, transition: Transition, check: Callable[[], None] = lambda: None, *, renews: bool = True
+    ) -> Iterator[None]:
         """Carry out a transition in the block; if the block raises, it has not happened.
 
         Another thread's is waited for.
@@ -238,6 +240,7 @@ class ReceiveOrder:
         Args:
             transition: which one.
             check: is called behind that wait, before any part hears of the transition, which it may refuse by raising.
+            renews: whether another C++ object is opened at the end, if the one before was closed.
 
         Raises:
             InvalidUse: in the handler of a signal that interrupts another one.
@@ -263,7 +266,8 @@ class ReceiveOrder:
                 self.begin_epoch()
                 deque(self._ahead, 0)
                 _call_each([part.after for part in self._parts], transition)
-            self.renew()
+            if renews:
+                self.renew()
 
     def wait_for_transition(self) -> None:
         """Wait until another thread's transition is over."""

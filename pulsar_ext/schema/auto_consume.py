@@ -9,7 +9,6 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType, text_of, version_of
 from pulsar_ext.errors import SchemaMismatch
-from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_definition import shape_of_definition
 from .avro_model import AvroReader
@@ -43,13 +42,12 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
     def __init__(self) -> None:
         self._record_cls = object
         self._client: Any = None
-        self._admin_api: Callable[[], PulsarAdmin] | None = None
         self._versions: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know no version yet."""
-        del reads
-        self._admin_api, self._versions = admin_api, {}
+        del admin_api, reads
+        self._versions = {}
 
     def schema_info(self) -> Any:
         """Give what the broker is told: nothing."""
@@ -92,8 +90,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
-        assert self._admin_api is not None  # noqa: S101  # it is a client's
-        stored = self._admin_api().schema(str(TopicName.parse(topic).parent), version)
+        stored = self._client.stored(topic, version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:

@@ -12,7 +12,6 @@ import pulsar.schema
 
 from pulsar_ext._native.schemas import SchemaInfo, SchemaType, version_of
 from pulsar_ext.errors import AdminConflict, AdminNotFound, InvalidUse, SchemaMismatch
-from pulsar_ext.ids.topic_name import TopicName
 
 from .avro_schema import AvroSchema
 from .choice import schema_of_class
@@ -86,6 +85,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
     ) -> None:
         self.key, self.value, self.encoding = _part(key), _part(value), KeyValueEncoding(encoding)
         self._record_cls = KeyValue
+        self._client: Any = None
         self._admin_api: Callable[[], PulsarAdmin] | None = None
         self._versions: dict[tuple[str, int], tuple[Callable[[bytes], Any], Callable[[bytes], Any]]] = {}
 
@@ -204,12 +204,12 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
 
     def _readers(self, msg: Any) -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
         version = version_of(msg)
-        if version < 0 or not self._evolves() or self._admin_api is None:
+        if version < 0 or not self._evolves() or self._client is None:
             return self.key.decode, self.value.decode
-        topic = str(TopicName.parse(msg.topic_name()).parent)
+        topic = msg.topic_name()
         known = self._versions.get((topic, version))
         if known is None:
-            data = self._admin_api().schema(topic, version).data
+            data = self._client.stored(topic, version).data
             read = [_reader(part, _part_text(data, name)) for name, part in (("key", self.key), ("value", self.value))]
             known = self._versions[topic, version] = (read[0], read[1])
         return known

@@ -105,6 +105,9 @@ class TypedSchema(Generic[T]):
         )
 
 
-def of_another_cluster(schema: Any) -> Any:
-    """Return a copy of a client's schema for messages of another cluster: there the same versions are others."""
-    return schema.renewed() if isinstance(schema, TypedSchema) else without_writers(schema)
+def of_another_cluster(schema: Any, number: int) -> Any:
+    """Return a copy of a client's schema for messages of the cluster of this number: there the versions are others."""
+    other = schema.renewed() if isinstance(schema, TypedSchema) else without_writers(schema)
+    if (versions := getattr(other, "_client", None)) is not None:
+        other.attach_client(versions.at(number))
+    return other

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import queue
 import time
 
@@ -20,6 +21,7 @@ pytestmark = [
 ]
 
 _QUIET = {"logger": official.ConsoleLogger(official.LoggerLevel.Error)}
+_SHARED = pulsar.ConsumerType.Shared
 _FAILOVER_SECONDS = 60
 _COUNT = 20
 _SETTINGS = {"brokerDeleteInactiveTopicsEnabled": "false", "brokerDeduplicationEnabled": "true"}
@@ -124,7 +126,7 @@ def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
     with stack:
         options = {"producer_name": "p", "deduplication": True, "chunking_enabled": chunking}
         producer = client.create_producer(topic, **options, batching_enabled=not chunking)
-        consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
+        consumer = client.subscribe(topic, "s", _SHARED)
         for number in range(5):
             producer.send(b"west p %d" % number)
         proxy.refuse()
@@ -145,24 +147,102 @@ def test_deduplicating_producers_stay_with_their_cluster(clusters, chunking):
         assert sorted(one for one in received if one in {*east, b"east p", b"after"}) == sorted([*east, b"east p"])
 
 
-def test_values_have_the_schemas_of_their_cluster(clusters):
-    """A version number that the west and the east have each given decodes by the east's schema after the failover."""
-    topic = "persistent://public/default/schemas"
+def _write_pairs(clusters, topic, **keys):
+    """Send a pair to each cluster for each of its keys, the east's with its fields in the other order."""
     kinds = {"west": [("a", str), ("b", str)], "east": [("b", str), ("a", str)]}
     for name, fields in kinds.items():
         kind = dataclasses.make_dataclass("Pair", fields)
         with contextlib.closing(pulsar.Client(getattr(clusters, name).service_url, **_QUIET)) as client:
             client.subscribe(topic, "s", schema=AvroSchema(kind)).close()
-            client.create_producer(topic, schema=AvroSchema(kind)).send(kind(a=f"{name} a", b=f"{name} b"))
+            producer = client.create_producer(topic, schema=AvroSchema(kind))
+            for key in keys.get(name, ["k"]):
+                producer.send(kind(a=f"{name} a", b=f"{name} b"), partition_key=key)
+    return dataclasses.make_dataclass("Pair", kinds["west"])
+
+
+def test_values_have_the_schemas_of_their_cluster(clusters):
+    """A version number that the west and the east have each given decodes by the east's schema after the failover."""
+    topic = "persistent://public/default/schemas"
+    kind, heard = _write_pairs(clusters, topic), queue.SimpleQueue()
     stack, proxy, client = _open(clusters)
     with stack:
-        consumer = client.subscribe(topic, "s", schema=AvroSchema(dataclasses.make_dataclass("Pair", kinds["west"])))
+        consumer = client.subscribe(topic, "s", schema=AvroSchema(kind))
         reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=AutoConsumeSchema())
+        listening = client.create_reader(
+            topic,
+            pulsar.MessageId.earliest,
+            schema=AvroSchema(kind),
+            reader_listener=lambda _, message: heard.put(message.value().a),
+        )
         assert consumer.receive(30_000).value().a == "west a"
-        assert reader.read_next(30_000).value()["a"] == "west a"
-        _fail_over(clusters, proxy, client, consumer, reader)
+        assert reader.read_next(30_000).value()["a"] == heard.get(timeout=30) == "west a"
+        _fail_over(clusters, proxy, client, consumer, reader, listening)
         assert consumer.receive(30_000).value().a == "east a"
-        assert reader.read_next(30_000).value()["a"] == "east a"
+        assert reader.read_next(30_000).value()["a"] == heard.get(timeout=30) == "east a"
+
+
+def test_a_value_is_not_read_by_another_clusters_schema(clusters):
+    """A west message whose version was not looked up before the failover raises; one whose version was is decoded."""
+    topic = "persistent://public/default/late"
+    kind = _write_pairs(clusters, topic)
+    definition = json.loads(AvroSchema(kind).schema_info().schema())
+    schemas = [AvroSchema(kind), AutoConsumeSchema(), official.schema.AvroSchema(None, definition)]
+    stack, proxy, client = _open(clusters)
+    with stack:
+        readers = [client.create_reader(topic, pulsar.MessageId.earliest, schema=one) for one in schemas * 2]
+        messages = [one.read_next(30_000) for one in readers]
+        known = [one.value() for one in messages[:2]]
+        _fail_over(clusters, proxy, client, *readers)
+        assert [one.value() for one in messages[:2]] == known
+        for late in messages[3:]:
+            with pytest.raises(pulsar.SchemaMismatch, match="another cluster"):
+                late.value()
+
+
+def test_a_table_view_follows_to_another_cluster(clusters):
+    """It has the east's values by the east's schema, and no key of the west alone; its listener is notified."""
+    topic, heard = "persistent://public/default/view", queue.SimpleQueue()
+    kind = _write_pairs(clusters, topic, west=["both", "west"], east=["both", "east"])
+    stack, proxy, client = _open(clusters)
+    with stack:
+        view = client.create_table_view(topic, schema=AvroSchema(kind))
+        assert {key: value.a for key, value in view.items()} == {"both": "west a", "west": "west a"}
+        view.listen(lambda key, value: heard.put((key, value and value.a)))
+        _fail_over(clusters, proxy, client, view.inner)
+        changes = [heard.get(timeout=30) for _ in range(3)]
+        assert changes == [("both", "east a"), ("east", "east a"), ("west", None)]
+        assert {key: value.a for key, value in view.items()} == {"both": "east a", "east": "east a"}
+
+
+def test_partitions_that_only_another_cluster_has(clusters, monkeypatch):
+    """The third partition of the east is received, read and written; but by no producer that ended with the west."""
+    monkeypatch.setattr("pulsar_ext.topics_reader.opening._PARTITIONS_SECONDS", 0.5)
+    monkeypatch.setattr("pulsar_ext.produce.partitioned._LOOK_SECONDS", 0.5)
+    topic = "persistent://public/default/partitions"
+    for broker, count in ((clusters.west, 2), (clusters.east, 3)):
+        with PulsarAdmin(broker.admin_url) as admin:
+            admin.create_partitioned_topic(topic, count)
+    stack, proxy, client = _open(clusters)
+    with stack, contextlib.closing(official.Client(clusters.east.service_url, **_QUIET)) as east:
+        first = {"initial_position": pulsar.InitialPosition.Earliest}
+        consumers = [client.subscribe(one, name, _SHARED, **first) for one, name in ((topic, "s"), ([topic], "l"))]
+        readers = [
+            client.create_reader(topic, pulsar.MessageId.earliest),
+            client.create_reader([topic], pulsar.MessageId.earliest),
+            client.create_reader(topic, pulsar.MessageId.earliest, key_hash_ranges=[pulsar.KeyHashRange(0, 65535)]),
+        ]
+        plain = client.create_producer(topic, hashing_scheme=pulsar.HashingScheme.Murmur3_32Hash)
+        named = client.create_producer(topic, producer_name="p", deduplication=True)
+        _fail_over(clusters, proxy, client, *consumers, readers[0], readers[2])
+        third = east.create_producer(f"{topic}-partition-2")
+        third.send(b"official")
+        for one in consumers:
+            assert one.receive(30_000).data() == b"official"
+        for one in readers:
+            assert one.read_next(30_000).data() == b"official"
+        while plain.send(b"plain").partition() != 2:
+            with pytest.raises(pulsar.ProducerBroken, match="another cluster"):
+                named.send_many([b"named"] * 3)
 
 
 def test_readers_and_views_begin_again_on_another_cluster(clusters):

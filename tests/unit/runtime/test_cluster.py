@@ -18,12 +18,16 @@ class Following:
 
     def __init__(self, failures=(), cluster=0):
         self._cluster_, self.failures, self.calls = cluster, list(failures), 0
+        self.is_open = True
 
     def _follow_cluster_(self, number):
         self.calls += 1
+        self._cluster_, self.is_open = number, False
+
+    def _renew_(self, _timeout_millis):
         if self.failures:
             raise self.failures.pop()
-        self._cluster_ = number
+        self.is_open = True
 
 
 def watch_of(*followers):
@@ -66,13 +70,25 @@ def test_consumers_follow_to_the_cluster_of_now():
 
 
 def test_a_consumer_that_cannot_follow_yet_is_tried_again():
-    """An error of one is retried; a consumer that is closed meanwhile does not keep others from following."""
+    """An error of one is retried; neither that nor a consumer that is closed meanwhile keeps others from following."""
     closed, failing = Following([pulsar.AlreadyClosed()]), Following([pulsar.ConnectError(), pulsar.Timeout()])
-    watch, urls, _ = watch_of(closed, failing)
+    watch, urls, _ = watch_of(closed, failing, last := Following())
     urls.append(EAST)
-    for _ in range(3):
+    for is_open in (False, False, True):
         watch.tick(0.0)
-    assert (failing._cluster_, failing.calls, closed._cluster_) == (1, 3, 1)
+        assert (last._cluster_, last.is_open, failing.is_open) == (1, True, is_open)
+    assert (failing._cluster_, failing.calls, closed._cluster_) == (1, 1, 1)
+
+
+def test_all_are_closed_before_one_is_opened_elsewhere():
+    """Opening takes time, in which the C++ client would connect the others to the other cluster."""
+    first, second = Following(), Following()
+    seen = []
+    first._renew_ = lambda _: seen.append(second.is_open)
+    watch, urls, _ = watch_of(first, second)
+    urls.append(EAST)
+    watch.tick(0.0)
+    assert seen == [False]
 
 
 def test_going_back_is_another_change():
