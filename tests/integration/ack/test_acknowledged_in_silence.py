@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from acked import TYPES, send_batches, send_plain
+from awaited import Awaited
 from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
 
 import pulsar_ext as pulsar
@@ -117,6 +121,33 @@ def test_no_way_of_receiving_delivers_it_again(subscribe, client, admin, topic, 
     consumer.acknowledge_many(again)
     assert nothing_is_left(admin, topic)
     assert not heard
+
+
+def test_no_handler_gets_it_again(subscribe, client, admin, topic, proxy):
+    """Sixty handlers of `process()` return in the silence: each message is handled once, and nothing is left."""
+    consumer, handled, end = subscribe(), [], threading.Event()
+
+    def handle(message):
+        handled.append(index_of(message))
+        end.wait(60)
+
+    async def handle_awaited(message):
+        handled.append(index_of(message))
+        while not end.is_set():  # noqa: ASYNC110  # another thread sets it
+            await asyncio.sleep(0.02)
+
+    handler = handle_awaited if isinstance(consumer, Awaited) else handle
+    processing = threading.Thread(target=consumer.process, args=(handler,), kwargs={"concurrency": COUNT})
+    processing.start()
+    send_plain(client, topic, COUNT)
+    assert eventually(lambda: len(handled) == COUNT)
+    silently(proxy, end.set)
+    send_plain(client, topic, 10, start=COUNT)
+    assert eventually(lambda: len(handled) >= COUNT + 10)
+    assert nothing_is_left(admin, topic)
+    consumer.stop_processing()
+    processing.join(60)
+    assert sorted(handled) == list(range(COUNT + 10))
 
 
 @pytest.mark.parametrize("profile", ["small-chunks", "batch-index-acks"])

@@ -97,6 +97,39 @@ class TestStopInABatch:
         assert seen == [0]
 
 
+def test_acknowledged_in_silence_is_not_handled_again(broker, topic, client, admin, pulsar_fault_proxy):
+    """Sixty handlers return on a silent connection: each message is handled once, and nothing is left."""
+    proxy = pulsar_fault_proxy(broker)
+    service, handled, end = faststream_broker(broker, proxy.service_url), [], asyncio.Event()
+
+    @service.subscriber(topic, subscription="s", subscription_type=SHARED, max_workers=60)
+    async def handle(number: int):
+        handled.append(number)
+        await end.wait()
+
+    def send(numbers):
+        producer = client.create_producer(topic)
+        for number in numbers:
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+
+    async def steps():
+        async with service:
+            await service.start()
+            send(range(60))
+            await until(lambda: len(handled) == 60)
+            proxy.pause()
+            end.set()
+            await asyncio.sleep(1)
+            proxy.cut()
+            proxy.resume()
+            send(range(60, 70))
+            await until(lambda: len(handled) >= 70 and not admin.stats(topic).subscriptions["s"].backlog_entries)
+
+    run_to_end(steps)
+    assert sorted(handled) == list(range(70))
+
+
 def test_a_stop_that_does_not_wait_has_messages_come_again(broker, topic):
     """Handlers that outlast the graceful timeout are cancelled, and their messages go to the next service."""
     begun, ended = [], []
