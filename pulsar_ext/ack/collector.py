@@ -90,12 +90,13 @@ class AckCollector:
 
     # -- reading the inbox ---------------------------------------------------------------------------------------------
 
-    def absorb(self, now: float, pass_to: Any = None) -> bool:
+    def absorb(self, now: float, pass_to: Callable[[], Any]) -> bool:
         """Read what is in the inbox.
 
         Args:
             now: the time, in seconds of `time.monotonic()`.
-            pass_to: the C++ consumer that gets single messages at once, so that they need not be kept; None for none.
+            pass_to: returns the C++ consumer that gets single messages at once, so that they need not be kept; None for
+                none. It is called after the inbox was read: what was acknowledged without a connection is kept.
 
         Returns:
             Whether some were passed to it.
@@ -108,8 +109,8 @@ class AckCollector:
             if self._single != (taken.singles is not None):
                 self._single = not self._single  # numbers spare nothing where messages are single
                 self._order.number_if(wanted=self._numbering and not self._single)
-            if taken.singles is not None and pass_to is not None:
-                self._pass_on(taken.singles, taken.messages, now, pass_to)
+            if taken.singles is not None and (inner := pass_to()) is not None:
+                self._pass_on(taken.singles, taken.messages, now, inner)
                 passed = True
             else:
                 self.count += taken.size

@@ -251,10 +251,9 @@ class Acknowledger(AckIntake):
                 if self.closed:
                     self.inbox.clear()
                 self.refuse_closed()
-                lets = self._lets_leave
-                self._absorb(passing=self._grouping.passes and lets)
+                self._absorb(passing=self._grouping.passes)
                 self._filled = True
-                if self.collector.count >= self._grouping.max_size and lets:
+                if self.collector.count >= self._grouping.max_size and self._lets_leave:
                     self._leave(time.monotonic(), force=self._grouping.forces and self._may_fill)
             finally:
                 self.lock.release()
@@ -432,15 +431,14 @@ class Acknowledger(AckIntake):
         """Let leave what is due; tell whether half received messages are to be asked for."""
         collector, looked = self.collector, self._watch.looked
         asks = self._look_at_connection(now, connected=connected)
-        lets = connected and not self._is_moving
         if not (self._grouping.passes and self._filled):
-            self._absorb(passing=self._grouping.passes and lets)
+            self._absorb(passing=self._grouping.passes)
         self._filled = False
         collector.number_no_messages_after(_IDLE_SECONDS, now)
         if now - self._settled >= _SETTLE_SECONDS:
             self._settled = now
             collector.settle()
-        if lets and self._timer.is_due(collector.pending, now, looked):
+        if self._timer.is_due(collector.pending, now, looked) and self._lets_leave:
             self._leave(now, force=self._grouping.forces and self._may_fill)
         return asks
 
@@ -448,7 +446,7 @@ class Acknowledger(AckIntake):
         """Read what is in the inbox.
 
         Args:
-            passing: give single messages to the C++ consumer at once, so that they need not be kept.
+            passing: give single messages to the C++ consumer at once if they may leave, so that they need not be kept.
         """
         if not len(self.inbox):
             return
@@ -456,11 +454,15 @@ class Acknowledger(AckIntake):
         if self._watch.may_have_changed(now):
             self._order.begin_epoch()
         try:
-            if self.collector.absorb(now, self.inner if passing else None):
+            if self.collector.absorb(now, self._passes_to if passing else lambda: None):
                 self._left = now
                 self.glance()
         except pulsar.AlreadyClosed:
             self._keep_for_another()
+
+    def _passes_to(self) -> Any:
+        """Return the C++ consumer if what was acknowledged may leave now; None otherwise."""
+        return self.inner if self._lets_leave else None
 
     def _leave(self, now: float, *, force: bool) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from acked import TYPES, cursor_of, send_plain
 from chunked import drain, eventually, index_of
 
 import pulsar_ext as pulsar
+from pulsar_ext.ack.grouping import Acknowledger
 from pulsar_ext.ids.position import Position
 
 BOTH_CLIENTS = True
@@ -52,6 +54,36 @@ def test_what_cannot_be_confirmed_raises_and_is_kept(pulsar_fault_proxy, client_
     assert consumer.pending_acks() >= 5
     proxy.accept()
     assert eventually(lambda: cursor_of(admin, topic) == set(range(10)))
+    assert consumer.pending_acks() == 0
+
+
+def test_a_slow_look_sends_nothing_without_a_connection(pulsar_fault_proxy, client_factory, broker, topic, monkeypatch):
+    """The connection ends after a look has seen it: what is acknowledged then is pending until there is another one."""
+    proxy = pulsar_fault_proxy(broker)
+    client = client_factory(broker, service_url=proxy.service_url)
+    consumer = client.subscribe(topic, "s", SHARED)
+    send_plain(client_factory(broker), topic, 20)
+    messages = drain(consumer.receive, 20)
+    look, seen, goes_on = Acknowledger._look_at_connection, threading.Event(), threading.Event()
+
+    def slowly(self, now, *, connected):
+        asks = look(self, now, connected=connected)
+        if connected and not seen.is_set():
+            seen.set()
+            assert goes_on.wait(30)
+        return asks
+
+    monkeypatch.setattr(Acknowledger, "_look_at_connection", slowly)
+    consumer.acknowledge(messages[0])
+    assert seen.wait(30)
+    proxy.refuse()
+    proxy.cut()
+    assert eventually(lambda: not consumer.is_connected())
+    consumer.acknowledge_many(messages[1:6])
+    goes_on.set()
+    assert consumer.pending_acks() == 6
+    proxy.accept()
+    consumer.flush_acks(confirm=True)
     assert consumer.pending_acks() == 0
 
 
