@@ -11,6 +11,7 @@ from java_peer import run_java
 from reach import Reach
 
 import pulsar_ext as pulsar
+from pulsar_ext._wire.batch_payload import Base64Key
 from pulsar_ext.schema import (
     AutoConsumeSchema,
     AvroSchema,
@@ -150,3 +151,21 @@ def test_letters_keep_the_form_of_separated_keys(client, broker, topic, given):
         lines = run_java("KeyedLetters", settings, name, 2)
         found = sorted(line for line in lines if line.startswith("letter"))
         assert found == ["letter true key1 a", "letter true k\u00e9y null"]
+
+
+@pytest.mark.blocking_only("is about what the C++ client cannot send")
+def test_some_letters_cannot_say_that_their_key_is_bytes(client, broker, topic):
+    """A letter with a delay, and one of a message that is no key and value, has the base64 text for its key."""
+    plain = f"{topic}-plain"
+    pairs, others = subscribe(client, topic), subscribe(client, plain)
+    with client.create_producer(topic, schema=KEYED) as producer:
+        producer.send(KeyValue("key1", "a"))
+    with client.create_producer(plain, batching_enabled=True) as producer:
+        producer.send(b"b", partition_key=Base64Key.of(b"key2"))
+    pairs.reconsume_later(pairs.receive(20_000), 100)
+    others.send_dead_letter(others.receive(20_000))
+    settings = Reach.of(broker).java_settings()
+    names = f"{topic}-s-RETRY", f"{plain}-DLQ"
+    lines = [line for name in names for line in run_java("KeyedLetters", settings, name, 1)]
+    found = [line for line in lines if line.startswith("letter")]
+    assert found == ["letter false a2V5MQ== a", "letter false a2V5Mg== b"]
