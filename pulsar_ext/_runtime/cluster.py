@@ -83,7 +83,7 @@ class ClusterWatch:
     ) -> None:
         self._service_url, self._followers, self._forget = service_url, followers, forget
         self._changes = ClusterChanges("" if service_url is None else service_url())
-        self._forgotten = 0
+        self._forgotten, self._all_open = 0, True
         self._lock = OwnedLock()
 
     @property
@@ -114,9 +114,12 @@ class ClusterWatch:
         if number != self._forgotten:
             self._forget()
             self._forgotten = number
-        again, followers = _LOOK_SECONDS, self._followers()
-        # All are closed before one is opened: the C++ client would connect them to the other cluster by itself.
+        followers = self._followers()
         steps = [partial(one._follow_cluster_, number) for one in followers if one._cluster_ != number]
+        if self._all_open and not steps:
+            return _LOOK_SECONDS
+        self._all_open = True
+        # All are closed before one is opened: the C++ client would connect them to the other cluster by itself.
         for step in (*steps, *(partial(one._renew_, 0) for one in followers)):
             try:
                 step()
@@ -124,8 +127,8 @@ class ClusterWatch:
                 continue
             except pulsar.PulsarException as error:
                 _log.warning("It is not open on the other cluster yet, and is opened again later: %s", error)
-                again = _AGAIN_SECONDS
-        return again
+                self._all_open = False
+        return _LOOK_SECONDS if self._all_open else _AGAIN_SECONDS
 
     def close(self) -> None:
         """Watch nothing: the client is closing."""
