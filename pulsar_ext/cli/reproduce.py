@@ -30,7 +30,7 @@ from pulsar_ext.reproduce import (
 )
 
 from .arguments import AdminUrl, Json, Token, UrlOrNone  # noqa: TC001  # cyclopts evaluates annotations
-from .output import print_result
+from .output import print_json, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +82,7 @@ def run(
             print_result(to_script(chosen[0]).rstrip())
             return 0
         if as_list:
-            _list(chosen)
+            _list(chosen, as_json=as_json)
             return 0
         _refuse("--json, --markdown and --report exclude each other", when=as_json + as_markdown + report > 1)
         _refuse("--admin-url goes with --url", when=url is None and admin_url not in (None, *_of_environment()))
@@ -147,7 +147,10 @@ def _print_once(notes: Console) -> Callable[[str], None]:
     return report
 
 
-def _list(chosen: list[Scenario]) -> None:
+def _list(chosen: list[Scenario], *, as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": one.name, "claim": one.claim, "profile": one.profile} for one in chosen])
+        return
     table = Table(Column("scenario", no_wrap=True), "what should happen", Column("broker profile", no_wrap=True))
     for scenario in chosen:
         table.add_row(scenario.name, scenario.claim, scenario.profile)

@@ -13,7 +13,7 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Column, Table
 
-from pulsar_ext.errors import InvalidUse
+from pulsar_ext.errors import InvalidUse, PulsarExtError
 from pulsar_ext.ids.text import counted
 from pulsar_ext.look.audit import AuditedTopic, audit_page
 
@@ -326,18 +326,24 @@ def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
 @contextlib.contextmanager
 def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSession]:
     """Give a session that reports each batch of a stream on standard error."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # likewise
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # likewise
+
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # an extra
+    from pulsar_ext.spark.errors import reason  # noqa: PLC0415  # likewise
     from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # likewise
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
-    spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR", **config})
-    lines = ProgressLines(lambda line: notes.print(line, style="dim", markup=False))
-    spark.streams.addListener(lines)
     try:
-        yield spark
-    finally:
-        spark.streams.removeListener(lines)
-        spark.stop()
+        spark = spark_session("pulsar-ext", master=master, config={"spark.log.level": "ERROR", **config})
+        spark.streams.addListener(lines := ProgressLines(lambda line: notes.print(line, style="dim", markup=False)))
+        try:
+            yield spark
+        finally:
+            spark.streams.removeListener(lines)
+            spark.stop()
+    except (PySparkException, Py4JJavaError) as error:
+        raise PulsarExtError(reason(str(error))) from error
 
 
 def _print_counts(as_json: bool, counts: dict[str, int], line: str) -> None:

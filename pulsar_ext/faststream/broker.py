@@ -22,7 +22,7 @@ from .config import PulsarBrokerConfig
 from .drivers import driver_annotations
 from .logs import logger_state
 from .message import Raw
-from .options import check_client_options, check_producer_options
+from .options import check_ack_policy, check_client_options, check_producer_options
 from .publisher import PulsarPublisher
 from .registrator import PulsarRegistrator
 from .response import PulsarPublishCommand
@@ -129,6 +129,7 @@ class PulsarBroker(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         context: ContextRepo | None = None,
         **client_options: Any,
     ) -> None:
+        check_ack_policy(ack_policy)
         check_client_options(client_options)
         self._sender = PulsarSender(
             parser=parser, decoder=decoder, producer_options=producer_options, reply_topic=reply_topic

@@ -9,7 +9,9 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
+from faststream._internal.constants import EMPTY
 from faststream.exceptions import SetupError
+from faststream.middlewares import AckPolicy
 
 import pulsar_ext
 from pulsar_ext._native.asking import check_arguments
@@ -23,7 +25,7 @@ from pulsar_ext.redelivery.opening import RedeliveryOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-__all__ = ["check_client_options", "check_consumer_options", "check_producer_options"]
+__all__ = ["check_ack_policy", "check_client_options", "check_consumer_options", "check_producer_options"]
 
 _ELSEWHERE: Final = {
     "schema": "FastStream decodes the body: give a codec or a decoder",
@@ -37,6 +39,16 @@ _ELSEWHERE: Final = {
 _OFFICIAL: Final = frozenset(inspect.signature(pulsar.Client.subscribe).parameters)
 _PLAIN: Final = {"schema": pulsar.schema.BytesSchema(), "batching_enabled": False}
 _REDELIVERY: Final = tuple(field.name for field in dataclasses.fields(RedeliveryOptions))
+
+
+def check_ack_policy(policy: Any) -> None:
+    """Check what becomes of messages; FastStream compares policies by identity, and would ignore their names.
+
+    Raises:
+        SetupError: it is no `AckPolicy`, and given.
+    """
+    if policy is not EMPTY and not isinstance(policy, AckPolicy):
+        raise SetupError(f"ack_policy must be an AckPolicy of faststream, such as AckPolicy.MANUAL, got {policy!r}.")
 
 
 def check_client_options(options: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from pulsar import ConsumerType
 
 from .config import PulsarBrokerConfig, PulsarPublisherConfig, PulsarSubscriberConfig
 from .message import Raw
-from .options import check_producer_options
+from .options import check_ack_policy, check_producer_options
 from .publisher import PulsarBatchPublisher, PulsarPublisher
 from .specification import (
     PublisherDetails,
@@ -90,6 +90,7 @@ class PulsarRegistrator(Registrator[Raw, PulsarBrokerConfig]):
         for name, count in (("max_workers", max_workers), ("max_records", max_records)):
             if type(count) is not int or count < 1:
                 raise SetupError(f"{name} is expected to be an int, 1 or more, not {count!r}.")
+        check_ack_policy(ack_policy)
         config, topics = cast("PulsarBrokerConfig", self.config), Topics(topic)
         calls = CallsCollection[Raw]()
         details = SubscriberDetails(

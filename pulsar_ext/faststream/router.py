@@ -11,6 +11,7 @@ from faststream._internal.constants import EMPTY
 
 from .config import PulsarBrokerConfig
 from .message import Raw
+from .options import check_ack_policy
 from .registrator import PulsarRegistrator
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class PulsarRouter(  # pyright: ignore[reportIncompatibleMethodOverride]  # as i
         ack_policy: AckPolicy = EMPTY,
         include_in_schema: bool | None = None,
     ) -> None:
+        check_ack_policy(ack_policy)
         super().__init__(
             handlers=handlers,
             routers=routers,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ext._native import threads
 from pulsar_ext.errors import AdminError, AdminNotFound, InvalidUse, SlotsNotCovered
+from pulsar_ext.ids.text import counted
 from pulsar_ext.ids.topic_name import TopicName
 
 from .hash_ranges import KeyHashRange, KeyHashRanges
@@ -101,14 +102,12 @@ class KeyCover:
 
     def __str__(self) -> str:
         faults = [
-            f"{ranges.slots} slots {what} ({ranges})"
+            f"{counted(ranges.slots, 'slot')} {what} ({ranges})"
             for what, ranges in (("uncovered", self.uncovered), ("overlapping", self.overlapping))
             if not ranges.is_empty
         ]
-        count = len(self.consumers)
-        return (
-            f"{self.subscription} on {self.topic}, {count} consumers: {'; '.join(faults) or 'every slot covered once'}"
-        )
+        count = counted(len(self.consumers), "consumer")
+        return f"{self.subscription} on {self.topic}, {count}: {'; '.join(faults) or 'every slot covered once'}"
 
 
 def key_cover(admin: PulsarAdmin, topic: str, subscription: str) -> list[KeyCover]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulsar_ext.ids.text import counted
 from pulsar_ext.key_shared.hashing import SLOTS
 from pulsar_ext.key_shared.histogram import binned
 
@@ -48,7 +49,7 @@ def plan_page(
         "the heaviest, of an even share": f"{most / even:.0%}" if even else "none",
     }
     return document(
-        f"{title}: {len(parts)} ranges",
+        f"{title}: {counted(len(parts), 'range')}",
         element("h1", title),
         element("p", f"key hash ranges by {unit} · {when}", class_="soft"),
         element(
@@ -88,7 +89,7 @@ def _bars(histogram: Mapping[int, float], parts: Sequence[KeyHashRanges]) -> Mar
         element("line", class_="cut", x1=f"{at:.3f}", x2=f"{at:.3f}", y1=0, y2=_TALL)
         for at in (start * _BINS / SLOTS for start in starts)
     ]
-    said = f"the weight of {SLOTS:,} slots in {_BINS} bins, cut into {len(parts)} ranges"
+    said = f"the weight of {SLOTS:,} slots in {_BINS} bins, cut into {counted(len(parts), 'range')}"
     box = f"0 0 {_BINS} {_TALL}"
     return element("svg", *bars, *cuts, viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
 

@@ -48,7 +48,7 @@ def _section(cover: KeyCover) -> Iterable[Markup]:
     }
     rows = [_row("all slots", cover.mode.lower().replace("_", " "), exact, looks)]
     for name, ranges in cover.consumers:
-        said = f"{ranges.slots:,} slots, {ranges.slots / SLOTS:.1%}"
+        said = f"{counted(ranges.slots, 'slot')}, {ranges.slots / SLOTS:.1%}"
         rows.append(_row(name, counted(len(ranges), "range"), said, {"unread": ranges}))
     yield element("h2", cover.topic)
     yield element("figure", *rows, _legend(), class_="map", data_topic=cover.topic)

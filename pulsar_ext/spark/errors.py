@@ -8,9 +8,28 @@ PulsarExtError
 
 from __future__ import annotations
 
+import re
+
 from pulsar_ext.errors import PulsarExtError
 
-__all__ = ["DataLoss", "NotDelivered", "NotWritten"]
+__all__ = ["DataLoss", "NotDelivered", "NotWritten", "reason"]
+
+_OURS = re.compile(r"^(?:pulsar_ext|_pulsar)\.(?:\w+\.)*\w+: (.+)$", re.MULTILINE)
+_CALL = re.compile(r"^An error occurred while calling \S+\n: ")
+_SQL_STATE = re.compile(r" SQLSTATE: \w+$")
+
+
+def reason(text: str) -> str:
+    """Return the line of an error of Spark that says what went wrong.
+
+    Args:
+        text: the error's text. Of what a worker raised, it has the worker's traceback and Java's.
+    """
+    if ours := _OURS.findall(text):
+        return ours[-1]
+    if "[JAVA_GATEWAY_EXITED]" in text:
+        return "Spark needs Java 17 or newer, and could not start it: set JAVA_HOME, or have java on the PATH"
+    return _SQL_STATE.sub("", _CALL.sub("", text.strip()).partition("\n")[0])
 
 
 class DataLoss(PulsarExtError):  # noqa: N818  # named for what happened, as the others are

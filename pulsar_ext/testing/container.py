@@ -29,7 +29,7 @@ from .container_network import HOST_PORT, check_alias, check_settings, listener_
 from .container_state import log_of, runs
 from .identity import Identity
 from .image import choose_image, start_command
-from .ports import free_port
+from .ports import check_ports, free_port
 from .profiles import Profile, broker_settings
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class PulsarContainer(Broker):
         self._name = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: dict[int, int] = {}
+        check_ports(broker_port, admin_port)
         self._asked_ports = broker_port, admin_port
         self._identity: Identity | None = None
         self._secrets_home: tempfile.TemporaryDirectory[str] | None = None
@@ -222,11 +223,11 @@ class PulsarContainer(Broker):
             except APIError as error:
                 lost_a_port = "port is already allocated" in str(error) or "address already in use" in str(error)
                 if lost_a_port and any(self._asked_ports):
-                    taken = ", ".join(str(port) for port in self._asked_ports if port)
+                    taken = " or ".join(str(port) for port in self._asked_ports if port)
                     raise BrokerStartError(f"port {taken} is in use: choose another, or leave it out") from error
+                self._discard()
                 if not lost_a_port or attempt == _LAUNCHES:
                     raise
-                self._discard()
             else:
                 return
 

@@ -10,16 +10,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-__all__ = ["free_port", "is_free"]
+__all__ = ["check_ports", "free_port", "is_free"]
 
 # Below the range that systems take for outgoing connections: there, a client that reconnects to a broker that is down
 # can connect to itself, and then holds the port for ever.
 _PORTS: Final = range(15_000, 32_000)
+_LAST: Final = 65_535
 _given: set[int] = set()
 
 
@@ -41,20 +42,28 @@ def free_port(taken: Container[int] = ()) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether nothing listens on the port of the loopback.
-
-    Raises:
-        BrokerStartError: it is not a port number.
-    """
+    """Return whether nothing listens on the port of the loopback."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OverflowError:
-            raise BrokerStartError(f"{port} is not a port: it must be between 1 and 65535") from None
         except OSError:
             return False
     return True
+
+
+def check_ports(*ports: int | None) -> None:
+    """Check the ports that a broker was asked to have; None and 0 stand for any free one.
+
+    Raises:
+        InvalidUse: one of them is not a port number, or two are the same.
+    """
+    asked = [port for port in ports if port]
+    for port in asked:
+        if not isinstance(port, int) or not 0 < port <= _LAST:
+            raise InvalidUse(f"a port must be an int from 1 to {_LAST}, or 0 for any free one, got {port!r}")
+    if len(set(asked)) < len(asked):
+        raise InvalidUse(f"a broker has a port for clients and another one for admin requests, got {asked[0]} for both")
 
 
 def _reserve(port: int) -> bool:

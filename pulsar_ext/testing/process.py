@@ -20,7 +20,7 @@ from .access import Access
 from .broker import Broker
 from .identity import Identity
 from .java_program import LOOPBACK, Java, JavaProgram
-from .ports import free_port, is_free
+from .ports import check_ports, free_port, is_free
 from .profiles import Profile, broker_settings, standalone_conf
 from .scratch import ScratchDirectory
 
@@ -80,6 +80,7 @@ class PulsarProcess(Broker):
         super().__init__(profile, settings=settings, start_timeout=start_timeout, version=version)
         # Refuses bad settings here, where the caller can see which, rather than at the start.
         broker_settings(self._profile, settings=self._settings)
+        check_ports(broker_port, admin_port)
         self._wanted = (broker_port, admin_port)
         self._data_dir = Path(data_dir).expanduser().absolute() if data_dir is not None else None
         self._heap = heap

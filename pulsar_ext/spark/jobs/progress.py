@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pulsar_ext.ids.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -24,8 +26,8 @@ def line_of(report: Any) -> str:
             behind = None  # of another source
     seconds = report.batchDuration / 1000
     rate = f", {report.numInputRows / seconds:,.0f} rows/s" if seconds else ""
-    lag = "" if behind is None else f", was {behind:,} entries behind"
-    return f"batch {report.batchId}: {report.numInputRows:,} rows in {seconds:.1f} s{rate}{lag}"
+    lag = "" if behind is None else f", was {counted(behind, 'entry')} behind"
+    return f"batch {report.batchId}: {counted(report.numInputRows, 'row')} in {seconds:.1f} s{rate}{lag}"
 
 
 class ProgressLines(StreamingQueryListener):

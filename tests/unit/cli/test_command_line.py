@@ -130,3 +130,10 @@ def test_a_key_that_is_no_text():
     assert status == 1
     [told] = told.splitlines()
     assert "--base64" in told
+
+
+def test_scenarios_are_listed_as_json():
+    """`reproduce --list --json` prints the names, claims and profiles for programs."""
+    status, out, _ = call_command("reproduce", "--list", "--json")
+    assert status == 0
+    assert {"name", "claim", "profile"} == set.union(*(set(one) for one in json.loads(out)))

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from pulsar_ext.errors import BrokerStartError
+from pulsar_ext import testing
+from pulsar_ext.errors import BrokerStartError, InvalidUse
 from pulsar_ext.testing import ports
 
 _ASK = """
@@ -54,3 +55,11 @@ def test_where_nothing_can_be_locked_a_port_is_as_free_as_it_looks(monkeypatch, 
     monkeypatch.setattr(ports, "_reservations", ports._reservations.__wrapped__)
     monkeypatch.setattr(ports.tempfile, "gettempdir", lambda: str(tmp_path / "absent"))
     assert ports.is_free(ports.free_port())
+
+
+@pytest.mark.parametrize(("asked", "words"), [((99_999, None), "got 99999"), ((None, -1), "got -1"), ((7, 7), "7 for")])
+@pytest.mark.parametrize("kind", ["PulsarProcess", "PulsarContainer"])
+def test_ports_that_cannot_be_are_refused(kind, asked, words):
+    """Ports that no broker can have raise before anything is started, in both back ends."""
+    with pytest.raises(InvalidUse, match=words):
+        getattr(testing, kind)(broker_port=asked[0], admin_port=asked[1])
