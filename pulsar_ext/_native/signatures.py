@@ -62,7 +62,7 @@ def named_arguments(method: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         try:
             _signature_of(method).bind(None, *args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{method.__name__}() {error}") from None
+            raise TypeError(f"{method.__qualname__}() {error}") from None
     return named
 
 

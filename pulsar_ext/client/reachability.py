@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.admin import PulsarAdmin, TopicStats
 
-__all__ = ["addresses_of", "telling_what_is_known"]
+__all__ = ["addresses_of", "problem_of", "telling_what_is_known"]
 
 _SOCKET_SECONDS, _ADMIN_SECONDS = 1.0, 2.0
 _MOST_ADDRESSES = 3
@@ -78,7 +78,7 @@ def _add(error: BaseException, known: str) -> None:
 def _why_unreached(context: ClientContext, service_url: str) -> str:
     """Say what a connection to each address gives, and if one listens, what the admin API says."""
     addresses = addresses_of(service_url)[:_MOST_ADDRESSES]
-    problems = {f"{host}:{port}": _problem_of(host, port) for host, port in addresses}
+    problems = {f"{host}:{port}": problem_of(host, port) for host, port in addresses}
     silent = [f"{address}: {problem}" for address, problem in problems.items() if problem]
     if len(silent) == len(problems):
         return f"no broker listens ({'; '.join(silent)}). Nothing was opened; start it, or correct the service URL"
@@ -93,10 +93,17 @@ def _why_unreached(context: ClientContext, service_url: str) -> str:
     return f"{listening} listens, and {said}. Nothing was opened; check credentials, TLS, and the broker's log"
 
 
-def _problem_of(host: str, port: int) -> str:
-    """Say why no connection can be made; empty if one can."""
+def problem_of(host: str, port: int) -> str:
+    """Say why no broker can be reached there; empty if something listens that may be one.
+
+    A broker ends a connection that begins with a request of HTTP; where the admin API listens, it is answered.
+    """
     try:
-        socket.create_connection((host, port), _SOCKET_SECONDS).close()
+        with socket.create_connection((host, port), _SOCKET_SECONDS) as connection, contextlib.suppress(OSError):
+            connection.settimeout(_SOCKET_SECONDS)
+            connection.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            if connection.recv(5) == b"HTTP/":
+                return "it answers in HTTP, as an admin API does"
     except OSError as error:
         return error.strerror or str(error)
     return ""

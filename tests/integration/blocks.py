@@ -2,8 +2,8 @@
 
 Python blocks share a namespace; `await` may stand in them. A block with tests in it is given to pytest. Shell blocks
 run in bash. An address of the documents, `localhost:6650` or `localhost:8080`, is replaced by the broker's. A page
-prepares what it needs in a comment, `<!-- invisible-code-block: python … -->`, and says `<!-- skip: next -->` before
-what cannot run.
+prepares what it needs in `<details>`, or, if no reader needs it, in a comment, `<!-- invisible-code-block: python
+… -->`. It says `<!-- skip: next -->` before what cannot run.
 """
 
 from __future__ import annotations

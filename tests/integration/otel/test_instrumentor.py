@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -13,6 +14,7 @@ import pytest
 from reach import Reach
 
 HANG_SECONDS = 120
+PAGE = Path(__file__).parents[3] / "docs/opentelemetry.md"
 PROGRAM = """
 import sys
 from reach import Reach
@@ -36,11 +38,13 @@ INSTALLED = entry_points(group="opentelemetry_instrumentor", name="pulsar_ext")
 
 
 def run_instrumented(broker, topic, directory):
-    """Run the program under the command, and give the objects that the console exporters print."""
+    """Run the program under the command with the page's options, and give the objects that the console exporters print."""
     script = directory / "program.py"
     script.write_text(PROGRAM)
     run = "from opentelemetry.instrumentation.auto_instrumentation import run; run()"
-    exporters = ["--traces_exporter", "console", "--metrics_exporter", "console", "--logs_exporter", "none"]
+    exporters = re.findall(r"^opentelemetry-instrument (.*) python program.py$", PAGE.read_text(), re.MULTILINE)[
+        0
+    ].split()
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, "-c", run, *exporters, sys.executable, str(script), Reach.of(broker).pack(), topic],

@@ -47,7 +47,7 @@ def test_create_producer_refuses_a_router_of_another_kind(client):
 
 def test_an_unknown_keyword_is_told_with_the_functions_name(client):
     """A misspelt argument is told as Python tells it of any function."""
-    with pytest.raises(TypeError, match=r"^subscribe\(\) got an unexpected keyword argument 'nosuch'$"):
+    with pytest.raises(TypeError, match=r"^Client\.subscribe\(\) got an unexpected keyword argument 'nosuch'$"):
         client.subscribe("topic", "subscription", nosuch=5)
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
-from pulsar_ext.client.reachability import addresses_of
+from pulsar_ext.client.reachability import addresses_of, problem_of
 
 
 @pytest.mark.parametrize(
@@ -20,3 +24,21 @@ from pulsar_ext.client.reachability import addresses_of
 def test_a_service_url_names_addresses(url, addresses):
     """Each host of a service URL is tried, at the usual port if the URL names none."""
     assert addresses_of(url) == addresses
+
+
+def test_an_admin_api_is_told_from_a_broker():
+    """A port that answers in HTTP is no broker's; one that ends the connection may be."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        assert "HTTP" in problem_of(*server.server_address)
+        server.shutdown()
+    assert "refused" in problem_of(*server.server_address)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def refuse():
+            silent.accept()[0].close()
+
+        refusing = threading.Thread(target=refuse)
+        refusing.start()
+        assert not problem_of(*silent.getsockname())
+        refusing.join()
