@@ -25,6 +25,7 @@ __all__ = ["addresses_of", "problem_of", "telling_what_is_known"]
 
 _SOCKET_SECONDS, _ADMIN_SECONDS = 1.0, 2.0
 _MOST_ADDRESSES = 3
+_NOTHING = "Nothing was opened"
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 _UNREACHED = (pulsar.Timeout, pulsar.ConnectError, pulsar.LookupError)
 
@@ -49,13 +50,14 @@ def telling_what_is_known(
             TopicName.parse(topic)
         raise
     except _UNREACHED as error:
-        _add(error, _why_unreached(context, service_url()))
+        if _NOTHING not in str(error):  # an opening within this one has said it
+            _add(error, _why_unreached(context, service_url()))
         raise
     except (pulsar.ConsumerBusy, pulsar.ProducerBusy) as error:
         with contextlib.suppress(PulsarExtError):
             admin = context.admin_api().within(_ADMIN_SECONDS)
             if said := "; ".join(_who_is_there(admin, named)):
-                _add(error, f"{said}. Nothing was opened")
+                _add(error, f"{said}. {_NOTHING}")
         raise
 
 
@@ -81,7 +83,7 @@ def _why_unreached(context: ClientContext, service_url: str) -> str:
     problems = {f"{host}:{port}": problem_of(host, port) for host, port in addresses}
     silent = [f"{address}: {problem}" for address, problem in problems.items() if problem]
     if len(silent) == len(problems):
-        return f"no broker listens ({'; '.join(silent)}). Nothing was opened; start it, or correct the service URL"
+        return f"no broker listens ({'; '.join(silent)}). {_NOTHING}; start it, or correct the service URL"
     listening = ", ".join(address for address, problem in problems.items() if not problem)
     said = "so does the admin API"
     try:
@@ -90,7 +92,7 @@ def _why_unreached(context: ClientContext, service_url: str) -> str:
         said = f"the admin API says HTTP {error.status}: {error.reason}" if error.status else "the admin API does not"
     except PulsarExtError:
         said = "there is no admin API to ask"
-    return f"{listening} listens, and {said}. Nothing was opened; check credentials, TLS, and the broker's log"
+    return f"{listening} listens, and {said}. {_NOTHING}; check credentials, TLS, and the broker's log"
 
 
 def problem_of(host: str, port: int) -> str:

@@ -64,7 +64,7 @@ class Run:
         url, admin_url, version = self.option("url"), self.option("admin_url"), self.option("pulsar_version")
         if url is None:
             return Pool(self.option("backend"), self.lines.append, version)
-        return Existing(url, admin_url or _usual_admin_url(url), _variable("TOKEN"), version)
+        return Existing(url, admin_url or usual_admin_url(url), _variable("TOKEN"), version)
 
     def ticket(self) -> dict[str, Any]:
         """Let other processes ask for brokers here; called in the controller of xdist."""
@@ -95,12 +95,19 @@ def _variable(name: str) -> str | None:
     return shared or os.environ.get(f"PULSAR_EXT_{name}")
 
 
-def _usual_admin_url(service_url: str) -> str:
+def usual_admin_url(service_url: str) -> str:
+    """Return the usual URL of the admin REST API on a broker's host.
+
+    Raises:
+        InvalidUse: the service URL is not that of a broker without TLS.
+    """
     from urllib.parse import urlsplit  # noqa: PLC0415  # only for those who use it
+
+    from pulsar_ext.errors import InvalidUse  # noqa: PLC0415  # likewise
 
     parts = urlsplit(service_url)
     if not parts.hostname or parts.scheme != "pulsar":
-        raise pytest.UsageError(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
+        raise InvalidUse(f"--pulsar-url={service_url}: give pulsar://host:port, or --pulsar-admin-url as well")
     return f"http://{parts.hostname}:8080"
 
 

@@ -46,6 +46,14 @@ def test_a_timeout_says_that_nothing_listens(client_factory, broker, topic, open
         getattr(client, opening)(topic, *more)
 
 
+def test_what_is_known_is_said_once(client_factory, broker, topic):
+    """An opening that has another one within it, of a producer with batches of our own, says once what is known."""
+    client = client_factory(broker, service_url=f"pulsar://localhost:{free_port()}", operation_timeout_seconds=1)
+    with pytest.raises(pulsar.Timeout) as caught:
+        client.create_producer(topic, batching_enabled=True)
+    assert str(caught.value).count("no broker listens") == 1
+
+
 @pytest.mark.standalone_only("is about the authentication that a profile has of its own")
 def test_a_timeout_says_that_the_token_is_refused(client_factory, pulsar_broker_factory):
     """An opening that times out because of its token says what the admin API says of that."""

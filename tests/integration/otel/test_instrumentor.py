@@ -38,7 +38,7 @@ INSTALLED = entry_points(group="opentelemetry_instrumentor", name="pulsar_ext")
 
 
 def run_instrumented(broker, topic, directory):
-    """Run the program under the command with the page's options, and give the objects that the console exporters print."""
+    """Run the program under the command of the page, and give the objects that the console exporters print."""
     script = directory / "program.py"
     script.write_text(PROGRAM)
     run = "from opentelemetry.instrumentation.auto_instrumentation import run; run()"
