@@ -6,14 +6,17 @@ without a word: nothing was migrated.
 
 from __future__ import annotations
 
+import argparse
 import ast
+import os
 import sys
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["OfficialImport", "find_imports", "main"]
 
@@ -63,22 +66,40 @@ def _ours(module: str) -> str:
     return f"pulsar_ext{module.removeprefix('pulsar')}"
 
 
-def main(arguments: Iterable[str]) -> int:
+def _programs(path: Path) -> Iterator[Path]:
+    """Return a file, or the programs below a directory, but for hidden directories and virtual environments."""
+    if not path.is_dir():
+        yield path
+        return
+    for place, below, files in os.walk(path):
+        directory = Path(place)
+        below[:] = sorted(
+            one for one in below if not one.startswith(".") and not (directory / one / "pyvenv.cfg").exists()
+        )
+        yield from (directory / one for one in sorted(files) if one.endswith(".py"))
+
+
+def main(arguments: Sequence[str]) -> int:
     """Print the imports of the official package below paths; return 1 if there are any, or a file cannot be read."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pulsar_ext.migrate",
+        description="Print each import of the official package, and what to write instead. Changes no file. "
+        "Exit status: 0 if there are none, 1 if there are any or a file cannot be read.",
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="*", default=["."], help="file or directory; the default is .")
     status = 0
-    for path in map(Path, arguments):
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            try:
-                found = find_imports(file.read_text(encoding="utf-8"))
-            except (OSError, SyntaxError, ValueError) as error:
-                sys.stderr.write(f"{file}: cannot be read: {error}\n")
-                status = 1
-                continue
-            for one in found:
-                sys.stdout.write(f"{file}:{one.line}: {one.written}  ->  {one.instead}\n")
-                status = 1
+    for file in chain.from_iterable(_programs(Path(path)) for path in parser.parse_args(arguments).paths):
+        try:
+            found = find_imports(file.read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, ValueError) as error:
+            sys.stderr.write(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}\n")
+            status = 1
+            continue
+        for one in found:
+            sys.stdout.write(f"{file}:{one.line}: {one.written}  ->  {one.instead}\n")
+            status = 1
     return status
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["."]))
+    sys.exit(main(sys.argv[1:]))

@@ -212,7 +212,9 @@ def _show(cover: KeyCover, keys: tuple[str, ...]) -> None:
     console = Console()
     console.print(_strip(cover, min(console.width, _WIDEST), ascii_only=console.options.ascii_only))
     console.print(table)
-    if not cover.uncovered.is_empty:
+    if not cover.consumers:
+        console.print("No consumer is connected.", style="red")
+    elif not cover.uncovered.is_empty:
         console.print("Uncovered slots stall every consumer of the subscription.", style="red")
 
 

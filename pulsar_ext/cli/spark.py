@@ -326,12 +326,10 @@ def _named(option: str, given: tuple[str, ...]) -> dict[str, str]:
 @contextlib.contextmanager
 def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSession]:
     """Give a session that reports each batch of a stream on standard error."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # likewise
-    from pyspark.errors import PySparkException  # noqa: PLC0415  # likewise
-
     from pulsar_ext.spark import spark_session  # noqa: PLC0415  # an extra
     from pulsar_ext.spark.errors import reason  # noqa: PLC0415  # likewise
     from pulsar_ext.spark.jobs import ProgressLines  # noqa: PLC0415  # likewise
+    from pulsar_ext.spark.session import SPARK_ERRORS  # noqa: PLC0415  # likewise
 
     notes = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
@@ -342,7 +340,7 @@ def _session(master: str | None, config: Mapping[str, str]) -> Iterator[SparkSes
         finally:
             spark.streams.removeListener(lines)
             spark.stop()
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         raise PulsarExtError(reason(str(error))) from error
 
 

@@ -25,7 +25,8 @@ def reason(text: str) -> str:
     Args:
         text: the error's text. Of what a worker raised, it has the worker's traceback and Java's.
     """
-    if ours := _OURS.findall(text):
+    ours: list[str] = _OURS.findall(text)
+    if ours:
         return ours[-1]
     if "[JAVA_GATEWAY_EXITED]" in text:
         return "Spark needs Java 17 or newer, and could not start it: set JAVA_HOME, or have java on the PATH"

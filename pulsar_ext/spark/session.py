@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from .source import PulsarDataSource
@@ -13,7 +15,10 @@ from .source import PulsarDataSource
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["spark_session"]
+__all__ = ["SPARK_ERRORS", "spark_session"]
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What a job raises: the error as Spark has it in Python, or Java's where Spark has none for it."""
 
 _DEFAULTS = {
     "spark.sql.python.filterPushdown.enabled": "true",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pulsar_ext.migrate import find_imports
+from pulsar_ext.migrate import find_imports, main
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,17 @@ def test_the_command_names_file_and_line(tmp_path):
         program.write_text(text)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.startswith(said), done.stderr) == (status, True, "")
+
+
+def test_what_is_installed_is_not_searched(tmp_path, capsys):
+    """A virtual environment and hidden directories are no part of the program; --help says how to call it."""
+    for place in ("venv/lib", ".hidden", "service"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "worker.py").write_text("import pulsar\n")
+    (tmp_path / "venv/pyvenv.cfg").touch()
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / 'service/worker.py'}:1: import pulsar  ->  import pulsar_ext as pulsar"
+    ]
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])

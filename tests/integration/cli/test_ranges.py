@@ -89,7 +89,7 @@ def test_check(client, broker, topic):
     """Covered and uncovered slots are printed, and the exit status says whether all is well."""
     builder = client.new_consumer().topic(topic).subscription_name("s")
     with pytest.warns(UncoveredSlotsWarning):
-        builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99")).subscribe()
+        first = builder.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("0-99")).subscribe()
     status, printed, _ = ranges("check", topic, "s", "--json", broker=broker)
     [facts] = json.loads(printed)
     assert status == 1
@@ -98,8 +98,11 @@ def test_check(client, broker, topic):
     assert "stall" in printed
     assert "░" * 78 in printed.splitlines()[0]
     other = client.new_consumer().topic(topic).subscription_name("s")
-    other.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
+    second = other.key_shared_policy(KeySharedPolicy.sticky_hash_range().ranges("100-65535")).subscribe()
     assert ranges("check", topic, "s", broker=broker)[0] == 0
+    first.close()
+    second.close()
+    assert "No consumer" in ranges("check", topic, "s", broker=broker)[1]
 
 
 def test_the_page_of_a_check(client, broker, topic, tmp_path):
