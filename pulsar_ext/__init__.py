@@ -13,6 +13,10 @@ __version__ = "0.1.0"
 
 if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _HOMES
     from . import admin as admin, asyncio as asyncio, errors as errors, schema as schema  # noqa: I001  # an import a module
+    from ._native.core import (
+        NativeStatus as NativeStatus,
+        native_status as native_status,
+    )
     from ._runtime.statistics import (
         ClientStats as ClientStats,
         ConsumerStats as ConsumerStats,
@@ -143,6 +147,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
 _HOMES = {
     name: module
     for module, names in {
+        "_native.core": "NativeStatus native_status",
         "_runtime.statistics": "ClientStats ConsumerStats ProducerStats",
         "admin": "AsyncPulsarAdmin PulsarAdmin",
         "chunks.resolver": "UnresolvedMessageIdWarning",

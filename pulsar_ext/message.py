@@ -20,7 +20,7 @@ from ._native.replicated import replicated_from
 from ._native.schemas import value_of
 from ._wire.batch_payload import read_batch
 from .errors import InvalidUse
-from .ids.message_id import MessageId, id_of
+from .ids.message_id import MessageId, read_id
 from .schema.typed import T, of_another_cluster
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Message(MessageDoor, Generic[T]):
     """Number of the cluster that it was received from; the first one of a client is 0. An acknowledgement of another
     cluster's message is dropped."""
 
-    message_id = id_of  # pyright: ignore[reportAssignmentType]  # the official client ships no types
+    message_id = read_id  # pyright: ignore[reportAssignmentType]  # the official client ships no types
 
     def value(self) -> T:
         """Decode the message, with the schema that it was written with.

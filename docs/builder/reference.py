@@ -29,6 +29,7 @@ VARIABLES = {
     "PULSAR_EXT_TRUST_CERTS": "`--trust-certs` of commands: file of the authority that signs the broker's certificate",
     "PULSAR_EXT_CERTIFICATE": "`--certificate` of commands: the file of a client certificate",
     "PULSAR_EXT_KEY": "`--key` of commands: the file of its key",
+    "PULSAR_EXT_NATIVE": "`0` leaves the native core out; `1` makes its absence an `ImportError`",
     "PULSAR_EXT_BACKEND": "what test brokers run in: `auto`, `docker` or `process`",
     "PULSAR_EXT_PROFILE": "the profile of the fixture `pulsar_broker`",
     "PULSAR_EXT_THROUGH": "what the broker of each profile is: `standalone`, `mtls` or `cluster`",

@@ -17,6 +17,7 @@ import pulsar.asyncio
 import pulsar.schema
 import pulsar.tableview
 
+from .core import IdBase, MessageBase
 from .fork import never_opened
 from .messages import truthy
 from .refusals import check_sequence_id, plainly
@@ -125,18 +126,16 @@ else:
     _AsyncReader, _AsyncClient = pulsar.asyncio.Reader, pulsar.asyncio.Client
 
 
-class MessageIdDoor(_MessageId):
+class MessageIdDoor(IdBase, _MessageId):
     """`pulsar.MessageId` with its C++ id in `inner`."""
 
-    __slots__ = ("inner",)
-    inner: Any
+    __slots__ = ()
 
 
-class MessageDoor(_Message):
+class MessageDoor(MessageBase, _Message):
     """`pulsar.Message` with its C++ message in `inner`; the schema is held by the class, not by each message."""
 
-    __slots__ = ("inner",)
-    inner: Any
+    __slots__ = ()
     _schema = pulsar.schema.BytesSchema()
 
     def __init__(self) -> None:
@@ -344,7 +343,7 @@ for _door, _private, _own in (
     (ReaderDoor, "_reader", "inner"),
     (ClientDoor, "_client", "inner"),
 ):
-    setattr(_door, _private, _door.__dict__[_own])
+    setattr(_door, _private, getattr(_door, _own))
 
 
 def inner_producer_of(official: Any) -> Any:

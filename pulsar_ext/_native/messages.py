@@ -19,6 +19,7 @@ __all__ = [
     "InnerMessageBuilder",
     "InnerMessageId",
     "batch_message",
+    "batch_messages",
     "deserialize_inner",
     "inner_id_of",
     "inner_message_of",
@@ -80,9 +81,15 @@ def batch_message(payload: bytes, messages: int) -> Any:
             it, which only make the C++ client count so many.
         messages: how many the batch has.
     """
+    return batch_messages(payload, messages, InnerMessageId(-1, -1, -1, -1))[0]
+
+
+def batch_messages(payload: bytes, size: int, base: Any) -> list[Any]:
+    """Make the C++ messages of a batch's payload, whose entry has the C++ id `base`."""
     batch = _pulsar.MessageBatch()
-    batch.parse_from(payload, messages)
-    return batch.messages()[0]
+    batch.with_message_id(base)
+    batch.parse_from(payload, size)
+    return list(batch.messages())
 
 
 def inner_id_of(message_id: Any) -> Any:
@@ -102,10 +109,7 @@ def deserialize_inner(data: bytes) -> Any:
 
 def made_up_batch(base: Any, size: int) -> list[Any]:
     """Give the C++ ids of a batch of `size` messages at the entry of `base`: they share a bit set, as received ones."""
-    batch = _pulsar.MessageBatch()
-    batch.with_message_id(base)
-    batch.parse_from(_EMPTY_MESSAGE * size, size)
-    return [message.message_id() for message in batch.messages()]
+    return [message.message_id() for message in batch_messages(_EMPTY_MESSAGE * size, size, base)]
 
 
 def official_message(inner: Any) -> pulsar.Message:

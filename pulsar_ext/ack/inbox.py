@@ -17,7 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulsar_ext._native.messages import InnerMessage, InnerMessageId
+from pulsar_ext._native.core import serialized_ids
+from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.ids.topic_name import TopicName
 
 from .id_bytes import gather, gather_numbered, singles
@@ -53,7 +54,7 @@ class Taken(NamedTuple):
     """Tells whether what is at a place came as if it had never been delivered; False where nobody knows."""
 
 
-_message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
+_message_id = InnerMessage.message_id
 _redelivery_count = InnerMessage.redelivery_count
 
 
@@ -131,7 +132,7 @@ class AckInbox:
         inners = [one.inner for one in taken]
 
         def read(start: int, stop: int) -> list[bytes]:
-            return list(map(_serialize, map(_message_id, inners[start:stop])))
+            return serialized_ids(inners[start:stop])
 
         def id_at(at: int) -> Any:
             return _message_id(inners[at])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pulsar_ext._native.core import held, id_reader, serialized
 from pulsar_ext._native.handles import MessageIdDoor
 from pulsar_ext._native.messages import InnerMessageId, deserialize_inner
 from pulsar_ext._wire.message_id_data import FIRST_CHUNK_TAG, MessageIdData, decode, encode, has_first_chunk, is_plain
@@ -26,7 +27,7 @@ from .text import read_text, text_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["ChunkMessageId", "MessageId", "from_inner", "id_in_batch", "id_of", "ids_in_batch", "plain_from_inner"]
+__all__ = ["ChunkMessageId", "MessageId", "from_inner", "id_in_batch", "ids_in_batch", "plain_from_inner", "read_id"]
 
 _LIVE, _BYTES = Origin.LIVE, Origin.BYTES
 _create = object.__new__
@@ -51,7 +52,7 @@ class MessageId(JavaOrder, MessageIdDoor):
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
 
-    __slots__ = ("_batch_size", "_data", "_order", "_topic", "origin")
+    __slots__ = ("_batch_size", "origin")
     _batch_size: int
     _data: bytes | None
     origin: Origin
@@ -74,6 +75,8 @@ class MessageId(JavaOrder, MessageIdDoor):
             raise AttributeError(name)
 
     def _made(self) -> Any:
+        if (inner := held(self)) is not None:
+            return inner
         if self._data is None and self._order is not None:
             ledger_id, entry_id, partition, batch_index = self._order
             if not self._batch_size:
@@ -153,8 +156,10 @@ class MessageId(JavaOrder, MessageIdDoor):
         """
         data = self._data
         if data is None:
-            inner = self.inner  # which may be made of bytes
-            data = self._data = self._data or bytes(inner.serialize())
+            if (data := serialized(self)) is None:
+                inner = self.inner  # which may be made of bytes
+                data = self._data or bytes(inner.serialize())
+            self._data = data
         return data
 
     def ledger_id(self) -> int:
@@ -275,10 +280,10 @@ def from_inner(inner: Any, topic: Callable[[], str] | None = None) -> MessageId:
     return message_id
 
 
-def id_of(message: Any) -> MessageId:
+def _id_of(message: Any) -> MessageId:
     """Give the message's id: a `ChunkMessageId` if the message was sent in chunks.
 
-    It is `Message.message_id()`, which runs for nearly every message: `from_inner` written out.
+    It is `Message.message_id()` without the native core, and runs for nearly every message: `from_inner` written out.
 
     Args:
         message: of ours.
@@ -353,5 +358,7 @@ def _restore(data: bytes, topic: str | None, origin: Origin) -> MessageId:
     return message_id
 
 
+read_id = id_reader(MessageId, _id_of)
+"""`Message.message_id()`."""
 MessageId.earliest = from_inner(InnerMessageId.earliest)
 MessageId.latest = from_inner(InnerMessageId.latest)

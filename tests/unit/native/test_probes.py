@@ -228,6 +228,7 @@ def test_the_command_lists_what_is_not_used(monkeypatch, capsys, as_json):
     if as_json:
         assert json.loads(shown)["not_used"] == refused_features()
     else:
-        first, *rest = shown.splitlines()
+        first, native, *rest = shown.splitlines()
+        assert native.startswith("native core: ")
         assert first == f"pulsar_ext {pulsar_ext.__version__}, pulsar-client {pulsar.__version__}"
         assert rest == [f"not used: {feature}: {why}" for feature, why in refused_features().items()]

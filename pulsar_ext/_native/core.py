@@ -1,0 +1,176 @@
+"""The native core: messages' fields and ids, read by the C++ client's own methods without the binding in between.
+
+`_core.cpp` has the C++ part, an extension that is optional: where it was not built, or the installed official client is
+not the one that it is known to fit, the classes and functions here are Python, and do the same by the binding. Before
+the extension reads anything, the binding itself says where its objects have their C++ objects; then it reads messages
+of known content, and is left out if it reads one field otherwise than the binding does.
+
+The environment's `PULSAR_EXT_NATIVE=0` leaves it out, and `PULSAR_EXT_NATIVE=1` makes its absence an `ImportError`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import _pulsar
+import pulsar
+
+from .c_api import TRIED, address_of
+from .messages import InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
+
+__all__ = [
+    "IdBase",
+    "MessageBase",
+    "NativeStatus",
+    "held",
+    "id_reader",
+    "native_status",
+    "serialized",
+    "serialized_ids",
+]
+
+_SWITCH: Final = "PULSAR_EXT_NATIVE"
+_FIELDS: Final = (
+    *("data", "properties", "partition_key", "ordering_key", "topic_name", "producer_name"),
+    *("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value"),
+)
+_PAYLOAD: Final = b"\x00\x00\x00\x13\x0a\x08\x0a\x01p\x12\x03\xc3\xa9v\x12\x03key\x18\x04\x28\x07data"
+"""A message of a batch, as it is sent: property, key, size and event time, and the payload."""
+_log = logging.getLogger("pulsar_ext")
+
+
+class NativeStatus(NamedTuple):
+    """Whether the native core is used."""
+
+    is_used: bool
+    why_not: str
+    """Why it is not used; empty if it is."""
+
+
+def native_status() -> NativeStatus:
+    """Return whether the native core is used, and why not if it is not."""
+    return NativeStatus(_core is not None, _why_not)
+
+
+def _load() -> tuple[Any, str]:
+    """Return the extension, proved; or None, and the reason."""
+    switch = os.environ.get(_SWITCH, "")
+    if switch == "0":
+        return None, f"{_SWITCH}=0"
+    try:
+        if pulsar.__version__ != TRIED:
+            raise ImportError(f"it is known to fit pulsar-client {TRIED}, not {pulsar.__version__}")  # noqa: TRY301
+        core = importlib.import_module("pulsar_ext._native._core")
+        _prove(core)
+    except Exception as error:  # whatever it is, Python does the same
+        if switch == "1":
+            raise ImportError(
+                f"{_SWITCH}=1, and the native core of pulsar_ext cannot be used: {error}. Without {_SWITCH} everything "
+                "works in Python"
+            ) from error
+        _log.debug("The native core is not used: %s", error)
+        return None, str(error)
+    return core, ""
+
+
+def _prove(core: Any) -> None:
+    """Prove on objects of known content that the extension reads them as the binding does.
+
+    Raises:
+        ImportError: it does not.
+    """
+    builder, null = InnerMessageBuilder(), InnerMessageBuilder()
+    builder.content(b"con\x00tent")
+    builder.partition_key("clé")
+    builder.ordering_key("order")
+    builder.event_timestamp(1 << 41)
+    builder.properties({"a": "b", "ü": ""})
+    null.set_null_value()
+    one, other = batch_messages(_PAYLOAD * 2, 2, InnerMessageId(3, 1 << 40, 58, -1))
+    messages = [one, other, builder.build(), null.build()]
+    bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4)]
+    if not all(_address_at(each) == address_of(each, "how objects of the binding are laid out") for each in bound):
+        raise ImportError("objects of the binding are laid out in another way")
+    core.begin(_pulsar.__file__, InnerMessage, InnerMessageId)
+    core.make_ids(core.Id, str)
+    read = [{name: getattr(_holding(core, inner), name)() for name in _FIELDS} for inner in messages]
+    if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
+        raise ImportError("it reads a message's fields in another way")
+    known = [read[1]["data"], read[1]["properties"], read[1]["partition_key"], read[1]["event_timestamp"]]
+    known += [read[2]["data"], read[2]["ordering_key"], read[2]["event_timestamp"], read[3]["has_null_value"]]
+    if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
+        raise ImportError("it reads other fields than a message was made of")
+    ids = [_holding(core, inner).message_id() for inner in messages]
+    if [made._order for made in ids[1:3]] != [(1 << 40, 58, 3, 1), (-1, -1, -1, -1)] or not all(
+        (core.held(made), core.serialized(made)) == (inner.message_id(), inner.message_id().serialize())
+        for made, inner in zip(ids, messages, strict=True)
+    ):
+        raise ImportError("it reads a message's id in another way")
+
+
+def _address_at(bound: Any) -> int | None:
+    """Return the address that an object of the binding has behind its head."""
+    return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
+
+
+def _holding(core: Any, inner: Any) -> Any:
+    message = core.Message()
+    message.inner = inner
+    return message
+
+
+_core, _why_not = _load()
+
+if TYPE_CHECKING or _core is None:
+    _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
+
+    class MessageBase:
+        """What a message has beside its official methods: its C++ message."""
+
+        __slots__ = ("inner",)
+        inner: Any
+
+    class IdBase:
+        """What an id keeps."""
+
+        __slots__ = ("_data", "_order", "_topic", "inner")
+        inner: Any
+
+    def held(_: IdBase) -> Any:
+        """Return the C++ id that an id got from its message; None if it got none."""
+        return None
+
+    def serialized(_: IdBase) -> bytes | None:
+        """Return the bytes of the C++ id that an id got from its message; None if it got none."""
+        return None
+
+    def serialized_ids(inners: list[Any]) -> list[bytes]:
+        """Return the bytes of the ids of C++ messages."""
+        return list(map(_serialize, map(_message_id, inners)))
+
+else:
+    MessageBase, IdBase = _core.Message, _core.Id
+    held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
+
+
+def id_reader(cls: type, id_of: _IdOf) -> _IdOf:
+    """Return the method of a message that makes its id.
+
+    Args:
+        cls: the class of ids of messages that are not chunked.
+        id_of: makes the id of any message.
+    """
+    if _core is None:
+        return id_of
+    _core.make_ids(cls, id_of)
+    found: _IdOf = _core.Message.message_id
+    return found

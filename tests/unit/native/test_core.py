@@ -1,0 +1,265 @@
+"""The native core reads what the binding reads, and stays out where it may not fit."""
+
+import gc
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+
+import pulsar
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_ext._native import core
+from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages
+from pulsar_ext._wire.protobuf import varint
+from pulsar_ext.errors import NotOpen
+from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
+from pulsar_ext.message import Message, received
+
+FIELDS = core._FIELDS
+_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_longs = st.integers(0, (1 << 63) - 1)
+_bases = st.tuples(st.integers(-1, (1 << 31) - 1), _longs, _longs)
+
+
+@st.composite
+def built(draw):
+    """Return a C++ message of a builder."""
+    builder = InnerMessageBuilder()
+    builder.content(draw(st.binary(max_size=2000)))
+    builder.properties(draw(st.dictionaries(_texts, _texts, max_size=4)))
+    if draw(st.booleans()):
+        builder.partition_key(draw(_texts))
+    if draw(st.booleans()):
+        builder.ordering_key(draw(_texts))
+    if draw(st.booleans()):
+        builder.event_timestamp(draw(_longs))
+    if draw(st.booleans()):
+        builder.set_null_value()
+    return builder.build()
+
+
+def in_batch(base, size=3, key=b"key", payload=b"data"):
+    """Return the C++ messages of a batch."""
+    metadata = b"\x12" + varint(len(key)) + key + b"\x18" + varint(len(payload)) + b"\x28\x07"
+    one = len(metadata).to_bytes(4, "big") + metadata + payload
+    return batch_messages(one * size, size, InnerMessageId(*base, -1))
+
+
+def test_the_core_is_used_here_if_it_was_built():
+    """Its status gives a reason if, and only if, it is not used."""
+    status = core.native_status()
+    assert status.is_used == (not status.why_not)
+
+
+@given(built())
+def test_fields_are_those_of_the_binding(inner):
+    """Each field of any message that can be built is what the binding's getter returns, of the same type."""
+    for name in FIELDS:
+        ours, theirs = getattr(received(inner), name)(), getattr(inner, name)()
+        assert (ours, type(ours)) == (theirs, type(theirs))
+
+
+@given(_bases, st.integers(1, 40), _texts, st.binary(max_size=300))
+def test_fields_and_ids_of_a_batch_are_those_of_the_binding(base, size, key, payload):
+    """Messages of a batch have the binding's fields, and ids with its numbers, bytes and order."""
+    partition, ledger, entry = base
+    ids = []
+    for index, inner in enumerate(in_batch(base, size, key.encode(), payload)):
+        message = received(inner)
+        assert [getattr(message, name)() for name in FIELDS] == [getattr(inner, name)() for name in FIELDS]
+        message_id, bound = message.message_id(), inner.message_id()
+        numbers = (message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index())
+        assert numbers == message_id.order_key() == (ledger, entry, partition, index)
+        assert hash(message_id) == hash(MessageId(partition, ledger, entry, index))
+        assert message_id == pulsar.MessageId.wrap(bound)
+        assert message_id.serialize() == bound.serialize()
+        assert message_id.inner == bound
+        assert pickle.loads(pickle.dumps(message_id)) == message_id
+        ids.append(message_id)
+    assert sorted(ids[::-1]) == ids
+    assert core.serialized_ids(in_batch(base, size)) == [one.serialize() for one in ids]
+
+
+@given(_bases)
+def test_an_id_outside_a_batch_is_that_of_the_binding(base):
+    """A number that looks like the mark of a chunked id in its bytes does not make it one."""
+    inner = batch_messages(b"\x00\x00\x00\x02\x18\x00", 1, InnerMessageId(*base, -1))[0]
+    message_id = received(inner).message_id()
+    assert type(message_id) is MessageId
+    assert message_id.serialize() == inner.message_id().serialize()
+
+
+def test_an_id_holds_nothing_of_its_message():
+    """An id is valid after its message has gone, on whichever thread that went."""
+    messages = [received(inner) for inner in in_batch((3, 1 << 40, 58), 100)]
+    ids = [message.message_id() for message in messages]
+    expected = [message.inner.message_id().serialize() for message in messages]
+    thread = threading.Thread(target=messages.clear)
+    thread.start()
+    thread.join()
+    gc.collect()
+    assert [one.inner.serialize() for one in ids] == [one.serialize() for one in ids] == expected
+    freed = threading.Thread(target=ids.clear)
+    freed.start()
+    freed.join()
+
+
+def test_a_topic_that_an_id_is_given_reaches_the_native_id():
+    """A topic is set on the C++ id that an id makes once and keeps."""
+    message_id = received(in_batch((3, 7, 8))[1]).message_id()
+    assert message_id.topic_name() is None
+    message_id.topic_name("persistent://a/b/c")
+    assert message_id.topic_name() == "persistent://a/b/c"
+    assert message_id.inner is message_id.inner
+
+
+def test_text_that_is_not_utf8_raises_as_officially():
+    """A key of other bytes raises `UnicodeDecodeError`, as the binding does."""
+    inner = in_batch((3, 7, 8), key=b"\xff\xfe")[0]
+    with pytest.raises(UnicodeDecodeError):
+        inner.partition_key()
+    with pytest.raises(UnicodeDecodeError):
+        received(inner).partition_key()
+
+
+def test_a_message_reads_whatever_stands_for_its_native_one():
+    """What is no C++ message is read by its own methods, and a message of nothing is refused."""
+
+    class Stand:
+        def data(self):
+            return b"other"
+
+        def message_id(self):
+            return InnerMessageId(1, 2, 3, 4)
+
+    message = received(Stand())
+    assert (message.data(), message.message_id().order_key()) == (b"other", (2, 3, 1, 4))
+    with pytest.raises(AttributeError):
+        message.partition_key()
+    with pytest.raises(NotOpen):
+        Message().data()
+
+
+def test_altered_fields_hide_those_of_the_message():
+    """`altered()` gives other fields than the C++ message has."""
+    message = received(in_batch((3, 7, 8))[0]).altered(data=b"new", partition_key="other")
+    assert (message.data(), message.partition_key(), message.event_timestamp()) == (b"new", "other", 7)
+
+
+def test_chunked_ids_know_their_first_chunk():
+    """The id of a chunked message names its first chunk."""
+    chunked = ChunkMessageId(MessageId(-1, 5, 5), MessageId(-1, 5, 7))
+
+    class Stand:
+        def message_id(self):
+            return chunked.inner
+
+        def topic_name(self):
+            return "topic"
+
+    found = received(Stand()).message_id()
+    assert (type(found), found.first_chunk_message_id().entry_id()) == (ChunkMessageId, 5)
+
+
+def test_reading_leaks_no_memory():
+    """A hundred thousand messages, read and identified, leave no reference behind."""
+    inners = in_batch((3, 7, 8), 100)
+
+    def run():
+        for _ in range(1000):
+            for inner in inners:
+                message = received(inner)
+                for name in FIELDS:
+                    getattr(message, name)()
+                message_id = message.message_id()
+                message_id.serialize()
+                hash(message_id)
+                _ = message_id.inner
+
+    run()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    run()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 1000
+
+
+def test_a_forked_child_reads_what_it_inherits():
+    """Messages and ids from before a fork are read, and freed, in the child."""
+    messages = [received(inner) for inner in in_batch((3, 7, 8), 10)]
+    ids = [message.message_id() for message in messages]
+
+    def read(sending):
+        sending.send([(one.data(), one.message_id() == other) for one, other in zip(messages, ids, strict=True)])
+        messages.clear()
+        ids.clear()
+        gc.collect()
+
+    answers, sending = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=read, args=(sending,))
+    child.start()
+    assert answers.recv() == [(b"data", True)] * 10
+    child.join()
+    assert child.exitcode == 0
+
+
+# -- where it stays out ------------------------------------------------------------------------------------------------
+
+_SHOW = "import pulsar_ext; print(pulsar_ext.native_status().why_not)"
+_ANOTHER_LAYOUT = """
+import ctypes
+at = ctypes.c_void_p.from_address
+before_it = classmethod(lambda _, address: at(address - 8))
+ctypes.c_void_p = type("c_void_p", (ctypes.c_void_p,), {"from_address": before_it})
+"""
+
+
+def run(program, **environment):
+    """Run a program in a process of its own; return its exit status and the last line it printed."""
+    command = ["env", *(f"{name}={value}" for name, value in environment.items()), sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.returncode, (ended.stdout + ended.stderr).strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        ("import sys; sys.modules['pulsar_ext._native._core'] = None", "pulsar_ext._native._core"),
+        ("import pulsar; pulsar.__version__ = '3.99'", "not 3.99"),
+        (_ANOTHER_LAYOUT, "laid out in another way"),
+    ],
+    ids=["not built", "another client", "another layout"],
+)
+def test_the_core_stays_out_where_it_may_not_fit(before, why):
+    """Where it is missing or does not know the client, the status says why, and messages are read in Python."""
+    read = "from pulsar_ext.message import received; import _pulsar; b = _pulsar.MessageBuilder(); b.content(b'x')"
+    used = "; assert received(b.build()).data() == b'x'; assert received(b.build()).message_id().ledger_id() == -1"
+    status, shown = run(f"{before}\n{read}{used}; {_SHOW}", PULSAR_EXT_NATIVE="")
+    assert (status, why in shown) == (0, True)
+    if core.native_status().is_used:
+        status, shown = run(f"{before}\n{_SHOW}", PULSAR_EXT_NATIVE="1")
+        assert (status, "PULSAR_EXT_NATIVE=1" in shown, "ImportError" in shown) == (1, True, True)
+
+
+def test_the_switch_leaves_the_core_out():
+    """`PULSAR_EXT_NATIVE=0` has everything read in Python."""
+    assert run(_SHOW, PULSAR_EXT_NATIVE="0") == (0, "PULSAR_EXT_NATIVE=0")
+
+
+def test_ids_and_messages_survive_the_interpreter():
+    """A program that ends with messages and ids in a module, a cycle and a thread ends as usual."""
+    program = """
+import threading, builtins
+from pulsar_ext.message import received
+from pulsar_ext._native.messages import batch_messages, InnerMessageId
+messages = [received(one) for one in batch_messages(b"\\0\\0\\0\\2\\x18\\0" * 50, 50, InnerMessageId(1, 2, 3, -1))]
+builtins.kept = [one.message_id() for one in messages]
+messages[0].cycle = messages
+threading.Thread(target=threading.Event().wait, args=(0.05,)).start()
+print("end")
+"""
+    assert run(program) == (0, "end")
