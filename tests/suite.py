@@ -1,7 +1,7 @@
 """Run steps of the suite one after the other, whatever the ones before came to, and show how long each took.
 
-python tests/suite.py                     # types, unit, docs, core
-python tests/suite.py rest --part 3/10     # what the core leaves out; what follows the steps goes to the last one
+python tests/suite.py                     # types, unit, docs, core, pure
+python tests/suite.py rest --part 3/10    # what the core leaves out; what follows the steps goes to the last one
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,8 @@ _BACKEND = os.environ.get("PULSAR_EXT_BACKEND", "process")
 """A process with an archive of classes takes half the processor time of a container to start."""
 _FETCH = [["pulsar-ext", "broker", "fetch"]] if _BACKEND == "process" else []
 _ON_BROKERS = ["--pulsar-backend", _BACKEND, "-n", "4", "--dist", "loadgroup", "--durations", "25"]
+_HOT = ("receive", "ids", "ack")
+"""The rooms that the native core is used in."""
 _PAGES = "tests/docs/test_browser.py"
 
 
@@ -31,6 +33,7 @@ class Step:
     about: str
     minutes: float
     commands: list[list[str]]
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 STEPS = {
@@ -45,6 +48,16 @@ STEPS = {
         7.5,
         [*_FETCH, ["pytest", "tests/integration", "--tier", "core", *_ON_BROKERS]],
     ),
+    "pure": Step(
+        "receiving, ids and acknowledgements without the native core",
+        3,
+        [
+            ["pytest", "-n", "2", *(f"tests/unit/{room}" for room in ("native", "message", *_HOT))],
+            *_FETCH,
+            ["pytest", *(f"tests/integration/{room}" for room in _HOT), "--tier", "core", *_ON_BROKERS],
+        ],
+        {"PULSAR_EXT_NATIVE": "0"},
+    ),
     "rest": Step(
         "what the core leaves out, on real brokers",
         60,
@@ -53,7 +66,7 @@ STEPS = {
 }
 REPORTS = "build/reports"
 """Where pytest's reports go, in JUnit's format."""
-DEFAULT = ["types", "unit", "docs", "core"]
+DEFAULT = ["types", "unit", "docs", "core", "pure"]
 
 
 def main(arguments: list[str]) -> int:
@@ -73,7 +86,8 @@ def main(arguments: list[str]) -> int:
         for command in step.commands:
             extra = ["--junitxml", f"{REPORTS}/{name}.xml", *(options if number == len(steps) else ())]
             extra = extra if command[0] == "pytest" else []
-            failed |= subprocess.run([*command, *extra], check=False).returncode != 0
+            environment = {**os.environ, **step.environment}
+            failed |= subprocess.run([*command, *extra], env=environment, check=False).returncode != 0
         rows.append((name, "failed" if failed else "passed", f"{time.monotonic() - begun:.0f} s"))
     table = Table("step", "", "took")
     for row in rows:

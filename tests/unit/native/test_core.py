@@ -80,7 +80,9 @@ def test_fields_and_ids_of_a_batch_are_those_of_the_binding(base, size, key, pay
         assert message_id.inner == bound
         assert pickle.loads(pickle.dumps(message_id)) == message_id
         ids.append(message_id)
-    assert sorted(ids[::-1]) == ids
+    backwards = ids[::-1]
+    backwards.sort()
+    assert backwards == ids
     assert core.serialized_ids(in_batch(base, size)) == [one.serialize() for one in ids]
 
 

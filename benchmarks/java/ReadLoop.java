@@ -1,0 +1,46 @@
+import java.lang.management.ManagementFactory;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+
+/** Receives a topic's messages as `benchmarks/loop.py` does; prints nanoseconds a message: of the thread, of the process. */
+public class ReadLoop {
+    private static final int ROUNDS = 3; // the last one, when the code is compiled, counts
+
+    public static void main(String[] arguments) throws Exception {
+        String topic = arguments[1];
+        String way = arguments[2];
+        int messages = Integer.parseInt(arguments[3]);
+        var threads = ManagementFactory.getThreadMXBean();
+        var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build()) {
+            for (int round = 1; round <= ROUNDS; round++) {
+                var consumer = client.newConsumer().topic(topic).subscriptionName("java-" + System.nanoTime())
+                        .receiverQueueSize(20000)
+                        .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
+                long seen = 0;
+                consumer.receive();
+                long thread = threads.getCurrentThreadCpuTime();
+                long process = system.getProcessCpuTime();
+                for (int at = 0; at < messages; at++) {
+                    Message<byte[]> message = consumer.receive();
+                    if (!way.equals("receive")) {
+                        seen += message.getData().length + message.getKey().length() + message.getProperties().size()
+                                + message.getPublishTime() + message.getEventTime() + message.getRedeliveryCount()
+                                + message.getMessageId().hashCode();
+                    }
+                    if (way.equals("acknowledge")) {
+                        consumer.acknowledgeAsync(message);
+                    }
+                }
+                thread = (threads.getCurrentThreadCpuTime() - thread) / messages;
+                process = (system.getProcessCpuTime() - process) / messages;
+                if (round == ROUNDS) {
+                    System.out.println("RESULT " + thread + " " + process + " " + seen);
+                }
+                consumer.close();
+            }
+        }
+    }
+}

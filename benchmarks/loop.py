@@ -1,0 +1,176 @@
+"""A loop that reads its messages: the official client, ours without and with the native core, and Java.
+
+    python -m benchmarks.loop [--rounds 9] [--messages 100000] [--save] [--url URL]
+
+Starts a broker of its own. Each run is a process of its own, by turns; a figure is the median of nanoseconds of
+processor time a message: of the thread that loops, and of the whole process. Ratios are of runs that follow each other.
+`--save` writes RESULTS-loop.md beside this program. Needs the extras `bench` and `testing`, and Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Final
+
+import pulsar
+
+from benchmarks.brokers import broker_at
+from benchmarks.report import machine
+from pulsar_ext.testing.java_program import Java
+
+_HERE: Final = Path(__file__).parent
+_WAYS: Final = {
+    "receive": "`receive()`",
+    "fields": "`receive()`, six fields and the id",
+    "acknowledge": "the same, and `acknowledge()`",
+}
+_SIDES: Final = {
+    "pulsar": "pulsar-client",
+    "pure": "pulsar_ext, in Python",
+    "native": "pulsar_ext, native core",
+    "java": "Java",
+}
+_BATCH: Final = 1000
+_PAGE: Final = """\
+# Speed: a loop that reads its messages
+
+Nanoseconds of processor time a message of 100 bytes with a key, sent in batches of {batch}: of the thread that loops,
+and of the whole process, whose other threads read from the network. The fields are `data()`, `partition_key()`,
+`properties()`, `publish_timestamp()`, `event_timestamp()` and `redelivery_count()`; the id is made. Each run is a
+process of its own, by turns; a figure is the median of {rounds} runs, a ratio that of the rates of runs that followed
+each other. Of Java, the third round in a process counts, when its code is compiled.
+
+{facts}
+
+Repeat: `pip install -e '.[bench,testing]'`, then `python -m benchmarks.loop --save`.
+
+{table}
+"""
+
+
+def main() -> int:
+    """Measure, print, and save if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.loop", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="runs of each side and path (9)")
+    parser.add_argument("--messages", type=int, default=100_000, help="messages of a run (100,000)")
+    parser.add_argument("--save", action="store_true", help="write RESULTS-loop.md beside this program")
+    parser.add_argument("--url", nargs=1, help="a broker that runs already, instead of one of our own")
+    arguments = parser.parse_args()
+    with broker_at(arguments.url) as (url, *_):
+        topic = f"loop-{uuid.uuid4().hex[:8]}"
+        _fill(url, topic, arguments.messages + 1)
+        figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for _ in range(arguments.rounds):
+            for way in _WAYS:
+                for side in _SIDES:
+                    figures.setdefault((way, side), []).append(_run(side, url, topic, way, arguments.messages))
+    page = _page(figures, arguments.rounds)
+    print(page)
+    if arguments.save:
+        (_HERE / "RESULTS-loop.md").write_text(page, encoding="utf-8")
+    return 0
+
+
+def _fill(url: str, topic: str, messages: int) -> None:
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = client.create_producer(
+        topic,
+        batching_enabled=True,
+        batching_max_messages=_BATCH,
+        batching_max_publish_delay_ms=1000,
+        batching_max_allowed_size_in_bytes=1 << 20,
+        max_pending_messages=10 * _BATCH,
+        block_if_queue_full=True,
+    )
+    for number in range(messages):
+        producer.send_async(b"x" * 100, None, partition_key=f"k{number % 100}", event_timestamp=number + 1)
+    producer.flush()
+    client.close()
+
+
+def _run(side: str, url: str, topic: str, way: str, messages: int) -> tuple[float, float]:
+    """Return the nanoseconds a message of the thread and of the process, in a process of its own."""
+    arguments = [url, topic, way, str(messages)]
+    environment = dict(os.environ)
+    if side == "java":
+        java = Java.find()
+        command = [str(java.program), "-cp", f"{java.jars}/*", str(_HERE / "java/ReadLoop.java"), *arguments]
+        environment.pop("JDK_JAVA_OPTIONS", None)  # what makes tests start soon keeps a loop slow
+    else:
+        environment["PULSAR_EXT_NATIVE"] = "1" if side == "native" else "0"
+        library = "pulsar" if side == "pulsar" else "pulsar_ext"
+        command = [sys.executable, "-c", f"from benchmarks.loop import loop; loop({library!r}, *{arguments!r})"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    (result,) = (line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    thread, process = map(float, result.split()[1:3])
+    return thread, process
+
+
+def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
+    """Receive messages as `way` says, and print what a message took."""
+    lib = importlib.import_module(library)
+    client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    earliest = pulsar.InitialPosition.Earliest
+    consumer = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest, receiver_queue_size=20_000)
+    run = {"receive": _receive, "fields": _fields, "acknowledge": _acknowledge}[way]
+    consumer.receive()
+    thread, process = time.thread_time(), time.process_time()
+    run(consumer, int(messages))
+    spent = time.thread_time() - thread, time.process_time() - process
+    print("RESULT", *(seconds / int(messages) * 1e9 for seconds in spent), flush=True)
+    client.close()
+
+
+def _receive(consumer: pulsar.Consumer, messages: int) -> None:
+    for _ in range(messages):
+        consumer.receive()
+
+
+def _read(message: pulsar.Message) -> None:
+    message.data()
+    message.partition_key()
+    message.properties()
+    message.publish_timestamp()
+    message.event_timestamp()
+    message.redelivery_count()
+    message.message_id()
+
+
+def _fields(consumer: pulsar.Consumer, messages: int) -> None:
+    for _ in range(messages):
+        _read(consumer.receive())
+
+
+def _acknowledge(consumer: pulsar.Consumer, messages: int) -> None:
+    for _ in range(messages):
+        message = consumer.receive()
+        _read(message)
+        consumer.acknowledge(message)
+
+
+def _page(figures: dict[tuple[str, str], list[tuple[float, float]]], rounds: int) -> str:
+    rows = ["| path | client | thread ns | process ns | thread ratio | process ratio |", "|---|---|--:|--:|--:|--:|"]
+    for way, path in _WAYS.items():
+        for side, name in _SIDES.items():
+            runs, official = figures[way, side], figures[way, "pulsar"]
+            medians = [statistics.median(one[at] for one in runs) for at in (0, 1)]
+            ratios = [
+                statistics.median(theirs[at] / ours[at] for theirs, ours in zip(official, runs, strict=True))
+                for at in (0, 1)
+            ]
+            cells = [path, name, *(f"{one:,.0f}" for one in medians), *(f"{one:.2f}" for one in ratios)]
+            rows.append(f"| {' | '.join(cells)} |")
+    facts = "\n".join(f"- {name}: {value}" for name, value in machine().items())
+    return _PAGE.format(batch=f"{_BATCH:,}", rounds=rounds, facts=facts, table="\n".join(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
