@@ -119,7 +119,7 @@ def loop(library: str, url: str, topic: str, way: str, messages: str) -> None:
     lib = importlib.import_module(library)
     client = lib.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     earliest = pulsar.InitialPosition.Earliest
-    consumer = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest, receiver_queue_size=20_000)
+    consumer = client.subscribe(topic, uuid.uuid4().hex, initial_position=earliest)
     run = {"receive": _receive, "fields": _fields, "acknowledge": _acknowledge}[way]
     consumer.receive()
     thread, process = time.thread_time(), time.process_time()

@@ -17,7 +17,6 @@ public class ReadLoop {
         try (PulsarClient client = PulsarClient.builder().serviceUrl(arguments[0]).build()) {
             for (int round = 1; round <= ROUNDS; round++) {
                 var consumer = client.newConsumer().topic(topic).subscriptionName("java-" + System.nanoTime())
-                        .receiverQueueSize(20000)
                         .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
                 long seen = 0;
                 consumer.receive();

@@ -103,7 +103,7 @@ PyObject* order_of(const MessageId& id) {
                          static_cast<long long>(client.entry_id(&id)), client.partition(&id), client.batch_index(&id));
 }
 
-// A copy that a C++ exception cannot leave by: the only one is that there is no memory.
+// Calls a function that a C++ exception may leave: the only one is that there is no memory.
 template <typename Function>
 PyObject* guarded(Function function) noexcept {
     try {
@@ -188,7 +188,12 @@ PyObject* held(PyObject*, PyObject* object) {
     Id* self = holding(object);
     if (self == nullptr) Py_RETURN_NONE;
     PyObject* bound = PyObject_CallFunction(reinterpret_cast<PyObject*>(bound_message_id), "iiii", -1, -1, -1, -1);
-    if (auto* id = shared_in<MessageId>(bound, bound_message_id)) *id = self->held();
+    if (auto* id = shared_in<MessageId>(bound, bound_message_id)) {
+        *id = self->held();
+    } else if (bound != nullptr) {
+        Py_CLEAR(bound);
+        PyErr_SetString(PyExc_SystemError, "an id of the binding without a C++ id");
+    }
     return bound;
 }
 

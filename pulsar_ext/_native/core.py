@@ -101,15 +101,16 @@ def _prove(core: Any) -> None:
     if not all(_address_at(each) == address_of(each, "how objects of the binding are laid out") for each in bound):
         raise ImportError("objects of the binding are laid out in another way")
     core.begin(_pulsar.__file__, InnerMessage, InnerMessageId)
-    core.make_ids(core.Id, str)
-    read = [{name: getattr(_holding(core, inner), name)() for name in _FIELDS} for inner in messages]
+    core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
+    received = [_holding(core, inner) for inner in messages]
+    read = [{name: getattr(message, name)() for name in _FIELDS} for message in received]
     if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
         raise ImportError("it reads a message's fields in another way")
     known = [read[1]["data"], read[1]["properties"], read[1]["partition_key"], read[1]["event_timestamp"]]
     known += [read[2]["data"], read[2]["ordering_key"], read[2]["event_timestamp"], read[3]["has_null_value"]]
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
         raise ImportError("it reads other fields than a message was made of")
-    ids = [_holding(core, inner).message_id() for inner in messages]
+    ids = [message.message_id() for message in received]
     if [made._order for made in ids[1:3]] != [(1 << 40, 58, 3, 1), (-1, -1, -1, -1)] or not all(
         (core.held(made), core.serialized(made)) == (inner.message_id(), inner.message_id().serialize())
         for made, inner in zip(ids, messages, strict=True)
@@ -123,7 +124,7 @@ def _address_at(bound: Any) -> int | None:
 
 
 def _holding(core: Any, inner: Any) -> Any:
-    message = core.Message()
+    message = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})()
     message.inner = inner
     return message
 
