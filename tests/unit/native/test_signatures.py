@@ -44,7 +44,7 @@ def test_arguments_are_bound_as_python_binds_them(method, placed, data):
     if refusal is not None:
         with pytest.raises(TypeError) as raised:
             named_arguments(method, args, kwargs)
-        assert str(raised.value) == f"{method.__name__}() {refusal}"
+        assert str(raised.value) == f"{method.__qualname__}() {refusal}"
         return
     bound.apply_defaults()
     assert [("self", None), *named_arguments(method, args, kwargs).items()] == [*bound.arguments.items()]
