@@ -68,7 +68,8 @@ def main() -> int:
         topic = f"loop-{uuid.uuid4().hex[:8]}"
         _fill(url, topic, arguments.messages + 1)
         figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
-        for _ in range(arguments.rounds):
+        for number in range(arguments.rounds):
+            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr)
             for way in _WAYS:
                 for side in _SIDES:
                     figures.setdefault((way, side), []).append(_run(side, url, topic, way, arguments.messages))
