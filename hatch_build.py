@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -26,6 +27,7 @@ class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is ther
         has_stable_abi = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
         if os.environ.get("PULSAR_EXT_PURE") == "1" or not has_stable_abi:
             return
+        self._scratch = TemporaryDirectory()  # of its own: two builds may run at once
         built = self._build(in_place=version == "editable")
         if built is None:
             self.app.display_warning(
@@ -36,6 +38,12 @@ class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is ther
         build_data["tag"] = f"cp311-abi3-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         if version != "editable":
             build_data["force_include"][str(built)] = str(Path(_SOURCE).parent / built.name)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what was built, which is in the wheel."""
+        del version, build_data, artifact_path
+        if hasattr(self, "_scratch"):
+            self._scratch.cleanup()
 
     def _build(self, *, in_place: bool) -> Path | None:
         """Return the extension; None if it cannot be built."""
@@ -48,7 +56,7 @@ class NativeCore(BuildHookInterface):  # type: ignore[misc]  # hatchling is ther
             optional=True,
         )
         command: Any = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
-        command.build_lib, command.build_temp = "build/native", "build/native"
+        command.build_lib = command.build_temp = self._scratch.name
         command.inplace = in_place
         command.force = True
         command.ensure_finalized()
