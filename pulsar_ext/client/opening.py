@@ -115,8 +115,9 @@ class ClientOpening:
     ) -> Iterator[AskingClient]:
         """Have errors say more than the C++ client does."""
         context = self.context
-        number = context.cluster.number
-        versions = VersionLookup(self.inner.get_schema_info, context.admin_api, number, number())
+        # An official schema object is the application's, and must not keep the client.
+        connected_to = context.cluster.number if context.cluster.may_change else int
+        versions = VersionLookup(self.inner.get_schema_info, connected_to, connected_to())
         asking = AskingClient(self.inner, context.senders.ask, configure, versions)
         topics = named["topic"]  # an opening may change it
         with (

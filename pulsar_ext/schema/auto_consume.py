@@ -42,12 +42,13 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
     def __init__(self) -> None:
         self._record_cls = object
         self._client: Any = None
+        self._admin_api: Any = None
         self._versions: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
         """Know no version yet."""
-        del admin_api, reads
-        self._versions = {}
+        del reads
+        self._admin_api, self._versions = admin_api, {}
 
     def schema_info(self) -> Any:
         """Give what the broker is told: nothing."""
@@ -90,7 +91,7 @@ class AutoConsumeSchema(TypedSchema[Any], _Official):
         if found.type != "KEY_VALUE":
             read = _reader(found, version)
             return lambda message: None if message.has_null_value() else read(message.data())
-        stored = self._client.stored(topic, version)
+        stored = self._client.stored(self._admin_api, topic, version)
         return _key_value_reader(stored.data, stored.properties, version)
 
     def __str__(self) -> str:

@@ -209,7 +209,7 @@ class KeyValueSchema(TypedSchema[KeyValue[K, V]], _Official):
         topic = msg.topic_name()
         known = self._versions.get((topic, version))
         if known is None:
-            data = self._client.stored(topic, version).data
+            data = self._client.stored(self._admin_api, topic, version).data
             read = [_reader(part, _part_text(data, name)) for name, part in (("key", self.key), ("value", self.value))]
             known = self._versions[topic, version] = (read[0], read[1])
         return known

@@ -24,23 +24,16 @@ class VersionLookup:
 
     Args:
         ask: asks the C++ client for a version of a topic's schema.
-        admin_api: returns the client's admin API, which knows those of keys and values.
         connected_to: returns the number of the cluster that the client is connected to.
         number: of the messages' cluster.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[str, int], Any],
-        admin_api: Callable[[], PulsarAdmin],
-        connected_to: Callable[[], int],
-        number: int,
-    ) -> None:
-        self._ask, self._admin_api, self._connected_to, self._number = ask, admin_api, connected_to, number
+    def __init__(self, ask: Callable[[str, int], Any], connected_to: Callable[[], int], number: int) -> None:
+        self._ask, self._connected_to, self._number = ask, connected_to, number
 
     def at(self, number: int) -> VersionLookup:
         """Return the lookup for messages of another cluster."""
-        return VersionLookup(self._ask, self._admin_api, self._connected_to, number)
+        return VersionLookup(self._ask, self._connected_to, number)
 
     def get_schema_info(self, topic: str, version: int) -> Any:
         """Return a version of a topic's schema, as the C++ client does.
@@ -51,15 +44,15 @@ class VersionLookup:
         """
         return self._checked(partial(self._ask, topic, version), topic, version)
 
-    def stored(self, topic: str, version: int) -> StoredSchema:
-        """Return a version of a topic's schema, as the admin API does.
+    def stored(self, admin_api: Callable[[], PulsarAdmin], topic: str, version: int) -> StoredSchema:
+        """Return a version of a topic's schema, as the admin API does, which knows those of keys and values.
 
         Raises:
             SchemaMismatch: the client is connected to another cluster, where that version is of another schema.
             AdminRequired, AdminError: the version could not be asked for.
         """
         parent = str(TopicName.parse(topic).parent)
-        return self._checked(lambda: self._admin_api().schema(parent, version), topic, version)
+        return self._checked(lambda: admin_api().schema(parent, version), topic, version)
 
     def _checked(self, ask: Callable[[], T], topic: str, version: int) -> T:
         self._refuse_another(topic, version)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from pulsar_ext._native.schemas import without_writers
@@ -31,8 +30,6 @@ __all__ = ["T", "TypedSchema", "of_another_cluster"]
 class TypedSchema(Generic[T]):
     """A schema whose values are of one type; stands before the official class."""
 
-    renewed: Callable[[], Self]
-    """Returns a copy for the same client that knows nothing of any topic yet."""
     reads_null_values = False
     """Whether it decodes messages without a value itself; otherwise they are None."""
 
@@ -68,7 +65,6 @@ class TypedSchema(Generic[T]):
         """
         mine: Any = copy.copy(self)
         mine.begin(admin_api, reads=reads)
-        mine.renewed = partial(mine.of_client, admin_api, reads=reads)
         return mine  # type: ignore[no-any-return]
 
     def begin(self, admin_api: Callable[[], PulsarAdmin], *, reads: bool) -> None:
@@ -107,7 +103,10 @@ class TypedSchema(Generic[T]):
 
 def of_another_cluster(schema: Any, number: int) -> Any:
     """Return a copy of a client's schema for messages of the cluster of this number: there the versions are others."""
-    other = schema.renewed() if isinstance(schema, TypedSchema) else without_writers(schema)
+    if isinstance(schema, TypedSchema):
+        other: Any = schema.of_client(getattr(schema, "_admin_api", None), reads=True)  # type: ignore[arg-type]  # its own
+    else:
+        other = without_writers(schema)
     if (versions := getattr(other, "_client", None)) is not None:
         other.attach_client(versions.at(number))
     return other

@@ -7,10 +7,13 @@ import threading
 import time
 import weakref
 
+import pulsar as official
 import pytest
 from acked import send_plain
+from chunked import eventually
 
 import pulsar_ext as pulsar
+from pulsar_ext.schema import AvroSchema
 from pulsar_ext.testing import FaultProxy
 
 _WAIT_SECONDS = 20
@@ -100,6 +103,19 @@ def test_a_consumer_is_closed_though_its_close_raised(client_factory, broker, to
         gc.collect()
         assert kept() is None
         proxy.resume()
+
+
+@pytest.mark.parametrize("make", [official.schema.AvroSchema, AvroSchema])
+def test_a_schema_or_a_message_keeps_no_client(broker, topic, make):
+    """A client that was dropped is collected, though the application keeps the schema object and a message."""
+    schema = make(None, {"type": "record", "name": "P", "fields": [{"name": "a", "type": "string"}]})
+    client = pulsar.Client(broker.service_url, **broker.client_options(pulsar))
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, schema=schema)
+    client.create_producer(topic, schema=schema).send({"a": "x"})
+    message, kept = reader.read_next(10_000), weakref.ref(client)
+    del client, reader
+    assert eventually(lambda: gc.collect() >= 0 and kept() is None)
+    assert message.data()
 
 
 def _said(operation, *arguments):

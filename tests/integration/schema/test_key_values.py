@@ -151,7 +151,7 @@ def test_a_version_is_asked_for_of_the_messages_own_topic(topic, admin, ending):
         parts = {"key": "", "value": json.loads(stored.value.schema_info().schema())}
         admin.upload_schema(name, "KEY_VALUE", json.dumps(parts), stored.properties())
     schema = KeyValueSchema(str, City).of_client(lambda: admin, reads=True)
-    schema.attach_client(VersionLookup(None, lambda: admin, lambda: 0, 0))
+    schema.attach_client(VersionLookup(None, int, 0))
     payload = schema.encode(KeyValue("a", BERLIN))
     sent = SimpleNamespace(  # as Java's producer sends it: this library's cannot say a version
         topic_name=lambda: own + ending,

@@ -56,9 +56,7 @@ def test_a_version_is_looked_up_at_its_own_cluster(schema, kind, connected_to):
     admin = SimpleNamespace(schema=lambda topic, version: {(TOPIC, 3): KEY_VALUE}[topic, version])
     numbers, info = [*connected_to], SchemaInfo(SchemaType.__members__[kind], kind, AVRO)
     mine = schema.of_client(lambda: admin, reads=True)
-    mine.attach_client(
-        VersionLookup(lambda *_: info, lambda: admin, lambda: numbers.pop(0) if numbers[1:] else numbers[0], 7).at(0)
-    )
+    mine.attach_client(VersionLookup(lambda *_: info, lambda: numbers.pop(0) if numbers[1:] else numbers[0], 7).at(0))
     msg = message(AvroSchema(Pair).encode(Pair("a", "b")) if kind == "AVRO" else PAIR)
     if connected_to == [0]:
         assert value_of(mine, msg) == value_of(mine, msg)
