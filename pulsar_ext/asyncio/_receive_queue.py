@@ -79,7 +79,7 @@ class ReceiveQueue(Part):
         self._taken += 1
         if not self._taken % _YIELD_EVERY:
             await asyncio.sleep(0)
-        inner = self.get_ready()
+        inner = None if self._waiters or self._woken else self.get_ready()  # those who came first take the oldest
         while inner is None:
             await self._wait()
             inner = None if self._is_held else self._pop()
@@ -220,6 +220,8 @@ class ReceiveQueue(Part):
         self._request_for_all()
         self._wake_waiters()
         try:
+            if waiter.done():
+                await asyncio.sleep(0)  # those who were woken before run first
             await waiter
         except asyncio.CancelledError:
             if waiter in self._waiters:

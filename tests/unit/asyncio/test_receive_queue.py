@@ -96,6 +96,22 @@ def test_first_come_first_served():
     asyncio.run(drive())
 
 
+def test_a_new_caller_takes_nothing_from_one_that_was_woken():
+    """A caller that begins after two messages came, and before the first caller runs, gets the second one."""
+
+    async def drive():
+        source = Source()
+        messages = ReceiveQueue(source, attrgetter("receive_async"))
+        first, second = (asyncio.create_task(messages.get()) for _ in range(2))
+        await asyncio.sleep(0)
+        source.deliver(0)
+        source.deliver(1)
+        second.cancel()
+        assert await asyncio.gather(messages.get(), first) == [1, 0]
+
+    asyncio.run(drive())
+
+
 def test_closing_ends_every_wait():
     """Every caller that waits when the queue is closed gets AlreadyClosed."""
 
