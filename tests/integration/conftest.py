@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
             if way in mark.kwargs.get("ways", THROUGH[1:]):
                 item.add_marker(pytest.mark.skip(reason=f"standalone only: {mark.args[0]}"))
     kept = tiers.select(items, config.option.tier)
-    kept.sort(key=tiers.is_quick)  # else a run would end with one worker at work
+    kept.sort(key=tiers.turn)  # else a run would end with one worker at work
     if config.option.part:
         kept = tiers.take_part(kept, *config.option.part, tiers.read_durations())
     if left_out := set(items).difference(kept):

@@ -43,9 +43,14 @@ def select(items, tier):
     return [item for item in items if item in kept]
 
 
-def is_quick(item):
-    """Return if a test is not known to take more than three seconds."""
-    return all("slow" not in mark.kwargs for mark in item.iter_markers("core"))
+def turn(item):
+    """Return when a test runs: slow ones of the core first, and of those Spark's last.
+
+    Where all brokers start at once, Spark's Python does not start within the ten seconds that Spark gives it.
+    """
+    if not any("slow" in mark.kwargs for mark in item.iter_markers("core")):
+        return 2
+    return int(_kind(item) == "spark")
 
 
 def _core(same):
