@@ -192,10 +192,12 @@ class _Kept:
 
 def _changed(kept: _Kept | None) -> Any:
     """Return the value that a listener is called with; None for a key that was removed."""
+    if kept is None:
+        return None
     try:
-        return None if kept is None else kept.value()
+        return kept.value()
     except Exception:
-        if kept is not None and kept.data():
+        if kept.data():
             raise
         return None
 

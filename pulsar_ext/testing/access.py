@@ -78,13 +78,15 @@ class Access:
     def http_options(self) -> dict[str, Any]:
         """Give the arguments of an HTTP client that asks the admin REST API."""
         # The environment's HTTP proxies are for the outside world, not for a broker of our own.
-        options: dict[str, Any] = {"trust_env": False, "verify": _system_trust()}
+        options: dict[str, Any] = {"trust_env": False}
         if self.kind == "basic" and self.basic is not None:
             encoded = b64encode(":".join(self.basic).encode()).decode()
             options["headers"] = {"Authorization": f"Basic {encoded}"}
         elif self.token is not None:
             options["headers"] = {"Authorization": f"Bearer {self.token}"}
-        if self.trust_certs is not None:
+        if self.trust_certs is None:
+            options["verify"] = _system_trust()
+        else:
             options["verify"] = context = ssl.create_default_context(cafile=self.trust_certs)
             if self.certificate is not None:
                 context.load_cert_chain(*self.certificate)
