@@ -143,7 +143,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             order.take_part(self._screened)
             self._source = self._screened
         elif subscription.fetches:
-            self._prefetch = Prefetch(self._context, self.inner, native)
+            self._prefetch = Prefetch(self._context, self.inner, native, self._message_class)
             order.take_part(self._prefetch)
             self._source = self._prefetch
         if subscription.listens:
@@ -190,7 +190,7 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
         """What a signal's handler finds held where a close would meet something half done."""
         return (*super()._locks_, self._acks.lock)
 
-    def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901  # a call would cost as much
+    def receive(self, timeout_millis: int | None = None) -> Message[T]:  # noqa: C901, PLR0912  # a call would cost as much
         """Receive one message.
 
         A Ctrl-C ends the wait within 100 ms and loses no message.
@@ -203,16 +203,22 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
             pulsar.AlreadyClosed: it is closed.
         """
         if timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= POLL_MILLIS):
-            new, order = self._message_class, self._order  # first: Python 3.11 is slow to call what it finds in a slot
-            message = new()
+            order = self._order
             try:
                 while order.sieve is None:
+                    for made in order.made:
+                        if (sieve := order.sieve) is None:
+                            return made  # type: ignore[no-any-return]  # a call would cost as much
+                        sieve.unseen.append(made.inner)  # in one step: a Ctrl-C finds it there
+                        break
+                    new = self._message_class  # first: Python 3.11 is slow to call what it finds in a slot
+                    message = new()
                     run = order.run
                     if run is not None and run.thread == get_ident():
                         for message.inner, message.number in run.messages:
                             if (sieve := order.sieve) is None:
                                 return message
-                            sieve.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                            sieve.unseen.append(message.inner)
                             break
                     for message.inner in order.ready:
                         if (sieve := order.sieve) is None:
@@ -314,6 +320,8 @@ class Consumer(GatedConsumer, Measured, Processing[T], ConsumerDoor):
 
     def _enter_cluster(self) -> None:
         super()._enter_cluster()
+        if self._prefetch is not None:
+            self._prefetch.make(self._message_class)
         if self._recorder is not None:
             self._recorder.drop()
 

@@ -3,7 +3,7 @@
 // What is known here of the C++ client: that a Message and a MessageId are one shared pointer each, and the names and
 // signatures of the methods in `Client`. What is known of its Python binding: where an object of it has the address of
 // the C++ one, which core.py proves before anything is read. Every other object is read as the binding does it, by a
-// call of its method of that name. Nothing here waits, and nothing lets go of the interpreter's lock.
+// call of its method of that name. Only drain() waits, and lets go of the interpreter's lock meanwhile.
 //
 // CPython's stable ABI of 3.11, without which a wheel would be for one version of Python.
 #define PY_SSIZE_T_CLEAN
@@ -19,15 +19,19 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
 struct MessageImpl;
 struct MessageIdImpl;
+struct Consumer;
 using Text = std::string;
 using Properties = std::map<Text, Text>;
 using MessageId = std::shared_ptr<MessageIdImpl>;
 using Message = std::shared_ptr<MessageImpl>;
+using Messages = std::vector<Message>;
 
 // The C++ client's methods, each called with its object as the first argument, as Linux' C++ ABI has it. None returns
 // an object by value, which it would return in another way.
@@ -48,7 +52,9 @@ struct Client {
     std::int64_t (*entry_id)(const MessageId*);
     std::int32_t (*partition)(const MessageId*);
     std::int32_t (*batch_index)(const MessageId*);
+    std::int32_t (*batch_size)(const MessageId*);
     void (*serialize)(const MessageId*, Text&);
+    int (*batch_receive)(Consumer*, Messages&);
 } client;
 
 struct Symbol {
@@ -61,21 +67,30 @@ Symbol symbol(Method& method, const char* name) {
     return {reinterpret_cast<void**>(&method), name};
 }
 
-PyTypeObject* id_type = nullptr;  // Id, of this module
+PyTypeObject* message_type = nullptr;  // Message, of this module
+PyTypeObject* id_type = nullptr;       // and Id
 
 // What core.py says in begin() and make_ids().
 PyTypeObject* bound_message = nullptr;     // the binding's class of a Message
-PyTypeObject* bound_message_id = nullptr;  // and of a MessageId
+PyTypeObject* bound_message_id = nullptr;  // of a MessageId
+PyTypeObject* bound_consumer = nullptr;    // and of a Consumer
+PyObject* any_message = nullptr;           // makes an object of the binding with any C++ message
+PyObject* refuse = nullptr;                // raises the error of a result that is not 0
 PyTypeObject* id_class = nullptr;          // whose objects Message.message_id() makes; a subclass of Id
 PyObject* id_slowly = nullptr;             // makes the id of any message, chunked ones included
 
 // -- objects of the binding ------------------------------------------------------------------------------------------
 
 // Behind its head an object of the binding has the address of its C++ object, nullptr while it has none.
+template <typename Object>
+Object* object_in(PyObject* bound, PyTypeObject* type) {
+    if (bound == nullptr || Py_TYPE(bound) != type) return nullptr;
+    return *reinterpret_cast<Object**>(reinterpret_cast<char*>(bound) + sizeof(PyObject));
+}
+
 template <typename Shared>
 Shared* shared_in(PyObject* bound, PyTypeObject* type) {
-    if (bound == nullptr || Py_TYPE(bound) != type) return nullptr;
-    auto* found = *reinterpret_cast<Shared**>(reinterpret_cast<char*>(bound) + sizeof(PyObject));
+    auto* found = object_in<Shared>(bound, type);
     return found != nullptr && *found ? found : nullptr;
 }
 
@@ -115,35 +130,65 @@ PyObject* guarded(Function function) noexcept {
 
 // -- ids -------------------------------------------------------------------------------------------------------------
 
+// What a C++ object is kept in by an object of ours, whose memory begins zeroed: there is none then.
+template <typename Shared>
+struct Holder {
+    bool is_full;
+    alignas(Shared) unsigned char memory[sizeof(Shared)];
+
+    Shared& held() { return *std::launder(reinterpret_cast<Shared*>(memory)); }
+
+    void hold(Shared shared) {
+        let_go();
+        new (memory) Shared(std::move(shared));
+        is_full = true;
+    }
+
+    void let_go() {
+        if (is_full) held().~Shared();
+        is_full = false;
+    }
+};
+
 struct Id {
     PyObject_HEAD
     PyObject* inner;  // the binding's object; absent until something asks for it
     PyObject* order;  // ledger, entry, partition, batch index
     PyObject* data;   // the id's bytes
     PyObject* topic;
-    bool is_held;  // false in the zeroed memory that every object begins as
-    alignas(MessageId) unsigned char memory[sizeof(MessageId)];
-
-    // The C++ id of a received message, which shares with those of its batch what is acknowledged of that.
-    MessageId& held() { return *std::launder(reinterpret_cast<MessageId*>(memory)); }
-
-    void hold(const MessageId& id) {
-        new (memory) MessageId(id);
-        is_held = true;
-    }
-
-    void let_go() {
-        if (is_held) held().~MessageId();
-        is_held = false;
-    }
+    Holder<MessageId> id;  // of a received message; it shares with those of its batch what is acknowledged of that
 };
 
 PyMemberDef id_members[] = {
     {"inner", T_OBJECT_EX, offsetof(Id, inner), 0, nullptr},
-    {"_order", T_OBJECT, offsetof(Id, order), 0, nullptr},
     {"_data", T_OBJECT, offsetof(Id, data), 0, nullptr},
     {"_topic", T_OBJECT, offsetof(Id, topic), 0, nullptr},
     {nullptr, 0, 0, 0, nullptr},
+};
+
+// The numbers of an id of a received message, made when something asks for them.
+PyObject* order(PyObject* object, void*) {
+    auto* self = reinterpret_cast<Id*>(object);
+    if (self->order == nullptr && self->id.is_full) {
+        PyObject* made = order_of(self->id.held());
+        if (made == nullptr) return nullptr;
+        if (self->order == nullptr) std::swap(self->order, made);  // else a collection has asked as well
+        Py_XDECREF(made);
+    }
+    return Py_NewRef(self->order == nullptr ? Py_None : self->order);
+}
+
+int set_order(PyObject* object, PyObject* order, void*) {
+    auto* self = reinterpret_cast<Id*>(object);
+    PyObject* before = self->order;
+    self->order = order == nullptr ? nullptr : Py_NewRef(order);
+    Py_XDECREF(before);
+    return 0;
+}
+
+PyGetSetDef id_attributes[] = {
+    {"_order", order, set_order, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 int id_traverse(PyObject* object, visitproc visit, void* arg) {
@@ -174,13 +219,13 @@ void free_object(PyObject* object) {
 void id_dealloc(PyObject* object) {
     PyObject_GC_UnTrack(object);
     id_clear(object);
-    reinterpret_cast<Id*>(object)->let_go();
+    reinterpret_cast<Id*>(object)->id.let_go();
     free_object(object);
 }
 
 Id* holding(PyObject* object) {
     auto* self = PyObject_TypeCheck(object, id_type) ? reinterpret_cast<Id*>(object) : nullptr;
-    return self != nullptr && self->is_held ? self : nullptr;
+    return self != nullptr && self->id.is_full ? self : nullptr;
 }
 
 // held(id): the binding's object of the C++ id that an id holds; None if it holds none.
@@ -189,7 +234,7 @@ PyObject* held(PyObject*, PyObject* object) {
     if (self == nullptr) Py_RETURN_NONE;
     PyObject* bound = PyObject_CallFunction(reinterpret_cast<PyObject*>(bound_message_id), "iiii", -1, -1, -1, -1);
     if (auto* id = shared_in<MessageId>(bound, bound_message_id)) {
-        *id = self->held();
+        *id = self->id.held();
     } else if (bound != nullptr) {
         Py_CLEAR(bound);
         PyErr_SetString(PyExc_SystemError, "an id of the binding without a C++ id");
@@ -201,19 +246,50 @@ PyObject* held(PyObject*, PyObject* object) {
 PyObject* serialized(PyObject*, PyObject* object) {
     Id* self = holding(object);
     if (self == nullptr) Py_RETURN_NONE;
-    return guarded([&] { return bytes_of(self->held()); });
+    return guarded([&] { return bytes_of(self->id.held()); });
 }
 
 // -- messages --------------------------------------------------------------------------------------------------------
 
 struct Msg {
     PyObject_HEAD
-    PyObject* inner;
+    PyObject* inner;  // the binding's object; of a message that was drained, absent until something asks for it
+    Holder<Message> message;  // that was drained; kept while it may be read, even if inner is another one
+    bool is_another;
 };
 
-PyMemberDef message_members[] = {
-    {"inner", T_OBJECT_EX, offsetof(Msg, inner), 0, nullptr},
-    {nullptr, 0, 0, 0, nullptr},
+// The C++ message; nullptr if there is none, or inner is something else.
+const Message* message_in(Msg* self) {
+    if (self->message.is_full && !self->is_another) return &self->message.held();
+    return shared_in<const Message>(self->inner, bound_message);
+}
+
+PyObject* inner(PyObject* object, void*) {
+    auto* self = reinterpret_cast<Msg*>(object);
+    if (self->inner == nullptr && self->message.is_full && !self->is_another) {
+        PyObject* bound = PyObject_CallNoArgs(any_message);
+        if (bound == nullptr) return nullptr;
+        if (auto* message = shared_in<Message>(bound, bound_message)) *message = self->message.held();
+        if (self->inner == nullptr) std::swap(self->inner, bound);  // else a collection has asked as well
+        Py_XDECREF(bound);
+    }
+    if (self->inner != nullptr) return Py_NewRef(self->inner);
+    PyErr_SetString(PyExc_AttributeError, "inner");
+    return nullptr;
+}
+
+int set_inner(PyObject* object, PyObject* bound, void*) {
+    auto* self = reinterpret_cast<Msg*>(object);
+    PyObject* before = self->inner;
+    self->inner = bound == nullptr ? nullptr : Py_NewRef(bound);
+    self->is_another = true;
+    Py_XDECREF(before);
+    return 0;
+}
+
+PyGetSetDef message_attributes[] = {
+    {"inner", inner, set_inner, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
 int message_traverse(PyObject* self, visitproc visit, void* arg) {
@@ -230,16 +306,55 @@ int message_clear(PyObject* self) {
 void message_dealloc(PyObject* self) {
     PyObject_GC_UnTrack(self);
     message_clear(self);
+    reinterpret_cast<Msg*>(self)->message.let_go();
     free_object(self);
 }
 
 template <typename Read>
-PyObject* read(PyObject* self, const char* name, Read read_field) {
-    Kept inner(reinterpret_cast<Msg*>(self)->inner);
-    if (const auto* message = shared_in<const Message>(inner.object, bound_message)) return read_field(message);
-    if (inner.object != nullptr) return PyObject_CallMethod(inner.object, name, nullptr);
+PyObject* read(PyObject* object, const char* name, Read read_field) {
+    auto* self = reinterpret_cast<Msg*>(object);
+    Kept bound(self->inner);
+    if (const auto* message = message_in(self)) return read_field(message);
+    if (bound.object != nullptr) return PyObject_CallMethod(bound.object, name, nullptr);
     PyErr_SetString(PyExc_AttributeError, "inner");
     return nullptr;
+}
+
+// hold(class of messages, message of the binding): a message of ours with the same C++ message, as drain() makes it.
+PyObject* hold(PyObject*, PyObject* args) {
+    PyObject *cls, *bound;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &cls, bound_message, &bound)) return nullptr;
+    PyObject* made = PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(cls), 0);
+    const auto* message = shared_in<const Message>(bound, bound_message);
+    if (made != nullptr && message != nullptr) reinterpret_cast<Msg*>(made)->message.hold(*message);
+    return made;
+}
+
+// drain(class of messages, consumer of the binding): waits for messages as the consumer's policy says, and makes them.
+PyObject* drain(PyObject*, PyObject* args) {
+    PyObject *cls, *bound;
+    if (!PyArg_ParseTuple(args, "O!O", &PyType_Type, &cls, &bound)) return nullptr;
+    auto* consumer = object_in<Consumer>(bound, bound_consumer);
+    if (consumer == nullptr) return PyObject_CallMethod(bound, "batch_receive", nullptr);  // what refuses every use
+    return guarded([&]() -> PyObject* {
+        Messages found;
+        PyThreadState* state = PyEval_SaveThread();
+        const int result = client.batch_receive(consumer, found);
+        PyEval_RestoreThread(state);
+        if (result != 0) return PyObject_CallFunction(refuse, "i", result);
+        PyObject* made = PyList_New(static_cast<Py_ssize_t>(found.size()));
+        Py_ssize_t at = 0;
+        for (Message& message : found) {
+            PyObject* one = made == nullptr ? nullptr : PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(cls), 0);
+            if (one == nullptr) {
+                Py_XDECREF(made);
+                return nullptr;
+            }
+            reinterpret_cast<Msg*>(one)->message.hold(std::move(message));
+            PyList_SetItem(made, at++, one);
+        }
+        return made;
+    });
 }
 
 PyObject* data(PyObject* self, PyObject*) {
@@ -281,43 +396,41 @@ FIELD(redelivery_count, PyLong_FromLong)
 FIELD(has_null_value, PyBool_FromLong)
 #undef FIELD
 
-constexpr char first_chunk_tag = ':';
-
-// A message of a batch is not chunked. The bytes of any other id say whether it is; some others have that octet too.
-bool may_be_chunked(const MessageId& id) {
+// Whether an id is that of a chunked message, which its bytes say: numbers, each behind its tag, and the first chunk.
+bool is_chunked(const MessageId& id) {
+    constexpr char first_chunk_tag = ':';
     if (client.batch_index(&id) >= 0) return false;
     Text octets;
     client.serialize(&id, octets);
-    return octets.find(first_chunk_tag) != Text::npos;
+    for (std::size_t at = 0; at < octets.size(); ++at) {
+        if (octets[at] == first_chunk_tag) return true;
+        do ++at;  // over a number, whose octets but the last have their highest bit set
+        while (at < octets.size() && (octets[at] & 0x80) != 0);
+    }
+    return false;
 }
 
 PyObject* message_id(PyObject* self, PyObject*) {
-    Kept inner(reinterpret_cast<Msg*>(self)->inner);
-    const auto* message = shared_in<const Message>(inner.object, bound_message);
+    Kept bound(reinterpret_cast<Msg*>(self)->inner);
+    const auto* message = message_in(reinterpret_cast<Msg*>(self));
     return guarded([&]() -> PyObject* {
         const MessageId* id = message == nullptr ? nullptr : &client.message_id(message);
-        if (id == nullptr || !*id || may_be_chunked(*id)) {
-            return PyObject_CallFunctionObjArgs(id_slowly, self, nullptr);
-        }
-        PyObject* order = order_of(*id);
-        PyObject* made = order == nullptr ? nullptr : PyType_GenericAlloc(id_class, 0);
-        if (made == nullptr) {
-            Py_XDECREF(order);
-            return nullptr;
-        }
-        reinterpret_cast<Id*>(made)->order = order;
-        reinterpret_cast<Id*>(made)->hold(*id);
+        if (id == nullptr || !*id || is_chunked(*id)) return PyObject_CallFunctionObjArgs(id_slowly, self, nullptr);
+        PyObject* made = PyType_GenericAlloc(id_class, 0);
+        if (made != nullptr) reinterpret_cast<Id*>(made)->id.hold(*id);
         return made;
     });
 }
 
-// serialized_ids(messages of the binding): the bytes of the id of each.
+// serialized_ids(messages): the bytes of the id of each.
 PyObject* serialized_ids(PyObject*, PyObject* messages) {
     const Py_ssize_t size = PyList_Size(messages);
     PyObject* found = size < 0 ? nullptr : PyList_New(size);
     for (Py_ssize_t at = 0; found != nullptr && at < size; ++at) {
         Kept one(PyList_GetItem(messages, at));
-        const auto* message = shared_in<const Message>(one.object, bound_message);
+        const bool is_ours = one.object != nullptr && PyObject_TypeCheck(one.object, message_type);
+        Kept bound(is_ours ? reinterpret_cast<Msg*>(one.object)->inner : nullptr);
+        const Message* message = is_ours ? message_in(reinterpret_cast<Msg*>(one.object)) : nullptr;
         PyObject* octets = nullptr;
         if (message != nullptr && client.message_id(message)) {
             octets = guarded([&] { return bytes_of(client.message_id(message)); });
@@ -328,6 +441,53 @@ PyObject* serialized_ids(PyObject*, PyObject* messages) {
         if (octets == nullptr || PyList_SetItem(found, at, octets) != 0) Py_CLEAR(found);
     }
     return found;
+}
+
+// What neighbours among some messages have in common that are one after the other in one batch.
+struct Run {
+    std::int64_t ledger, entry;
+    int partition, size, first, last;  // size: 0 for a single message, -1 if unknown, -2 for a chunked one
+};
+
+Run run_of(const MessageId& id) {
+    const int index = client.batch_index(&id), size = client.batch_size(&id);
+    return {client.ledger_id(&id), client.entry_id(&id), client.partition(&id),
+            index < 0 ? -2 * is_chunked(id) : size > 0 ? size : -1, index, index};
+}
+
+bool follows(const Run& run, const Run& next) {
+    return next.size > 0 && next.size == run.size && next.entry == run.entry && next.ledger == run.ledger &&
+           next.partition == run.partition && next.first == run.last + 1;
+}
+
+// runs(messages): (partition, ledger, entry, size, first and last index, place of the last message) of each run; None
+// if one of them has no C++ message.
+PyObject* runs(PyObject*, PyObject* messages) {
+    const Py_ssize_t size = PyList_Size(messages);
+    std::vector<std::pair<Run, Py_ssize_t>> found;
+    for (Py_ssize_t at = 0; at < size; ++at) {
+        PyObject* one = PyList_GetItem(messages, at);  // nothing runs in this loop that could let go of it
+        const bool is_ours = one != nullptr && PyObject_TypeCheck(one, message_type);
+        const Message* message = is_ours ? message_in(reinterpret_cast<Msg*>(one)) : nullptr;
+        if (message == nullptr || !client.message_id(message)) Py_RETURN_NONE;
+        const Run next = run_of(client.message_id(message));
+        if (found.empty() || !follows(found.back().first, next)) {
+            found.emplace_back(next, at);
+        } else {
+            found.back().first.last = next.last;
+            found.back().second = at;
+        }
+    }
+    PyObject* made = size < 0 ? nullptr : PyList_New(static_cast<Py_ssize_t>(found.size()));
+    Py_ssize_t place = 0;
+    for (const auto& [run, at] : found) {
+        PyObject* one = made == nullptr ? nullptr
+                                        : Py_BuildValue("(iLLiiin)", run.partition, static_cast<long long>(run.ledger),
+                                                        static_cast<long long>(run.entry), run.size, run.first,
+                                                        run.last, at);
+        if (one == nullptr || PyList_SetItem(made, place++, one) != 0) Py_CLEAR(made);
+    }
+    return made;
 }
 
 PyMethodDef message_methods[] = {
@@ -347,11 +507,12 @@ PyMethodDef message_methods[] = {
 
 // -- the module ------------------------------------------------------------------------------------------------------
 
-// begin(file, Message, MessageId): finds the C++ client's methods in the library that a file has loaded already.
+// begin(file, Message, MessageId, Consumer, any_message, refuse): finds the C++ client's methods in the library that a
+// file has loaded already.
 PyObject* begin(PyObject*, PyObject* args) {
     const char* file;
-    PyObject *of_message, *of_id;
-    if (!PyArg_ParseTuple(args, "sOO", &file, &of_message, &of_id)) return nullptr;
+    PyObject *of_message, *of_id, *of_consumer, *any, *with_error;
+    if (!PyArg_ParseTuple(args, "sOOOOO", &file, &of_message, &of_id, &of_consumer, &any, &with_error)) return nullptr;
     const Symbol symbols[] = {
         symbol(client.data, "_ZNK6pulsar7Message7getDataEv"),
         symbol(client.length, "_ZNK6pulsar7Message9getLengthEv"),
@@ -369,7 +530,9 @@ PyObject* begin(PyObject*, PyObject* args) {
         symbol(client.entry_id, "_ZNK6pulsar9MessageId7entryIdEv"),
         symbol(client.partition, "_ZNK6pulsar9MessageId9partitionEv"),
         symbol(client.batch_index, "_ZNK6pulsar9MessageId10batchIndexEv"),
+        symbol(client.batch_size, "_ZNK6pulsar9MessageId9batchSizeEv"),
         symbol(client.serialize, "_ZNK6pulsar9MessageId9serializeERNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"),
+        symbol(client.batch_receive, "_ZN6pulsar8Consumer12batchReceiveERSt6vectorINS_7MessageESaIS2_EE"),
     };
     void* library = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);  // kept open: it never goes
     for (const Symbol& one : symbols) {
@@ -378,6 +541,9 @@ PyObject* begin(PyObject*, PyObject* args) {
     }
     bound_message = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_message));
     bound_message_id = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_id));
+    bound_consumer = reinterpret_cast<PyTypeObject*>(Py_NewRef(of_consumer));
+    any_message = Py_NewRef(any);
+    refuse = Py_NewRef(with_error);
     Py_RETURN_NONE;
 }
 
@@ -398,9 +564,12 @@ PyObject* make_ids(PyObject*, PyObject* args) {
 PyMethodDef functions[] = {
     {"begin", begin, METH_VARARGS, nullptr},
     {"make_ids", make_ids, METH_VARARGS, nullptr},
+    {"hold", hold, METH_VARARGS, nullptr},
+    {"drain", drain, METH_VARARGS, nullptr},
     {"held", held, METH_O, nullptr},
     {"serialized", serialized, METH_O, nullptr},
     {"serialized_ids", serialized_ids, METH_O, nullptr},
+    {"runs", runs, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -411,14 +580,14 @@ void* slot(Function* function) {
 
 PyType_Slot message_slots[] = {
     {Py_tp_dealloc, slot(message_dealloc)}, {Py_tp_traverse, slot(message_traverse)},
-    {Py_tp_clear, slot(message_clear)},     {Py_tp_members, message_members},
+    {Py_tp_clear, slot(message_clear)},     {Py_tp_getset, message_attributes},
     {Py_tp_methods, message_methods},       {0, nullptr},
 };
 
 PyType_Slot id_slots[] = {
     {Py_tp_dealloc, slot(id_dealloc)}, {Py_tp_traverse, slot(id_traverse)},
     {Py_tp_clear, slot(id_clear)},     {Py_tp_members, id_members},
-    {0, nullptr},
+    {Py_tp_getset, id_attributes},     {0, nullptr},
 };
 
 constexpr unsigned flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC;
@@ -433,6 +602,7 @@ PyMODINIT_FUNC PyInit__core() {
     PyObject* message = PyType_FromSpec(&message_spec);
     PyObject* id = PyType_FromSpec(&id_spec);
     if (module == nullptr || message == nullptr || id == nullptr) return nullptr;
+    message_type = reinterpret_cast<PyTypeObject*>(message);
     id_type = reinterpret_cast<PyTypeObject*>(id);
     if (PyModule_AddObjectRef(module, "Message", message) != 0 || PyModule_AddObjectRef(module, "Id", id) != 0) {
         return nullptr;

@@ -14,6 +14,8 @@ import ctypes
 import importlib
 import logging
 import os
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import _pulsar
@@ -21,6 +23,7 @@ import pulsar
 
 from .c_api import TRIED, address_of
 from .messages import InnerMessage, InnerMessageBuilder, InnerMessageId, batch_messages
+from .results import InnerConsumer, raise_result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +31,15 @@ if TYPE_CHECKING:
 _IdOf = TypeVar("_IdOf", bound="Callable[[Any], Any]")
 
 __all__ = [
+    "IS_USED",
     "IdBase",
     "MessageBase",
     "NativeStatus",
+    "drainer",
     "held",
     "id_reader",
     "native_status",
+    "runs",
     "serialized",
     "serialized_ids",
 ]
@@ -54,6 +60,22 @@ class NativeStatus(NamedTuple):
     is_used: bool
     why_not: str
     """Why it is not used; empty if it is."""
+
+
+class Run(NamedTuple):
+    """Messages that are neighbours in one batch, or one message; the core gives plain tuples of this form."""
+
+    partition: int
+    """-1 if none."""
+    ledger: int
+    entry: int
+    size: int
+    """Number of the batch's messages, -1 if unknown; 0 for a single message, -2 for a chunked one."""
+    first: int
+    """Its index in the batch, -1 if there is none."""
+    last: int
+    at: int
+    """Place of the last of them among all."""
 
 
 def native_status() -> NativeStatus:
@@ -100,9 +122,13 @@ def _prove(core: Any) -> None:
     bound = [*messages, other.message_id(), InnerMessageId(1, 2, 3, 4)]
     if not all(_address_at(each) == address_of(each, "how objects of the binding are laid out") for each in bound):
         raise ImportError("objects of the binding are laid out in another way")
-    core.begin(_pulsar.__file__, InnerMessage, InnerMessageId)
+    consumer = InnerConsumer()
+    if _address_at(consumer) != address_of(consumer, "how objects of the binding are laid out"):
+        raise ImportError("consumers of the binding are laid out in another way")
+    core.begin(_pulsar.__file__, InnerMessage, InnerMessageId, InnerConsumer, _any_message, _refuse)
     core.make_ids(type("_Id", (core.Id, pulsar.MessageId), {"__slots__": ()}), str)
-    received = [_holding(core, inner) for inner in messages]
+    message_class: Any = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})
+    received = [core.hold(message_class, inner) for inner in messages]
     read = [{name: getattr(message, name)() for name in _FIELDS} for message in received]
     if read != [{name: getattr(inner, name)() for name in _FIELDS} for inner in messages]:
         raise ImportError("it reads a message's fields in another way")
@@ -110,12 +136,39 @@ def _prove(core: Any) -> None:
     known += [read[2]["data"], read[2]["ordering_key"], read[2]["event_timestamp"], read[3]["has_null_value"]]
     if known != [b"data", {"p": "év"}, "key", 7, b"con\x00tent", "order", 1 << 41, True]:
         raise ImportError("it reads other fields than a message was made of")
+    _prove_more(core, messages, received)
+    try:
+        core.drain(message_class, consumer)
+    except pulsar.ConsumerNotInitialized:
+        return
+    raise ImportError("it drains a consumer that was never opened")
+
+
+def _prove_more(core: Any, messages: list[Any], received: list[Any]) -> None:
+    """Prove that ids are read as the binding does, and that messages give back what they hold; raises as `_prove()`."""
+    _, other, built, _ = messages
     ids = [message.message_id() for message in received]
     if [made._order for made in ids[1:3]] != [(1 << 40, 58, 3, 1), (-1, -1, -1, -1)] or not all(
         (core.held(made), core.serialized(made)) == (inner.message_id(), inner.message_id().serialize())
         for made, inner in zip(ids, messages, strict=True)
     ):
         raise ImportError("it reads a message's id in another way")
+    if core.runs(received) != [(3, 1 << 40, 58, 2, 0, 1, 1), (-1, -1, -1, 0, -1, -1, 2), (-1, -1, -1, 0, -1, -1, 3)]:
+        raise ImportError("it reads a batch's size in another way")
+    received[0].inner = other
+    held = [message.inner.message_id() for message in received[:3]]
+    if held != [inner.message_id() for inner in (other, other, built)]:
+        raise ImportError("it hands out other messages than it holds")
+
+
+def _any_message() -> Any:
+    """Return an object of the binding with a C++ message of its own."""
+    return InnerMessageBuilder().build()
+
+
+def _refuse(result: int) -> None:
+    """Raise the error of a result of the C++ client."""
+    raise_result(pulsar.Result(result))
 
 
 def _address_at(bound: Any) -> int | None:
@@ -123,13 +176,10 @@ def _address_at(bound: Any) -> int | None:
     return ctypes.c_void_p.from_address(id(bound) + object.__basicsize__).value
 
 
-def _holding(core: Any, inner: Any) -> Any:
-    message = type("_Message", (core.Message, pulsar.Message), {"__slots__": ()})()
-    message.inner = inner
-    return message
-
-
 _core, _why_not = _load()
+IS_USED: Final = _core is not None
+_batch_receive = InnerConsumer.batch_receive
+_inner = attrgetter("inner")
 
 if TYPE_CHECKING or _core is None:
     _message_id, _serialize = InnerMessage.message_id, InnerMessageId.serialize
@@ -154,13 +204,36 @@ if TYPE_CHECKING or _core is None:
         """Return the bytes of the C++ id that an id got from its message; None if it got none."""
         return None
 
-    def serialized_ids(inners: list[Any]) -> list[bytes]:
-        """Return the bytes of the ids of C++ messages."""
-        return list(map(_serialize, map(_message_id, inners)))
+    def serialized_ids(messages: list[Any]) -> list[bytes]:
+        """Return the bytes of the ids of messages."""
+        return list(map(_serialize, map(_message_id, map(_inner, messages))))
+
+    def runs(_: list[Any], /) -> list[Run] | None:
+        """Return what messages are, where they are neighbours in a batch as one; None if the core is not used.
+
+        Args:
+            _: the messages.
+
+        Returns:
+            What they are, in their order.
+        """
+        return None
+
+    def drainer(_: type, /) -> Callable[[Any], list[Any]]:
+        """Return what waits for messages as a C++ consumer's policy says.
+
+        Args:
+            _: the class of the messages.
+
+        Returns:
+            Takes the C++ consumer; returns messages of that class if the core is used, C++ messages otherwise.
+        """
+        return _batch_receive  # type: ignore[no-any-return]  # the binding ships no types
 
 else:
     MessageBase, IdBase = _core.Message, _core.Id
     held, serialized, serialized_ids = _core.held, _core.serialized, _core.serialized_ids
+    drainer, runs = partial(partial, _core.drain), _core.runs
 
 
 def id_reader(cls: type, id_of: _IdOf) -> _IdOf:

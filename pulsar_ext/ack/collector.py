@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ids.message_id import MessageId
+    from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
 
     from .inbox import Taken
@@ -153,14 +154,14 @@ class AckCollector:
         for topic in self.by_topic:
             topic.tracker.settle(everything=everything)
 
-    def _pass_on(self, singles: Singles, messages: Sequence[Any], now: float, inner: Any) -> None:
+    def _pass_on(self, singles: Singles, messages: Sequence[Message], now: float, inner: Any) -> None:
         """Give messages to the C++ consumer as they are: it takes one in half the time of an id."""
         to = self.by_topic.of(None, singles.partition)
         to.note_passed(singles, now)
         acknowledge = inner.acknowledge
         with logging_refusals(to, len(singles)):
             for message in messages:
-                acknowledge(message)
+                acknowledge(message.inner)
 
     def _add(self, taken: Taken) -> None:
         if taken.singles is not None:

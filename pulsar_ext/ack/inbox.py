@@ -17,20 +17,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulsar_ext._native.core import serialized_ids
+from pulsar_ext._native.core import runs, serialized_ids
 from pulsar_ext._native.messages import InnerMessage
 from pulsar_ext.ids.topic_name import TopicName
 
 from .id_bytes import gather, gather_numbered, singles
+from .leaving import Singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pulsar_ext._native.core import Run
     from pulsar_ext.ids.message_id import MessageId
     from pulsar_ext.message import Message
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .leaving import Entry, Singles
+    from .leaving import Entry
 
 __all__ = ["AckInbox", "Taken"]
 
@@ -44,18 +46,17 @@ class Taken(NamedTuple):
     """As `id_bytes.gather()` gives it."""
     id_at: Callable[[int], Any]
     """Gives the C++ id at a place."""
-    topic_at: Callable[[int], str | None]
+    topic_at: Callable[[int], str | None] = lambda _: None
     """Gives the topic of a place where there are several."""
     singles: Singles | None = None
     """Instead, if all are single messages of one ledger."""
-    messages: Sequence[Any] = ()
-    """Their C++ messages, not to be kept."""
+    messages: Sequence[Message] = ()
+    """Those, not to be kept."""
     is_first_at: Callable[[int], bool] = lambda _: False
     """Tells whether what is at a place came as if it had never been delivered; False where nobody knows."""
 
 
 _message_id = InnerMessage.message_id
-_redelivery_count = InnerMessage.redelivery_count
 
 
 class AckInbox:
@@ -129,26 +130,31 @@ class AckInbox:
         del self.position_ids[: taken.size]
 
     def _read(self, taken: list[Message], *, at_once: bool) -> Taken:
-        inners = [one.inner for one in taken]
-
         def read(start: int, stop: int) -> list[bytes]:
-            return serialized_ids(inners[start:stop])
+            return serialized_ids(taken[start:stop])
 
         def id_at(at: int) -> Any:
-            return _message_id(inners[at])
+            return _message_id(taken[at].inner)
+
+        def topic_at(at: int) -> str | None:
+            return None if self._one else taken[at].topic_name()
 
         def is_first_at(at: int) -> bool:
-            return not _redelivery_count(inners[at])
+            return not taken[at].redelivery_count()
 
-        read_as = partial(Taken, len(taken), id_at=id_at, topic_at=_no_topic, is_first_at=is_first_at)
+        read_as = partial(Taken, len(taken), id_at=id_at, is_first_at=is_first_at)
+        if (found := runs(taken)) is not None:
+            all_singles = _singles_of(found) if found and at_once and self._one else None
+            entries = map(entry_of, () if all_singles else found)
+            return read_as(entries, topic_at=topic_at, singles=all_singles, messages=taken if all_singles else ())
         if not self._one:
             each = ((*one[:4], at) for at in range(len(taken)) for one in gather(read(at, at + 1)))
-            return read_as(each, topic_at=lambda at: taken[at].topic_name())
+            return read_as(each, topic_at=topic_at)
         # Where the first is a single message, probably all are, and numbers spare nothing.
         if at_once and (len(taken) == 1 or singles(read(0, 1)) is not None):
             data = read(0, len(taken))
             if (all_singles := singles(data)) is not None:
-                return read_as((), singles=all_singles, messages=inners)
+                return read_as((), singles=all_singles, messages=taken)
             return read_as(gather(data))
         own = self._order.trusted()
         if not own:
@@ -162,5 +168,17 @@ def _read_ids(taken: list[MessageId]) -> Taken:
     return Taken(len(taken), found, lambda at: taken[at].inner, lambda at: taken[at].topic_name())
 
 
-def _no_topic(_: int) -> None:
-    return None
+def entry_of(run: Run) -> tuple[int, Entry, int, int, int]:
+    """Return a run as `id_bytes.gather()` does."""
+    partition, ledger, entry, size, first, last, at = run
+    bits = ((1 << (last - first + 1)) - 1) << first if first >= 0 else 0
+    return partition, (ledger, entry), size, bits, at
+
+
+def _singles_of(found: list[Run]) -> Singles | None:
+    """Return runs that are a message each, all of one ledger; None if they are not."""
+    partition, ledger, first, size = found[0][:4]
+    if size or any((*run[:2], run[3]) != (partition, ledger, 0) for run in found):
+        return None
+    entries, row = [run[2] for run in found], range(first, first + len(found))
+    return Singles(partition, ledger, row if entries == list(row) else entries)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from pulsar_ext._native.core import IS_USED
 from pulsar_ext._native.messages import inner_message_of
 from pulsar_ext._runtime.callbacks import guard_listener, kept_weakly
 from pulsar_ext.ack.group_timer import AckGrouping
@@ -206,7 +207,7 @@ def _take_over(
     flow = Flow(listens=bool(named["message_listener"])) if queued and goes_on(named) else None
     if flow is not None and not named["consumer_name"]:
         named["consumer_name"] = unique_name()
-    order = ReceiveOrder(numbers=queued and not judges and not named["unacked_messages_timeout_ms"])
+    order = ReceiveOrder(numbers=not IS_USED and queued and not judges and not named["unacked_messages_timeout_ms"])
     acks = Acknowledger(
         context,
         order,

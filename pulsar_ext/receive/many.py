@@ -226,10 +226,13 @@ class ReceivingMany(Receiving[T]):
         while len(kept) < upto:
             new = self._message_class
             numbers, ahead, left = self._order.claim(thread), self._fetching(), upto - len(kept)
-            source = map(self._source.wait, repeat(0, left)) if ahead is None else ahead.several_here(left)
+            waits = map(self._source.wait, repeat(0, left))
+            source, are_made = (waits, False) if ahead is None else ahead.several_here(left)
             self._mind(ahead)
             message = new()
-            if numbers is not None:
+            if are_made:
+                kept.extend(source)
+            elif numbers is not None:
                 for message.inner, message.number in zip(source, numbers, strict=False):
                     kept.append(message)
                     message = new()
@@ -249,11 +252,19 @@ class ReceivingMany(Receiving[T]):
                     yield self._receive_next_(POLL_MILLIS)
                     continue
                 self._refill()
+                made = order.made
+                for message in made:
+                    if (sieve := order.sieve) is not None:
+                        sieve.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                        break
+                    yield message
+                    if order.made is not made:
+                        break
                 run = order.run
                 if run is not None and run.thread == get_ident():
                     for message.inner, message.number in run.messages:
                         if (sieve := order.sieve) is not None:
-                            sieve.unseen.append(message.inner)  # in one step: a Ctrl-C finds it there
+                            sieve.unseen.append(message.inner)
                             break
                         yield message
                         if order.run is not run:
@@ -303,9 +314,9 @@ class ReceivingMany(Receiving[T]):
         """Have this thread's next receives find messages where they look first, with numbers if that is right."""
         self._wait_while_paused(POLL_MILLIS)
         numbers, ahead = self._order.claim(get_ident()), self._fetching()
-        source = self._fast_source() if ahead is None else ahead.several()
+        source, are_made = (self._fast_source(), False) if ahead is None else ahead.several()
         self._mind(ahead)
-        self._order.offer(source, numbers)
+        self._order.offer(source, numbers, made=are_made)
 
     def _wait_while_paused(self, timeout_millis: int) -> None:
         if self._order.is_paused and not self._closed:

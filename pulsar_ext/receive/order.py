@@ -179,6 +179,7 @@ class ReceiveOrder:
         "is_doubted",
         "is_paused",
         "is_silent",
+        "made",
         "make_sieve",
         "ready",
         "run",
@@ -190,6 +191,8 @@ class ReceiveOrder:
         self.epoch = next(_EPOCHS)
         self.ready: Any = NOTHING
         """The next messages without numbers, for any thread: an iterator of C++ messages, or what refuses every use."""
+        self.made: Any = NOTHING
+        """Before these, for any thread: messages that need not be made any more."""
         self.run: NumberedRun | None = None
         """The next messages with numbers, for one thread; if there is one, nothing is ready without numbers."""
         self.wants_numbers = False
@@ -321,7 +324,7 @@ class ReceiveOrder:
         with self._lock:
             self.epoch = next(_EPOCHS)
             self.run = None
-            self.ready = NOTHING
+            self.made = self.ready = NOTHING
 
     def end(self, refusal: Any) -> None:
         """Hand out nothing any more: the process was forked, or ends.
@@ -333,6 +336,7 @@ class ReceiveOrder:
         self.foundation = None
         deque(self._ahead, 0)
         self._may_number, self.run, self.ready, self.is_paused = False, None, refusal, False
+        self.made = NOTHING
         self.look_no_more()
 
     def pause(self) -> None:
@@ -399,17 +403,20 @@ class ReceiveOrder:
                 return None
             return run.numbers
 
-    def offer(self, source: Iterator[Any], numbers: Iterator[int] | None) -> None:
+    def offer(self, source: Iterator[Any], numbers: Iterator[int] | None, *, made: bool = False) -> None:
         """Have the next receives find messages where they look first.
 
         Args:
             source: an iterator of C++ messages.
             numbers: what `claim()` gave; nothing is offered if an epoch has begun since, or in a pause.
+            made: whether they are messages of ours, which get no numbers.
         """
         with self._lock:
             if self.is_paused:
                 return
-            if numbers is None:
+            if made:
+                self.made = source
+            elif numbers is None:
                 self.ready = source
             elif self.run is not None and self.run.numbers is numbers:
                 self.run = NumberedRun(self.run.thread, numbers, zip(source, numbers, strict=False))

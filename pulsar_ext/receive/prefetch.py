@@ -17,14 +17,15 @@ from collections import deque
 from copy import copy
 from functools import cache
 from itertools import islice, repeat
-from operator import length_hint
+from operator import attrgetter, length_hint
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pulsar
 
 from pulsar_ext._native import threads
+from pulsar_ext._native.core import IS_USED, drainer
 from pulsar_ext._native.locks import OwnedLock
-from pulsar_ext._native.results import POLL_MILLIS, InnerConsumer
+from pulsar_ext._native.results import POLL_MILLIS
 
 from .order import NOTHING, Part, Transition
 
@@ -47,12 +48,11 @@ _FAST_SECONDS: Final = 10e-6
 _SINGLY: Final = 1000
 """So many come one by one after a fetch that found few."""
 
+_inner = attrgetter("inner")
 _OFFICIAL_BYTES, _OFFICIAL_MILLIS = 10 << 20, 100
 _PAUSE_SECONDS = 0.005
 OFFICIAL_POLICY: Final = pulsar.ConsumerBatchReceivePolicy(-1, _OFFICIAL_BYTES, _OFFICIAL_MILLIS)
 """What the C++ client does without one."""
-
-_batch_receive = InnerConsumer.batch_receive
 
 
 def take_over_batches(named: dict[str, Any], *, screens: bool) -> bool:
@@ -87,11 +87,14 @@ class Prefetch(Part):
         context: of the consumer's client.
         inner: the C++ consumer, see `take_over_batches()`.
         source: gives its messages one by one.
+        messages: the class of the consumer's messages.
     """
 
     __slots__ = (
+        "_are_made",
         "_barred",
         "_context",
+        "_drain",
         "_each",
         "_fast",
         "_fetcher",
@@ -109,11 +112,14 @@ class Prefetch(Part):
         "_waits",
     )
 
-    def __init__(self, context: ClientContext, inner: Any, source: Source) -> None:
+    def __init__(self, context: ClientContext, inner: Any, source: Source, messages: type) -> None:
         self._context, self._source = context, source
         self._inner, self._each, self._wait = inner, source.each, source.wait
         self._kept: Iterator[Any] = NOTHING
-        """What is ahead: threads may share it, and whoever drops it exhausts it for all of them."""
+        """What is ahead, as it was drained: threads may share it, and whoever drops it exhausts it for all of them."""
+        self._are_made = False
+        """Whether they are messages of ours already, and not C++ messages."""
+        self.make(messages)
         self._timeouts: Iterator[int] = NOTHING
         self._waits: Iterator[Any] = NOTHING
         """Waits for one after the other; its timeouts are exhausted before messages are fetched, which come first."""
@@ -138,7 +144,7 @@ class Prefetch(Part):
         return self
 
     def __next__(self) -> Any:
-        for inner in self._kept:
+        for inner in self._inners(self._kept):
             return inner
         for inner in self._each:
             return inner
@@ -146,33 +152,47 @@ class Prefetch(Part):
 
     def wait(self, millis: int) -> Any:
         """Receive as the consumer does."""
-        for inner in self._kept:
+        for inner in self._inners(self._kept):
             return inner
         for inner in map(self._wait, (millis,)):
             return inner
         raise AssertionError  # the map above has exactly one item
 
-    def several(self) -> Iterator[Any]:
-        """Give the next messages; their iterator raises `pulsar.Timeout` if none comes in 100 ms."""
+    def make(self, messages: type) -> None:
+        """Make messages of this class from now on."""
+        self._drain = drainer(messages)
+
+    def several(self) -> tuple[Iterator[Any], bool]:
+        """Return the next messages, and whether they are messages of ours already.
+
+        Their iterator raises `pulsar.Timeout` if none comes in 100 ms.
+        """
         with self._lock:
             if not length_hint(self._timeouts):
                 if self._look():
-                    return self._kept
+                    return self._kept, self._are_made
                 self._singly -= _MOST
                 timeouts = repeat(POLL_MILLIS, _MOST)
                 waits = map(self._wait, timeouts)
                 self._waits, self._timeouts = waits, timeouts  # no call in between, after which a Ctrl-C may come
                 self._left = _MOST
-            return self._waits
+            return self._waits, False
 
-    def several_here(self, upto: int) -> Iterator[Any]:
-        """Give messages that are here, so many at most; their iterator raises `pulsar.Timeout` if no more are."""
+    def several_here(self, upto: int) -> tuple[Iterator[Any], bool]:
+        """Return messages that are here, so many at most, and whether they are messages of ours already.
+
+        Their iterator raises `pulsar.Timeout` if no more are.
+        """
         with self._lock:
             if self._look():
-                return islice(self._kept, upto)
+                return islice(self._kept, upto), self._are_made
             self._singly -= upto
             self._taken += upto
-            return map(self._wait, repeat(0, upto))
+            return map(self._wait, repeat(0, upto)), False
+
+    def _inners(self, kept: Iterator[Any]) -> Iterator[Any]:
+        """Return the C++ messages of what is ahead, without Python code in between, which a signal would enter."""
+        return map(_inner, kept) if self._are_made else kept
 
     def _look(self) -> int:
         """Tell how many are ahead; if none, and it is worth while, fetch some."""
@@ -213,8 +233,8 @@ class Prefetch(Part):
                     self._fetcher = threading.get_ident()
                     _exhaust(self._timeouts)
                     # Straight into its place: a Ctrl-C finds the messages in the queue or there, not in between.
-                    for kept in map(iter, map(_batch_receive, (self._inner,))):
-                        self._kept = kept
+                    for kept in map(iter, map(self._drain, (self._inner,))):
+                        self._kept, self._are_made = kept, IS_USED
                     if self._barred > 1 or self._is_moving:
                         _exhaust(self._kept)
                     self._left = length_hint(self._kept)
@@ -245,7 +265,7 @@ class Prefetch(Part):
             _exhaust(self._timeouts)
             _exhaust(self._kept)
             self._inner, self._each, self._wait = inner, self._source.each, self._source.wait
-            self._kept, self._fetcher = ahead, 0
+            self._kept, self._are_made, self._fetcher = ahead, False, 0
 
     def end(self) -> None:
         """Drop what is ahead, and fetch nothing any more."""
@@ -263,10 +283,10 @@ class Prefetch(Part):
         left = 0.0 if batch else 1.0
         while left > 0:
             ahead = self.fetch()
-            size += sum(inner.length() for inner in copy(self._kept))
+            size += sum(inner.length() for inner in self._inners(copy(self._kept)))
             if batch and size > _OFFICIAL_BYTES:
                 return
-            batch.extend(self._kept)
+            batch.extend(self._inners(self._kept))
             left = deadline - time.monotonic()
             if ahead < _FEWEST:
                 threads.sleep(max(min(left, _PAUSE_SECONDS), 0))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
 
 from pulsar_ext._native.results import POLL_MILLIS
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from .source import Source
 
 __all__ = ["Sieve"]
+
+_AT_ONCE: Final = 100
+"""How many messages come through a sieve at least, before it is seen that it has nothing to do any more."""
 
 
 class Sieve(ScreenedSource):
@@ -49,8 +53,8 @@ class Sieve(ScreenedSource):
 
     @property
     def fast(self) -> Any:
-        """Give an endless iterator for those who ask `is_at_work` about each message that they have waited for."""
-        return self if self.is_at_work else self._source.each
+        """Return an iterator for those who look for a sieve after each message; it ends where it is of no more use."""
+        return map(self.wait, repeat(POLL_MILLIS, _AT_ONCE)) if self.is_at_work else self._source.each
 
     def __next__(self) -> Any:
         return self.wait(POLL_MILLIS)

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["every_order", "every_two_at_once", "run_machine"]
 
-_WORLDS: Final = [{"splits": splits, "fetches": fetches} for splits in (False, True) for fetches in (False, True)]
+_WORLDS: Final = [
+    {"splits": splits, "fetches": fetches, "makes": makes}
+    for splits in (False, True)
+    for fetches, makes in ((False, False), (True, False), (True, True))
+]
 _UNWAITED: Final = ("close", "fork", "reconnect")
 """What may come in the midst of a move: the others wait for its end."""
 
@@ -71,11 +75,11 @@ class Moving(RuleBasedStateMachine):
         super().__init__()
         self.world = World(splits=False, fetches=True)
 
-    @rule(splits=st.booleans(), fetches=st.booleans())
-    def begin(self, splits: bool, fetches: bool) -> None:
+    @rule(kind=st.sampled_from(_WORLDS))
+    def begin(self, kind: dict[str, bool]) -> None:
         """Begin anew, with another kind of consumer."""
         self.world.drain()
-        self.world = World(splits=splits, fetches=fetches)
+        self.world = World(**kind)
 
     @rule(count=st.integers(1, 12))
     def send(self, count: int) -> None:

@@ -117,6 +117,10 @@ class Queue:
                 messages.append(self.receive(0))
         return messages
 
+    def fetch_made(self) -> list[Any]:
+        """Give the same as messages."""
+        return [Message._wrap(one) for one in self.fetch()]
+
     def seek(self, target: int) -> None:
         self._check()
         self._broker.step("move")
@@ -200,9 +204,9 @@ class World:
     `taken` has what was handed out since the cursor was moved last, in order.
     """
 
-    def __init__(self, *, splits: bool, fetches: bool) -> None:
-        self.broker = Broker()
-        self.order = ReceiveOrder(numbers=True)
+    def __init__(self, *, splits: bool, fetches: bool, makes: bool = False) -> None:
+        self.broker, self._makes = Broker(), makes
+        self.order = ReceiveOrder(numbers=not makes)
         self.order.number_if(wanted=True)
         self._noting = Noting(self.broker, "first "), Noting(self.broker, "")
         nothing = SimpleNamespace(screens=False, messages=[], may_have_chunks=False, dead_letters=None)
@@ -223,7 +227,8 @@ class World:
         subscription: Any = Subscription(
             context, self.order, nothing, nothing, nothing, Message, "topic", splits=splits, fetches=fetches
         )
-        self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
+        with _on(1, makes=makes):
+            self.consumer: Any = Consumer._assemble_(_official(Queue(self.broker)), subscription)
         self.order.take_part(self._noting[1])
         self.consumer._found_(Ground(self.broker, self.consumer))
         self.ended: str | None = None
@@ -255,7 +260,7 @@ class World:
             interrupted: how many come before a Ctrl-C; negative for no Ctrl-C.
         """
         self.broker.receives = interrupted
-        with _on(thread):
+        with _on(thread, makes=self._makes):
             came = self._receive(how, count)
         self.broker.receives = -1
         for one in came:
@@ -322,7 +327,7 @@ class World:
         ended = self.ended
         ends, self._ending = self._ending, self._ending or what in ("close", "unsubscribe")
         try:
-            with _on(1):
+            with _on(1, makes=self._makes):
                 self._move(what)
         except InvalidUse:  # the handler of a signal asks for it, which is what the midst of a move stands for
             if place is not None:
@@ -408,12 +413,18 @@ class World:
 
 
 @contextlib.contextmanager
-def _on(thread: int) -> Iterator[None]:
-    """Have the consumer see another thread, and a queue that gives all at once without a wait."""
+def _on(thread: int, *, makes: bool) -> Iterator[None]:
+    """Have the consumer see another thread, and a queue that gives all at once without a wait.
+
+    Args:
+        thread: which one.
+        makes: whether it gives messages, as the native core does, or C++ messages.
+    """
     replaced = (
         (pulsar_ext.consumer, "get_ident", lambda: thread),
         (many, "get_ident", lambda: thread),
-        (prefetch, "_batch_receive", Queue.fetch),
+        (prefetch, "drainer", lambda _: Queue.fetch_made if makes else Queue.fetch),
+        (prefetch, "IS_USED", makes),
         (prefetch, "_OFFICIAL_MILLIS", 0),
         (prefetch, "_FAST_SECONDS", 1.0),
         (prefetch, "_FEWEST", 2),

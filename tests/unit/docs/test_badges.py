@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,7 @@ def test_a_test_that_ran_again_counts_once(report):
 def test_nothing_is_drawn_of_no_report(reports):
     """The program says what is missing."""
     command = [sys.executable, "-m", "docs.builder.badges", *reports]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("no badge was drawn: ")

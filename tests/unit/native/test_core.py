@@ -16,11 +16,15 @@ from hypothesis import strategies as st
 from pulsar_ext._native import core
 from pulsar_ext._native.messages import InnerMessageBuilder, InnerMessageId, batch_messages
 from pulsar_ext._wire.protobuf import varint
+from pulsar_ext.ack.id_bytes import gather
+from pulsar_ext.ack.inbox import entry_of
 from pulsar_ext.errors import NotOpen
 from pulsar_ext.ids.message_id import ChunkMessageId, MessageId
-from pulsar_ext.message import Message, received
+from pulsar_ext.message import Message, Received, received
 
 FIELDS = core._FIELDS
+_used = pytest.mark.skipif(not core.IS_USED, reason="the core is not used")
+_built = pytest.mark.skipif(not importlib.util.find_spec("pulsar_ext._native._core"), reason="no core was built")
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _longs = st.integers(0, (1 << 63) - 1)
 _bases = st.tuples(st.integers(-1, (1 << 31) - 1), _longs, _longs)
@@ -84,7 +88,40 @@ def test_fields_and_ids_of_a_batch_are_those_of_the_binding(base, size, key, pay
     backwards = ids[::-1]
     backwards.sort()
     assert backwards == ids
-    assert core.serialized_ids(in_batch(base, size)) == [one.serialize() for one in ids]
+    assert core.serialized_ids([*map(received, in_batch(base, size))]) == [one.serialize() for one in ids]
+
+
+@_used
+@given(st.lists(st.one_of(built().map(lambda one: [one]), st.builds(in_batch, _bases, st.integers(1, 5))), max_size=5))
+def test_a_held_message_is_that_of_the_binding(several):
+    """What holds a C++ message has its fields, id and place in its batch, and makes the binding's object when asked."""
+    inners = [inner for some in several for inner in some]
+    held = [core._core.hold(Received, inner) for inner in inners]
+    for message, inner in zip(held, inners, strict=True):
+        assert [getattr(message, name)() for name in FIELDS] == [getattr(inner, name)() for name in FIELDS]
+        assert message.message_id().serialize() == inner.message_id().serialize()
+        assert message.altered(data=b"other").partition_key() == inner.partition_key()
+        assert message.inner is message.inner
+        assert message.inner.message_id() == inner.message_id()
+    expected = [place for found in gather(core.serialized_ids(held)) for place in _places(found)]
+    assert [place for run in core.runs(held) for place in _places(entry_of(core.Run(*run)))] == expected
+
+
+def _places(found):
+    partition, entry, size, bits, _ = found
+    return [(partition, entry, size, bit) for bit in range(max(bits.bit_length(), 1)) if bits >> bit & 1 or not bits]
+
+
+@_used
+def test_another_message_takes_the_place_of_a_held_one():
+    """A message that is given another C++ message reads that one, and none if it is taken away."""
+    one, other = in_batch((3, 7, 8), payload=b"data")[0], in_batch((3, 7, 9), payload=b"other")[0]
+    message = core._core.hold(Received, one)
+    message.inner = other
+    assert (message.data(), message.message_id().entry_id()) == (b"other", 9)
+    del message.inner
+    with pytest.raises(AttributeError):
+        message.data()
 
 
 @given(_bases)
@@ -212,7 +249,6 @@ def test_a_forked_child_reads_what_it_inherits():
 
 # -- where it stays out ------------------------------------------------------------------------------------------------
 
-_built = pytest.mark.skipif(not importlib.util.find_spec("pulsar_ext._native._core"), reason="no core was built")
 _SHOW = "import pulsar_ext; print(pulsar_ext.native_status().why_not)"
 _ANOTHER_LAYOUT = """
 import ctypes

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pulsar_ext.message import Message
 from pulsar_ext.receive.filter import ScreenedSource
 from pulsar_ext.receive.interrupted import Interrupted
 from pulsar_ext.receive.order import Part, ReceiveOrder, Transition
@@ -212,7 +213,7 @@ def test_nothing_stays_barred_by_what_was_interrupted_as_it_got_ready(transition
 
     source = SimpleNamespace(each=iter(()), wait=lambda _: None)
     parts = (
-        interrupted(Prefetch)(None, None, source),
+        interrupted(Prefetch)(None, None, source, Message),
         interrupted(ScreenedSource)(source, bool),
         interrupted(Interrupted)(),
     )

@@ -83,9 +83,9 @@ def _take_all(ahead, turns):
     for turn in islice(turns, 10_000):
         before = len(got)
         try:
-            got.extend(ahead.several_here(70) if turn else islice(quick, 30))
+            got.extend(ahead.several_here(70)[0] if turn else islice(quick, 30))
             if len(got) == before:
-                quick = ahead.several()
+                quick, _ = ahead.several()
         except KeyboardInterrupt:
             continue
         except pulsar.Timeout:
@@ -132,11 +132,12 @@ def _ctrl_c(at):
 def test_a_ctrl_c_anywhere_in_a_fetch_leaves_every_message_in_its_place(monkeypatch, turns):
     """Interrupted once at each place where Python looks for signals: all come, in order, and fetches go on."""
     count, interrupted = 1_500, 0
-    monkeypatch.setattr(ahead_module, "_batch_receive", _Queue.fetch)
+    monkeypatch.setattr(ahead_module, "drainer", lambda _: _Queue.fetch)
+    monkeypatch.setattr(ahead_module, "IS_USED", False)
     monkeypatch.setattr(ahead_module, "_FAST_SECONDS", 1.0)
     while True:
         queue = _Queue(count)
-        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait))
+        ahead = Prefetch(queue, queue, NativeSource(queue, lambda queue: queue.wait), pulsar.Message)
         with _ctrl_c(interrupted + 1) as passed:
             got = _take_all(ahead, cycle(turns))
         assert got == list(range(count))
