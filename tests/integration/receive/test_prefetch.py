@@ -301,3 +301,25 @@ def test_what_another_thread_fetched_is_not_behind_what_came(client, topic):
     messages = [consumer.receive(10_000), *consumer.receive_many(2)]
     assert 0 < before < messages[0].number - 1
     assert messages[1].number < messages[2].number - 1
+
+
+@pytest.mark.core
+def test_what_was_fetched_reads_as_officially(client, topic):
+    """Each field, the id and its acknowledgement are those of the binding's message, and what is left comes again."""
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_messages=50)
+    for index in range(300):
+        options = {"partition_key": f"clé {index % 3}", "ordering_key": "o", "event_timestamp": index + 1}
+        producer.send_async(b"\x00%d" % index, None, properties={"ü": str(index)}, **options)
+    producer.flush()
+    consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+    assert eventually(consumer._prefetch.fetch)
+    messages = consumer.receive_many(consumer.fetched_ahead())
+    fields = ("data", "properties", "partition_key", "ordering_key", "topic_name", "producer_name")
+    fields += ("publish_timestamp", "event_timestamp", "redelivery_count", "has_null_value")
+    for message in messages:
+        assert [getattr(message, name)() for name in fields] == [getattr(message.inner, name)() for name in fields]
+        assert message.message_id().serialize() == message.inner.message_id().serialize()
+    consumer.acknowledge_many(messages[:50])
+    consumer.close()
+    rest = client.subscribe(topic, "s").receive_many(1, 10_000)
+    assert rest[0].event_timestamp() == 51
