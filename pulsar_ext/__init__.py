@@ -137,7 +137,7 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
     )
     from .producer import Producer as Producer
     from .reader import Reader as Reader
-    from .redelivery.backoff import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
+    from .redelivery.schedule import MultiplierRedeliveryBackoff as MultiplierRedeliveryBackoff
     from .request.replier import Replier as Replier
     from .request.requester import Requester as Requester
     from .skip.skipper import SkipResult as SkipResult
@@ -189,7 +189,7 @@ _HOMES = {
         "produce.outcome": "DUPLICATE_MESSAGE SentMany",
         "producer": "Producer",
         "reader": "Reader",
-        "redelivery.backoff": "MultiplierRedeliveryBackoff",
+        "redelivery.schedule": "MultiplierRedeliveryBackoff",
         "request.replier": "Replier",
         "request.requester": "Requester",
         "skip.skipper": "SkipResult",

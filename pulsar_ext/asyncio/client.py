@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pulsar_ext.message import Message
     from pulsar_ext.process.actions import Action
     from pulsar_ext.producer import Producer as BlockingProducer
-    from pulsar_ext.redelivery.backoff import Backoff
+    from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
 
 __all__ = ["Client"]

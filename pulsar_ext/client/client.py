@@ -31,7 +31,7 @@ from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
 from pulsar_ext.produce.hashing_scheme import HashingScheme
 from pulsar_ext.reader import Reader
-from pulsar_ext.redelivery.opening import RedeliveryOptions
+from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.schema.choice import with_schema
 from pulsar_ext.topics_reader.opening import open_topics_reader, reads_several
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pulsar_ext.key_shared.hash_ranges import RangesLike
     from pulsar_ext.key_shared.key_encoding import KeyFormsMode
     from pulsar_ext.producer import Producer
-    from pulsar_ext.redelivery.backoff import Backoff
+    from pulsar_ext.redelivery.schedule import Backoff
     from pulsar_ext.schema.typed import T, TypedSchema
     from pulsar_ext.table_view import TableView
 

@@ -27,9 +27,8 @@ from pulsar_ext.receive.foundation import ConsumerFoundation
 from pulsar_ext.receive.order import ReceiveOrder
 from pulsar_ext.receive.prefetch import take_over_batches
 from pulsar_ext.receive.undecryptable import Flow, PermitWatch, goes_on, refuse_encrypted_chunks, unique_name
-from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
-from pulsar_ext.redelivery.opening import RedeliveryOptions, take_over_redelivery
-from pulsar_ext.redelivery.stranded import StrandedWatch
+from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch
+from pulsar_ext.redelivery.tracker import RedeliveryOptions, take_over_redelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

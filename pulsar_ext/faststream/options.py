@@ -20,7 +20,7 @@ from pulsar_ext.asyncio import Client
 from pulsar_ext.client.consumer_settings import ActiveEvents, ConsumerSettings
 from pulsar_ext.client.consumers import check_consumer
 from pulsar_ext.intercept.chain import ConsumerChain, ProducerChain
-from pulsar_ext.redelivery.opening import RedeliveryOptions
+from pulsar_ext.redelivery.tracker import RedeliveryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.redelivery.backoff import Backoff, check_backoff, delay_of
-from pulsar_ext.redelivery.letter_properties import check_retry, reconsume_times
+from pulsar_ext.redelivery.letters import check_retry, reconsume_times
+from pulsar_ext.redelivery.schedule import Backoff, check_backoff, delay_of
 
 if TYPE_CHECKING:
     from pulsar_ext.message import Message

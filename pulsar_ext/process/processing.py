@@ -17,7 +17,7 @@ from pulsar_ext._native.results import POLL_MILLIS, AlreadyClosed, Timeout
 from pulsar_ext._runtime.condition import Flag
 from pulsar_ext._runtime.termination import at_termination
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.redelivery.retry_letters import Reconsuming
+from pulsar_ext.redelivery.letters import Reconsuming
 from pulsar_ext.schema.typed import T
 
 from .actions import Redeliver

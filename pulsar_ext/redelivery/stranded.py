@@ -1,43 +1,93 @@
-"""Messages that the broker delivers to nobody: seen in its statistics, and brought back.
+"""Messages that the broker delivers to nobody: found in its statistics, and delivered again.
 
 **On a Shared subscription** the broker remembers which consumer gets the rest of a chunked message, beyond that
-consumer's end. What is left it sends to nobody, or waits for ever until that one takes more; the message then comes to
-no consumer, in no language, before all of them have left, or the topic is unloaded. So it is, for example, when a
-consumer is restarted in the midst of one. A consumer of ours looks at the statistics after it was opened: where entries
-are neither acknowledged nor with any consumer, and nothing is delivered though all take more, it is opened anew, which
-has the broker begin anew; see `ConsumerFoundation.open_anew()`. That needs an admin API, and no other consumer on the
-subscription. Chunks that no consumer can receive are acknowledged first (`leftover_watch.py`): the broker delivers them
-to none.
+consumer's end. It sends the remaining chunks to nobody, or waits until that consumer takes more; the message is then
+delivered to no consumer, in no language, before all of them are closed, or the topic is unloaded. This happens, for
+example, when a consumer is restarted while it receives a chunked message. So a consumer of ours polls the statistics
+after it was opened: if entries are neither acknowledged nor with any consumer, and nothing is delivered though all take
+more, its native consumer is replaced, and the broker starts again; see `ConsumerFoundation.open_anew()`. That needs an
+admin API, and no other consumer on the subscription.
 
 **On a Failover or an Exclusive subscription** messages go to one consumer, the active one, and a read for the one
-before may be under way when it takes over. After a broker was killed it happened that the new one got nothing for as
-long as nobody left or came. So a consumer that was opened in the place of another looks whether it gets what is in the
-backlog.
+before may be in flight when it takes over. After a broker was killed the new one sometimes got nothing until a consumer
+left or came. So a consumer that was opened in the place of another checks that it gets what is in the backlog.
+
+**Chunks that no consumer can receive**, of messages that were cut off or written twice, are acknowledged first: the
+broker delivers them to nobody. Java's consumers put a message together whose chunks are partly there twice, and
+acknowledge the rest; those of the C++ client drop all of it, and it stays in the backlog. So the cursor is polled if
+the consumer receives chunked messages. If it does not move, the entries after it are read: chunks that nobody can
+receive are acknowledged, and if they kept a whole message from being received, the native consumer is replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pulsar
 
-from pulsar_ext.errors import AdminNotAllowed, PulsarExtError
-
-from .consumer_watch import NOT_TO_BE_SEEN, ConsumerWatch
+from pulsar_ext.chunks.leftovers import begun_at_a_time, find_leftovers
+from pulsar_ext.errors import AdminNotAllowed, AdminNotFound, AdminUnauthorized, PulsarExtError
+from pulsar_ext.ids.position import Ledgers
+from pulsar_ext.ids.topic_name import TopicName
+from pulsar_ext.receive.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from pulsar_ext._runtime.context import ClientContext
     from pulsar_ext.ack.grouping import Acknowledger
-    from pulsar_ext.admin import PulsarAdmin, SubscriptionStats, TopicStats
+    from pulsar_ext.admin import InternalStats, PulsarAdmin, SubscriptionStats, TopicStats
+    from pulsar_ext.chunks.leftovers import Leftovers
+    from pulsar_ext.ids.position import Position
     from pulsar_ext.receive.order import ReceiveOrder
 
-    from .leftover_watch import LeftoverWatch
 
-__all__ = ["StrandedWatch", "is_idle", "strands"]
+NOT_TO_BE_SEEN: Final = (AdminNotFound, AdminUnauthorized)
+"""What the admin API says of one of several topics that is gone, or not ours to see: the others are looked at."""
+_APART_SECONDS: Final = 0.1
+
+
+class ConsumerWatch(Watch):
+    """Looks at a subscription.
+
+    Args:
+        context: of the consumer's client.
+        order: of the consumer's messages.
+        topics: what was subscribed to.
+        subscription: its name.
+        acks: the consumer's acknowledgements.
+    """
+
+    __slots__ = ("_acks", "_looks", "_subscription")
+
+    def __init__(
+        self, context: ClientContext, order: ReceiveOrder, topics: Any, subscription: str, acks: Acknowledger
+    ) -> None:
+        super().__init__(context, order, topics)
+        self._subscription, self._acks = subscription, acks
+        self._looks = 0
+
+    def _look_in(self, seconds: float) -> None:
+        """Look in so many seconds, at one of the times at which others look as well: the thread wakes once for all."""
+        due = time.monotonic() + seconds
+        self._context.inquiries.watch(self, seconds + -due % _APART_SECONDS)
+
+    def _names(self) -> list[str]:
+        """Give the names of the topics that are persistent; of a pattern those of which anything was acknowledged."""
+        if isinstance(self._topics, str):
+            names = [self._topics]
+        elif isinstance(self._topics, list):
+            names = self._topics
+        else:
+            names = [one.topic for one in self._acks.collector.by_topic]
+        return [name for name in names if TopicName.parse(name).is_persistent]
+
 
 _log = logging.getLogger("pulsar_ext")
 
@@ -211,4 +261,173 @@ def strands(before: SubscriptionStats, after: SubscriptionStats) -> bool:
         return False
     return (
         after.takes_more and before.sessions == after.sessions and before.delivered_messages == after.delivered_messages
+    )
+
+
+_SOON_SECONDS: Final = 5.0
+_SOON_LOOKS: Final = 3
+"""So many looks come soon behind the first chunked message, or behind the opening."""
+_LATER_SECONDS: Final = 15.0
+_ASK_AGAIN_SECONDS: Final = 15.0
+"""How long a message that was dropped may take, once it is redelivered, until it is acknowledged."""
+
+
+@dataclass
+class _Known:
+    """What was seen of one topic, as long as the cursor stands still."""
+
+    mark: Position
+    endless: frozenset[Position] = frozenset()
+    acknowledged: set[Position] = field(default_factory=set)
+    dropped: dict[Position, float] = field(default_factory=dict)
+    """The messages that may have been dropped, by their first chunks, and when each was asked for."""
+    counted: bool = False
+    """Whether it was looked how many messages are begun at a time."""
+
+
+class LeftoverWatch(ConsumerWatch):
+    """Looks after the chunks that nobody can receive, of one consumer; the arguments are those of `ConsumerWatch`."""
+
+    _PATIENCE_SECONDS = 3.0
+    __slots__ = ("_known", "most_pending", "redeliver")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.most_pending = 0
+        """How many chunked messages the C++ consumer has begun at most; 0 for any number."""
+        self.redeliver: Callable[[str, list[Position]], None] = lambda *_: None
+        """Has entries of a topic redelivered."""
+        self._known: dict[str, _Known] = {}
+        """Of the topics whose cursor was not at the end."""
+
+    def begin(self) -> None:
+        """Look soon: the consumer was opened, or the first chunked message was acknowledged."""
+        self._looks = 0
+        self._look_in(_SOON_SECONDS)
+
+    def tick(self, now: float) -> float | None:
+        """Look at the cursors; the scheduler's call.
+
+        Returns:
+            After how many seconds to look again; None if there are no chunked messages, for all that is known.
+        """
+        if self._closed or not self._acks.collector.may_have_chunks:
+            return None
+        is_done = False
+        with contextlib.suppress(PulsarExtError, pulsar.PulsarException):  # no admin API, or the topic is moving
+            for topic in self._entry_topics():
+                with contextlib.suppress(*NOT_TO_BE_SEEN):
+                    if self._look(topic, now):
+                        self._looks = 0  # there may be more behind the first hundred entries
+            is_done = not self._known
+        self._looks += 1
+        if self._looks < _SOON_LOOKS and not is_done:
+            return _SOON_SECONDS
+        return _LATER_SECONDS if self._acks.collector.has_chunks else None
+
+    def finish(self, topic: str) -> bool:
+        """Acknowledge the chunks on a topic that nobody can receive for sure; tell whether there were any.
+
+        Raises:
+            AdminError: the admin API refused or did not answer.
+        """
+        era, admin = self._era(topic), self._admin()
+        found = find_leftovers(admin, topic, self._subscription, admin.internal_stats(topic))
+        return self._acknowledge(topic, found, found.useless, era)
+
+    def _look(self, topic: str, now: float) -> bool:
+        """Look at one cursor, and behind it if it has not moved since; tell whether anything was done."""
+        # Many consumers of a client have nothing to look at, and one answer is enough for all of a topic.
+        ask = partial(_at_the_end, self._admin, topic)
+        if self._subscription in self._context.recent.ask(("at the end", topic), ask):
+            self._known.pop(topic, None)
+            return False
+        era, admin = self._era(topic), self._admin()
+        stats = admin.internal_stats(topic)
+        cursor = stats.cursors.get(self._subscription)
+        if cursor is None:
+            return False
+        mark, known = cursor.mark_delete_position, self._known.get(topic)
+        if known is None or known.mark != mark:
+            self._known[topic] = _Known(mark, dropped={} if known is None else known.dropped)
+            return False
+        found = find_leftovers(admin, topic, self._subscription, stats)
+        endless, known.endless = known.endless, frozenset(found.endless)
+        asks = self._ask_for_dropped(topic, known, stats, found, now)
+        return self._acknowledge(topic, found, (*found.useless, *(endless & known.endless)), era) or asks
+
+    def _ask_for_dropped(self, topic: str, known: _Known, stats: InternalStats, found: Leftovers, now: float) -> bool:
+        """Have messages redelivered that the C++ consumer dropped for others; tell whether there were any.
+
+        It has begun no more than some at a time, and drops the oldest. Those that are not acknowledged are asked for
+        again, so many at a time that none is dropped.
+        """
+        if not (self.most_pending and found.whole):
+            known.dropped = {}
+            return False
+        if not known.counted:
+            known.counted = True
+            if begun_at_a_time(self._admin(), topic, stats, known.mark) > self.most_pending:
+                known.dropped = {chunks[0]: -math.inf for chunks in found.whole} | known.dropped
+        known.dropped = {chunks[0]: known.dropped[chunks[0]] for chunks in found.whole if chunks[0] in known.dropped}
+        late = [one for one in found.whole if now >= known.dropped.get(one[0], math.inf) + _ASK_AGAIN_SECONDS]
+        wanted = late[: self.most_pending]
+        if wanted:
+            known.dropped |= {chunks[0]: now for chunks in wanted}
+            _log.warning(
+                "More chunked messages on %s were begun at a time than max_pending_chunked_message=%d, and some were "
+                "dropped: %d that are not acknowledged are redelivered. A higher number keeps them from being dropped.",
+                topic,
+                self.most_pending,
+                len(wanted),
+            )
+            self.redeliver(topic, [position for chunks in wanted for position in chunks])
+        return bool(wanted)
+
+    def _era(self, topic: str) -> int:
+        """Give the era before a look: a seek since then would have what is found delivered again."""
+        return self._acks.era_of(topic, TopicName.parse(topic).partition_index)
+
+    def _acknowledge(self, topic: str, found: Leftovers, positions: Iterable[Position], era: int) -> bool:
+        """Acknowledge chunks, once, and have a message received that they hid; tell whether there were any."""
+        known = self._known.get(topic)
+        fresh = sorted(one for one in positions if known is None or one not in known.acknowledged)
+        if not fresh:
+            return False
+        partition = TopicName.parse(topic).partition_index
+        self._acks.add_entries(topic, partition, [(one.ledger_id, one.entry_id) for one in fresh], era)
+        self._acks.flush()
+        if known is not None:
+            known.acknowledged.update(fresh)
+        self._context.tell("closed hole", topic, self._subscription, len(fresh))
+        _log.warning(
+            "%d chunks on %s, from %s to %s, are of messages that were cut off or written twice. No consumer can "
+            "receive them: they were acknowledged on %s.",
+            len(fresh),
+            topic,
+            fresh[0],
+            fresh[-1],
+            self._subscription,
+        )
+        if found.hides_message:
+            self._order.replace()
+        return True
+
+    def _entry_topics(self) -> list[str]:
+        """Give the topics, and of topics with partitions each of these; a pattern's are known by their partitions."""
+        if not isinstance(self._topics, str | list):
+            return self._names()
+        partitions_of, recent = self._context.opener.get_topic_partitions, self._context.recent
+        # Asked each time: a topic may have more by now.
+        return [
+            part for name in self._names() for part in recent.ask(("partitions", name), partial(partitions_of, name))
+        ]
+
+
+def _at_the_end(admin: Callable[[], PulsarAdmin], topic: str) -> frozenset[str]:
+    """Give the subscriptions of a topic behind whose cursors there is nothing."""
+    stats = admin().internal_stats(topic)
+    ledgers = Ledgers(stats.ledger_sizes())
+    return frozenset(
+        name for name, cursor in stats.cursors.items() if ledgers.next(cursor.mark_delete_position) is None
     )

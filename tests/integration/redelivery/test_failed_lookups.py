@@ -12,7 +12,7 @@ import pulsar_ext as pulsar
 from pulsar_ext.chunks.resolver import Resolver
 from pulsar_ext.errors import AdminError
 from pulsar_ext.redelivery import tracker
-from pulsar_ext.redelivery.dead_letters import DeadLetters
+from pulsar_ext.redelivery.letters import DeadLetters
 
 SHARED = pulsar.ConsumerType.Shared
 

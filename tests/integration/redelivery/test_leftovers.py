@@ -15,7 +15,7 @@ from stored import entries
 import pulsar_ext as pulsar
 from pulsar_ext.chunks import leftovers
 from pulsar_ext.chunks.leftovers import most_begun
-from pulsar_ext.redelivery import leftover_watch
+from pulsar_ext.redelivery import stranded
 
 ROUNDS, SIZE = 10, 2_000_000
 STEP_SECONDS = 0.0015
@@ -45,7 +45,7 @@ def cut_producer(pulsar_fault_proxy, broker):
 
 def test_messages_dropped_for_others_are_redelivered(broker, client, admin, topic, monkeypatch, caplog):
     """Chunked messages that the C++ client drops, as more are begun at a time than it keeps, come all the same."""
-    monkeypatch.setattr(leftover_watch, "_SOON_SECONDS", 0.5)
+    monkeypatch.setattr(stranded, "_SOON_SECONDS", 0.5)
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, max_pending_chunked_message=1)
     clients = [official_client(broker) for _ in range(4)]
 
@@ -118,15 +118,15 @@ def test_what_has_no_end_is_acknowledged(program, client, admin, topic, broker, 
 
 def test_partitions_that_came_later_are_looked_at(client, admin, topic, monkeypatch):
     """Where chunked messages come, the cursors of partitions that the topic did not have before are looked at too."""
-    monkeypatch.setattr(leftover_watch, "_SOON_SECONDS", 0.2)
-    monkeypatch.setattr(leftover_watch, "_LATER_SECONDS", 0.2)
-    look, looked = leftover_watch.LeftoverWatch._look, set()
+    monkeypatch.setattr(stranded, "_SOON_SECONDS", 0.2)
+    monkeypatch.setattr(stranded, "_LATER_SECONDS", 0.2)
+    look, looked = stranded.LeftoverWatch._look, set()
 
     def note(self, name, now):
         looked.add(name.rpartition("-")[2])
         return look(self, name, now)
 
-    monkeypatch.setattr(leftover_watch.LeftoverWatch, "_look", note)
+    monkeypatch.setattr(stranded.LeftoverWatch, "_look", note)
     admin.create_partitioned_topic(topic, 1)
     consumer = client.subscribe(topic, "s")
     client.create_producer(topic, chunking_enabled=True).send(payload(0))

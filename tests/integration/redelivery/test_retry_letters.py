@@ -10,7 +10,7 @@ from acked import TYPES, send_batches, send_plain
 from chunked import THREE_CHUNKS, drain, eventually, index_of, payload
 
 import pulsar_ext as pulsar
-from pulsar_ext.redelivery.letter_producers import LetterProducers
+from pulsar_ext.redelivery.letters import LetterProducers
 
 BOTH_CLIENTS = True
 SHARED = pulsar.ConsumerType.Shared

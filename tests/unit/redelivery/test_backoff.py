@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.redelivery.backoff import MultiplierRedeliveryBackoff, check_backoff, delay_of
+from pulsar_ext.redelivery.schedule import MultiplierRedeliveryBackoff, check_backoff, delay_of
 
 DELAYS = st.integers(0, 10**9)
 MULTIPLIERS = st.floats(1.0001, 1e300)

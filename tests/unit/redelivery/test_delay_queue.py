@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ext.redelivery.delay_queue import Delayed
+from pulsar_ext.redelivery.schedule import Delayed
 
 
 def test_a_steady_stream_holds_nothing_up():

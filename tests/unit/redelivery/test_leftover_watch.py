@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
+from pulsar_ext.redelivery.stranded import LeftoverWatch
 
 
 def test_partitions_that_are_added_are_looked_at():

@@ -9,7 +9,7 @@ import pytest
 from pulsar.schema import BytesSchema
 
 from pulsar_ext.errors import AdminUnavailable
-from pulsar_ext.redelivery.letter_producers import LetterProducers
+from pulsar_ext.redelivery.letters import LetterProducers
 
 
 class _Producer:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 import pulsar_ext as pulsar
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.redelivery.letter_properties import check_retry, origin_properties, retried
-from pulsar_ext.redelivery.opening import RedeliveryOptions
-from pulsar_ext.redelivery.retry_letters import RetryTopics
+from pulsar_ext.redelivery.letters import RetryTopics, check_retry, origin_properties, retried
+from pulsar_ext.redelivery.tracker import RedeliveryOptions
 
 TOPIC, OTHER = "persistent://public/default/a", "persistent://public/default/b"
 PROPERTIES = st.dictionaries(st.text(), st.text())

@@ -11,8 +11,7 @@ from pulsar_ext._runtime.recent import RecentAnswers
 from pulsar_ext.admin import SubscriptionStats
 from pulsar_ext.errors import AdminNotFound
 from pulsar_ext.ids.position import Position
-from pulsar_ext.redelivery.leftover_watch import LeftoverWatch
-from pulsar_ext.redelivery.stranded import StrandedWatch, is_idle, strands
+from pulsar_ext.redelivery.stranded import LeftoverWatch, StrandedWatch, is_idle, strands
 
 
 def _stats(backlog, *consumers, out=10, delayed=0):
