@@ -129,8 +129,8 @@ if _TYPE_CHECKING:  # what type checkers and the reference see of the names in _
         ReconsumeLater as ReconsumeLater,
         Redeliver as Redeliver,
     )
-    from .produce.hashing_scheme import HashingScheme as HashingScheme
-    from .produce.mixed_keys import MixedKeyBatchWarning as MixedKeyBatchWarning
+    from .produce.router import HashingScheme as HashingScheme
+    from .produce.batching import MixedKeyBatchWarning as MixedKeyBatchWarning
     from .produce.outcome import (
         DUPLICATE_MESSAGE as DUPLICATE_MESSAGE,
         SentMany as SentMany,
@@ -184,8 +184,8 @@ _HOMES = {
         "look.topic_map": "TopicMap",
         "message": "Message MessageBatch",
         "process.actions": "Acknowledge DeadLetter ReconsumeLater Redeliver",
-        "produce.hashing_scheme": "HashingScheme",
-        "produce.mixed_keys": "MixedKeyBatchWarning",
+        "produce.router": "HashingScheme",
+        "produce.batching": "MixedKeyBatchWarning",
         "produce.outcome": "DUPLICATE_MESSAGE SentMany",
         "producer": "Producer",
         "reader": "Reader",

@@ -29,7 +29,7 @@ from pulsar_ext.consumer import Consumer
 from pulsar_ext.errors import InvalidUse
 from pulsar_ext.intercept.chain import ConsumerChain, ReaderChain
 from pulsar_ext.key_shared.reader import open_range_reader
-from pulsar_ext.produce.hashing_scheme import HashingScheme
+from pulsar_ext.produce.router import HashingScheme
 from pulsar_ext.reader import Reader
 from pulsar_ext.redelivery.tracker import RedeliveryOptions
 from pulsar_ext.schema.choice import with_schema

@@ -27,20 +27,15 @@ from pulsar_ext.intercept.chain import ProducerChain
 from pulsar_ext.intercept.partitions import look_after
 from pulsar_ext.intercept.sender import InterceptedSender
 from pulsar_ext.message import Received, adopt_message
-from pulsar_ext.produce.batching import BatchingSender
-from pulsar_ext.produce.config import BatchingConfig
-from pulsar_ext.produce.direct import DirectSender
+from pulsar_ext.produce.batch import BatchingConfig
+from pulsar_ext.produce.batching import BatchingSender, SeparatedSender, batching_for_keys, mixed_key_check
+from pulsar_ext.produce.direct import DirectSender, ResendingDispatcher, ResendingSender
 from pulsar_ext.produce.dispatch import BatchDispatcher
-from pulsar_ext.produce.hashing_scheme import HashingScheme
-from pulsar_ext.produce.mixed_keys import mixed_key_check
+from pulsar_ext.produce.options import SendTiming, SequenceCounter, run_on
 from pulsar_ext.produce.partitioned import PartitionedSender
-from pulsar_ext.produce.pending_limit import PendingLimit
-from pulsar_ext.produce.resending import ResendingDispatcher, ResendingSender
-from pulsar_ext.produce.router import Routing
-from pulsar_ext.produce.send_timing import SendTiming, run_on
+from pulsar_ext.produce.pending import PendingLimit
+from pulsar_ext.produce.router import HashingScheme, Routing
 from pulsar_ext.produce.sender import close_quietly
-from pulsar_ext.produce.separated import SeparatedSender, batching_for_keys
-from pulsar_ext.produce.sequence_counter import SequenceCounter
 from pulsar_ext.producer import Producer
 from pulsar_ext.schema.key_value import KeyValueEncoding, KeyValueSchema
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.produce.batch import BatchGroup, InFlight
-    from pulsar_ext.produce.config import BatchingConfig
+    from pulsar_ext.produce.batch import BatchGroup, BatchingConfig, InFlight
     from pulsar_ext.produce.outcome import PersistedEntry
 
     from .duplicates import DuplicateCheck
@@ -40,8 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DedupDispatcher"]
 
-_OK, _TOO_BIG = pulsar.Result.Ok, pulsar.Result.MessageTooBig
-_TIMEOUT, _CLOSED = pulsar.Result.Timeout, pulsar.Result.AlreadyClosed
+_OK = pulsar.Result.Ok
+_TOO_BIG = pulsar.Result.MessageTooBig
+_TIMEOUT = pulsar.Result.Timeout
+_CLOSED = pulsar.Result.AlreadyClosed
 _GATHER_SECONDS = 0.02
 """How long the broker's first word of a duplicate waits for others, which are looked up with it."""
 

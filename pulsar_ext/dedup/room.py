@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.context import ClientContext
-    from pulsar_ext.produce.batch import Batch
-    from pulsar_ext.produce.config import BatchingConfig
+    from pulsar_ext.produce.batch import Batch, BatchingConfig
 
 __all__ = ["NO_ROOM", "RoomDispatcher"]
 

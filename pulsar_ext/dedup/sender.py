@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.callbacks import SendCallback
     from pulsar_ext.ids.message_id import MessageId
-    from pulsar_ext.produce.mixed_keys import MixedKeyCheck
+    from pulsar_ext.produce.batching import MixedKeyCheck
 
     from .dispatch import DedupDispatcher
     from .sequence_ids import SequenceIds

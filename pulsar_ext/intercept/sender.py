@@ -11,8 +11,7 @@ from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext.produce.options import named_options, rows_of
 from pulsar_ext.produce.outcome import DUPLICATE_MESSAGE, BulkOutcome, SentMany, duplicate_message
-from pulsar_ext.produce.sender import check_callback
-from pulsar_ext.produce.wrapping import WrappingSender
+from pulsar_ext.produce.sender import WrappingSender, check_callback
 
 from .outgoing import OutgoingMessage
 

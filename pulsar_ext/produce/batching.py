@@ -1,10 +1,25 @@
-"""The sender of a batched producer: one message, one and its id, and many at once."""
+"""The senders of batched producers: one message, one and its id, and many at once.
+
+`MixedKeyCheck` warns once that a producer's batches mix keys while consumers share its topic by key: messages are
+misrouted there. It asks the admin API in the background, at the first message with a key; a later send warns. Without
+an answer there is no warning.
+
+`SeparatedSender` is for keys and values whose keys are not in the payload: it makes them the messages' keys. Java's
+client writes such a key as base64, with a flag. The C++ client cannot write that flag, but for messages of batches that
+are written here.
+"""
 
 from __future__ import annotations
 
+import inspect
+import logging
+import os
+import warnings
 from functools import partial
+from itertools import tee
+from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pulsar
 import pulsar.schema
@@ -14,22 +29,112 @@ from pulsar_ext._native.results import raise_result
 from pulsar_ext._native.signatures import shaped_like
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.ending import finish_together
-from pulsar_ext._wire.batch_payload import NULL_VALUE, key_fields, option_fields
+from pulsar_ext._wire.batch_payload import NULL_VALUE, Base64Key, key_fields, option_fields
+from pulsar_ext.errors import AdminNotAllowed, InvalidUse, PulsarExtError
 from pulsar_ext.ids.message_id import MessageId
 
 from .batch import Batch
 from .options import key_of, named_options, parts_of, rows_of, stands_alone
 from .outcome import BulkOutcome, OutcomeWaiter, SentMany
-from .sender import HandleSender, check_callback
+from .sender import HandleSender, WrappingSender, check_callback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from types import FrameType
+
+    from pulsar_ext._runtime.context import ClientContext
+    from pulsar_ext.schema.key_value import KeyValueSchema
 
     from .dispatch import BatchDispatcher
-    from .mixed_keys import MixedKeyCheck
-    from .sequence_counter import SequenceNumbers
+    from .options import SequenceNumbers
+    from .sender import Sender
 
-__all__ = ["BatchingSender"]
+
+_log = logging.getLogger("pulsar_ext")
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+class MixedKeyBatchWarning(UserWarning):
+    """A batched producer mixes keys in its batches, and consumers share its topic by key."""
+
+
+class Named(Protocol):
+    """What the warning names: an official producer, or a sender."""
+
+    def topic(self) -> str:
+        """Give the topic's name."""
+        ...
+
+
+class MixedKeyCheck:
+    """Looks for messages with a key among those of a producer whose batches mix keys.
+
+    Args:
+        context: of the client.
+    """
+
+    __slots__ = ("_context", "_shared")
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._shared: list[bool] | None = None
+        """Whether a Key_Shared subscription is there: empty while that is not known, None before it is asked."""
+
+    def look(self, options: dict[str, Any], producer: Named) -> MixedKeyCheck | None:
+        """Look at the options of a message; give what looks at the next one, None once there is no more to say."""
+        if options.get("partition_key") is None and options.get("ordering_key") is None:
+            return self
+        if self._shared is None:
+            self._shared = shared = []
+            topic = producer.topic()
+            self._context.inquiries.run(lambda: shared.append(_is_shared_by_key(self._context, topic)))
+            return self
+        if not self._shared:
+            return self
+        if self._shared[0]:
+            self._shared = [False]  # first, because a warning may be raised as an error
+            _warn(producer.topic())
+        return None
+
+
+def mixed_key_check(named: dict[str, Any], context: ClientContext) -> MixedKeyCheck | None:
+    """Give the check for a producer of these official arguments, None if its batches do not mix keys."""
+    mixes = named["batching_enabled"] is True and named["batching_type"] != pulsar.BatchingType.KeyBased
+    return MixedKeyCheck(context) if mixes else None
+
+
+def _is_shared_by_key(context: ClientContext, topic: str) -> bool:
+    """Ask whether a topic, or a topic with partitions, has a Key_Shared subscription; no answer counts as no."""
+    try:
+        admin = context.admin_api()
+        try:
+            stats = admin.stats(topic)
+        except AdminNotAllowed:  # it has partitions
+            stats = admin.partitioned_stats(topic).total
+    except PulsarExtError as error:
+        _log.debug("Whether %s is shared by key could not be found out: %s", topic, error)
+        return False
+    return any(one.type == "Key_Shared" for one in stats.subscriptions.values())
+
+
+def _warn(topic: str) -> None:
+    warnings.warn(
+        f"A producer on {topic} sends messages with keys in batches that mix keys, and consumers share this topic by "
+        "key. The broker gives a whole batch to the consumer that has the key of its first message, so consumers get "
+        "messages of other consumers' keys. Create the producer with batching_type=BatchingType.KeyBased.",
+        MixedKeyBatchWarning,
+        stacklevel=_levels_to_application(),
+    )
+
+
+def _levels_to_application() -> int:
+    """Count the calls between the application's line and the caller of this function, for the warning to name it."""
+    frame: FrameType | None = inspect.currentframe()
+    level = 0
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level
+
 
 _NO_OPTIONS: dict[str, Any] = {}
 
@@ -338,3 +443,78 @@ class BatchingSender(HandleSender):
     def finish(self, deadline: float) -> None:
         """Close, and wait for what is pending no longer than until `deadline`, a monotonic time in seconds."""
         finish_together([self.dispatch], deadline)
+
+
+def batching_for_keys(named: dict[str, Any]) -> dict[str, Any]:
+    """Give the arguments of a producer with separated keys: it has batches, if need be of one key each.
+
+    Raises:
+        InvalidUse: it is to send in chunks.
+    """
+    if named["chunking_enabled"]:
+        raise InvalidUse("Separated keys cannot be sent in chunks: use KeyValueEncoding.INLINE. Nothing was opened.")
+    if named["batching_enabled"]:
+        return named
+    by_key = {"batching_type": pulsar.BatchingType.KeyBased, "batching_max_publish_delay_ms": 1}
+    return {**named, "batching_enabled": True, "lazy_start_partitioned_producers": False, **by_key}
+
+
+def _column(rows: Iterable[tuple[Any, dict[str, Any]]], name: str) -> Iterable[Any]:
+    return (options[name] for _, options in rows)
+
+
+class SeparatedSender(WrappingSender):
+    """Gives messages their keys.
+
+    Args:
+        sender: sends them.
+        schema: makes keys of values.
+    """
+
+    def __init__(self, sender: Sender, schema: KeyValueSchema[Any, Any]) -> None:
+        super().__init__(sender)
+        self._schema = schema
+
+    @shaped_like(pulsar.Producer.send)
+    def send(self, content: Any, *args: Any, **kwargs: Any) -> MessageId:
+        """Send a message and wait for its outcome."""
+        options = self._with_key(content, named_options(args, kwargs))
+        return self._sender.send(_payload(content), **options)
+
+    @shaped_like(pulsar.Producer.send_async)
+    def send_async(self, content: Any, callback: SendCallback | None, *args: Any, **kwargs: Any) -> None:
+        """Send a message and have `callback(result, message_id)` called once it is persisted or has failed."""
+        options = self._with_key(content, named_options(args, kwargs))
+        self._sender.send_async(_payload(content), callback, **options)
+
+    def post(self, content: Any, callback: SendCallback, options: dict[str, Any], *, patient: bool = False) -> None:
+        """Send one of many."""
+        options = self._with_key(content, options)
+        self._sender.post(_payload(content), callback, options, patient=patient)
+
+    def send_many(self, contents: Iterable[Any], columns: dict[str, Iterable[Any]], *, flush: bool) -> SentMany:
+        """Send many messages, and with `flush` wait until all of them are persisted."""
+        names = (*columns, "partition_key")
+        rows = tee(
+            ((content, self._with_key(content, options)) for content, options in rows_of(contents, columns)),
+            1 + len(names),
+        )
+        keyed = {name: _column(column, name) for name, column in zip(names, rows[1:], strict=True)}
+        return self._sender.send_many((_payload(content) for content, _ in rows[0]), keyed, flush=flush)
+
+    def _with_key(self, content: Any, options: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(content, tuple) or len(content) != 2:  # noqa: PLR2004  # a key and a value
+            raise InvalidUse(
+                f"{content!r} is no key and value: give KeyValue(key, value), or KeyValue(key, None), which compaction "
+                "takes for the end of the key. Nothing was sent."
+            )
+        if options.get("partition_key") is not None or stands_alone(options):
+            raise InvalidUse(
+                "A message with a separated key has no other partition_key, and is not delayed or replicated by itself."
+            )
+        return {**options, "partition_key": Base64Key.of(self._schema.key.encode(content[0]))}
+
+
+def _payload(content: Any) -> Any:
+    """Give what is sent of a key and a value: nothing if the value is None, as Java's client does."""
+    return None if content[1] is None else content

@@ -1,47 +1,247 @@
-"""Pushing batches to the C++ producer, in order, and delivering what became of them.
+"""Pushing batches to the C++ producer, in order, and reporting their outcomes.
 
 The official client crosses the interpreter lock for each message and again for its callback, which is nearly all that
 a send costs. Here messages wait in Python until their batch is full, its delay is over, or something flushes; its
 payload is written in Python, and handed to a C++ producer without batching as one message that says how many it holds.
 A batch carries the highest sequence id of its messages, and each message keeps its own.
+
+One thread at a time dispatches (`Exclusive`), also if a signal's handler interrupts that thread and sends with the same
+producer. Python runs a handler between any two steps of the main thread, which may hold the lock then: a re-entrant
+lock would let the handler into the middle of a send. So what the handler sends is put off until that send is done.
 """
 
 from __future__ import annotations
 
+import logging
 import operator
 import time
 from collections import deque
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 
 from pulsar_ext._native.fork import closed, refuse_after_fork
+from pulsar_ext._native.locks import OwnedLock
 from pulsar_ext._native.messages import batch_message
 from pulsar_ext._native.results import raise_result
+from pulsar_ext._native.thread_state import keep_thread_state
 from pulsar_ext._runtime.callbacks import SendCallback, call_back
 from pulsar_ext._runtime.condition import refuse_interrupting
 from pulsar_ext._runtime.scheduler import batch_scheduler
-from pulsar_ext.ids.message_id import MessageId
+from pulsar_ext.errors import InvalidUse
+from pulsar_ext.ids.message_id import MessageId, id_in_batch
 
 from .batch import Batch, BatchGroup, ordered
-from .flying import FlyingBatches
+from .outcome import deliver_each, persisted_entry
 from .pending import PendingMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from pulsar_ext._native.answer import Answer
     from pulsar_ext._native.handles import ProducerHandle
     from pulsar_ext._runtime.context import ClientContext
 
-    from .batch import Item
-    from .config import BatchingConfig
+    from .batch import BatchingConfig, Item
+    from .outcome import PersistedEntry
 
-__all__ = ["BatchDispatcher"]
 
-_FULL, _CLOSED = pulsar.Result.ProducerQueueIsFull, pulsar.Result.AlreadyClosed
+_log = logging.getLogger("pulsar_ext")
+
+
+class Exclusive:
+    """A re-entrant lock, and what has to wait because its holder is interrupted."""
+
+    def __init__(self) -> None:
+        self.lock = OwnedLock()
+        self.inside: int | None = None
+        """The thread that is at work with the lock held: who finds one there, with the lock, has interrupted it."""
+        self.deferred: deque[Callable[[], object]] = deque()
+        """What waits for the interrupted work."""
+
+    def exclusively(self, work: Callable[..., Any], *args: Any) -> Any:
+        """Call `work(*args)` with the lock held, and give what it returns; None if it has to wait."""
+        thread = get_ident()
+        with self.lock:
+            if self.inside is not None:
+                self.deferred.append(partial(work, *args))
+                return None
+            self.inside = thread
+            try:
+                result = work(*args)
+                self.run_deferred()
+            finally:
+                self.inside = None
+        return result
+
+    def run_deferred(self) -> None:
+        """Do what had to wait; the lock is held, and `inside` set, so that what comes meanwhile waits behind it."""
+        while self.deferred:
+            work = self.deferred.popleft()
+            try:
+                work()
+            except Exception:  # noqa: BLE001  # it concerns the handler, which has returned
+                _log.exception("A message that a signal's handler sent was refused")
+
+    def run_left_over(self) -> None:
+        """Do what had to wait and was left when the work that was interrupted failed."""
+        if self.deferred:
+            self.exclusively(int)
+
+    def unlocked(self, call: Callable[..., object], *args: Any) -> None:
+        """Call `call(*args)` without the lock, which is held once."""
+        inside, self.inside = self.inside, None
+        for _ in map(operator.call, (self.lock.release,)):  # no call between it and the block that takes it again
+            try:
+                call(*args)
+            finally:
+                self.lock.acquire()
+                self.inside = inside
+
+    def refuse_inside(self, what: str) -> None:
+        """Refuse a call that waits for outcomes in a signal's handler that interrupts a send.
+
+        Raises:
+            InvalidUse: the handler runs on the thread of that send, and would wait for it.
+        """
+        if self.inside == get_ident():
+            raise InvalidUse(
+                f"{what} in a signal's handler would wait for the send that it interrupts. Use send_async."
+            )
+
+    def renew(self) -> None:
+        """Begin anew in a child process, where the lock may have been held at the fork, for good."""
+        self.lock = OwnedLock()
+        self.inside = None
+        self.deferred.clear()
+
+
+_OK = pulsar.Result.Ok
 _TOO_BIG = pulsar.Result.MessageTooBig
+
+
+class FlyingBatches(Exclusive):
+    """Those that were pushed and have no outcome yet. Outcomes only ever take `pending.changed`.
+
+    Args:
+        handle: the C++ producer.
+        context: of its client.
+        config: how batches are made.
+    """
+
+    def __init__(self, handle: ProducerHandle, context: ClientContext, config: BatchingConfig) -> None:
+        super().__init__()
+        self.handle = handle
+        self.context = context
+        self.config = config
+        self.pending = PendingMessages(config.limit)
+        self.closed = False
+        self.finished = False
+        """Whether nothing is left to do of a close."""
+        self.forgotten = False
+        """Whether the client was shut down, so that nothing is sent any more and no outcome comes."""
+        self._flying: dict[Batch, None] = {}
+        """The oldest first; whoever takes one out reports what became of it."""
+
+    def stay(self) -> None:
+        """Stay alive until everything has its outcome: were this dropped, what is pending would vanish with it."""
+        _unsettled[self] = None
+
+    def take_off(self, batch: Batch) -> None:
+        """Count a batch as on its way, once: it is about to be pushed, or would be but for a Ctrl-C."""
+        if batch.began:
+            return
+        self.stay()
+        batch.accepted = self.pending.accepted
+        batch.began = time.monotonic()
+        # No call in between: who has a time is noted, and the scheduler finds no batch without one.
+        self._flying[batch] = None
+
+    # Outcomes
+
+    def on_outcome(self, batch: Batch, result: Any, inner: Any) -> None:
+        """Take the outcome of a batch: the native callback, out of which nothing may be raised."""
+        keep_thread_state()
+        try:
+            if result == _OK:
+                self.settled(batch, inner)
+            elif result == _TOO_BIG:
+                batch.refused = True  # said while it is pushed, on the thread that pushes it
+            else:
+                self.doubt(result)
+                self.context.outcomes.run(partial(self.failed, batch, result))
+        except BaseException:  # noqa: BLE001  # nothing may reach the C++ client
+            _log.exception("The outcome of a batch could not be delivered")
+
+    def doubt(self, result: Any) -> None:
+        """Take note of a result that leaves open whether a batch is persisted, before its senders know."""
+
+    def settled(self, batch: Batch, inner: Any) -> None:
+        """Take the id of a batch that is persisted."""
+        self.deliver(batch, _OK, persisted_entry(inner, self.config.partition, batched=batch.message is None))
+
+    def failed(self, batch: Batch, result: Any) -> None:
+        """Take the result of a batch that has failed; never on a C++ thread that holds the producer's lock."""
+        self.deliver(batch, result, None)
+
+    def deliver(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report what became of a batch, unless that is done; the arguments are those of `report`."""
+        if self._flying.pop(batch, self) is None:
+            self.report(batch, result, entry)
+
+    def report(self, batch: Batch, result: Any, entry: PersistedEntry | None) -> None:
+        """Report the outcome of each message of a batch.
+
+        Args:
+            batch: closed.
+            result: of all its messages.
+            entry: where it is persisted, if it is.
+        """
+        pending, count = self.pending, batch.count
+        pending.release(count, batch.burden)
+        if batch.outcome is not None:
+            last = id_in_batch((*entry, count - 1), count) if isinstance(entry, tuple) else entry
+            batch.outcome.many(result, count, last)
+        else:
+            self.context.callbacks.run(deliver_each, batch.callbacks, result, entry, count)
+        pending.fail(result, batch.accepted)
+        if pending.complete(count):
+            _unsettled.pop(self, None)
+            if pending.completed < pending.accepted:  # a message has come meanwhile
+                self.stay()
+
+    # The end
+
+    def settle(self, deadline: float) -> None:
+        """Wait for outcomes while the connection lasts, until `deadline`, a monotonic time in seconds."""
+        while not self.pending.wait_for(self._is_settled, 0.02):
+            if time.monotonic() >= deadline or not self.handle.is_connected():
+                return
+
+    def begin_close(self) -> Answer:
+        """Begin to close the C++ producer, which fails what is still on its way."""
+        return self.context.senders.answer_to(self.handle.inner.close_async)
+
+    def conclude(self, deadline: float) -> None:
+        """Wait until what failed is reported, until `deadline`, a monotonic time in seconds."""
+        self.pending.wait_for(self._is_settled, max(deadline - time.monotonic(), 0))
+        _unsettled.pop(self, None)
+        self.finished = True
+
+    def _is_settled(self) -> bool:
+        """Whether everything has its outcome."""
+        return self.pending.completed >= self.pending.accepted
+
+
+_unsettled: dict[FlyingBatches, None] = {}
+"""Those with messages whose outcome is not known yet."""
+
+
+_FULL = pulsar.Result.ProducerQueueIsFull
+_CLOSED = pulsar.Result.AlreadyClosed
 
 
 class BatchDispatcher(FlyingBatches):

@@ -1,17 +1,26 @@
-"""The official arguments of a send, by name."""
+"""The official arguments of a send, by name; sequence ids without deduplication; and the send timeout of a producer.
+
+The C++ client restarts the send timeout at each reconnection. If a broker rejects a message, which ends the connection
+each time, no message of the producer would ever time out. A producer that starts its partitions lazily is an exception:
+its timeout runs from the beginning. The C++ producer reads its configuration at each reconnection, and the copies that
+the C++ client makes of a configuration share their fields, so `SendTiming` can set this after the producer was opened.
+
+On a partitioned topic lazy starting has a second meaning: partitions that are added later are started with their first
+message, and a flush that meets this returns too early. So if a topic may have partitions, it is set only while the
+producer's connection is unsteady.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sized
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pulsar_ext.errors import InvalidUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["columns_of", "key_of", "named_options", "parts_of", "rows_of", "stands_alone"]
 
 _OPTIONS = (
     "properties",
@@ -118,3 +127,74 @@ def _take(source: Iterator[Any], most: int, into: list[Any]) -> Exception | None
     except Exception as error:  # noqa: BLE001  # it is raised behind what came before
         return error
     return None
+
+
+class SequenceNumbers(Protocol):
+    """The sequence ids of one producer on one topic."""
+
+    last: int
+    """The highest id that a message has."""
+    steady: bool
+    """Whether the next id is `last + 1`, so that the sender may take it by itself."""
+
+    @property
+    def upcoming(self) -> int:
+        """The next automatic id."""
+        ...
+
+
+class SequenceCounter:
+    """The sequence ids of a producer without deduplication; an explicit one moves the automatic ones behind it."""
+
+    __slots__ = ("last", "steady")
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.steady = True
+
+    @property
+    def upcoming(self) -> int:
+        """The next automatic id."""
+        return self.last + 1
+
+
+_MOST_SECONDS, _LEAST_SECONDS = 2.0, 0.05
+_SHARE: Final = 8
+
+
+def run_on(configuration: Any) -> None:
+    """Have the send timeout of the producer of a configuration run on at reconnections, from now on."""
+    configuration.lazy_start_partitioned_producers(True)  # noqa: FBT003  # the binding takes it so
+
+
+class SendTiming:
+    """Has the send timeout run on while the connection of a producer is unsteady.
+
+    Args:
+        configuration: that the C++ producer was opened with.
+        timeout_millis: its send timeout; more than 0.
+    """
+
+    __slots__ = ("_configuration", "_timeout", "_unsteady_until", "seconds")
+
+    def __init__(self, configuration: Any, timeout_millis: int) -> None:
+        self._configuration = configuration
+        self._timeout = timeout_millis / 1000
+        self._unsteady_until = 0.0
+        self.seconds: Final = max(_LEAST_SECONDS, min(_MOST_SECONDS, self._timeout / _SHARE))
+        """How often to look."""
+
+    def look(self, now: float, *, connected: bool) -> None:
+        """Take note of how the connection is at a monotonic time in seconds."""
+        if not connected:
+            if not self._unsteady_until:
+                run_on(self._configuration)
+            self._unsteady_until = now + 2 * self._timeout
+        elif self._unsteady_until and now > self._unsteady_until:
+            self.rest()
+
+    def rest(self) -> None:
+        """Take note that nothing is on its way: it is not looked at for a while."""
+        if self._unsteady_until:
+            self._unsteady_until = 0.0
+            self._configuration.lazy_start_partitioned_producers(False)  # noqa: FBT003  # as above

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from pulsar_ext._runtime.context import ClientContext
 
-    from .batching import BatchingSender
-    from .mixed_keys import MixedKeyCheck
+    from .batching import BatchingSender, MixedKeyCheck
     from .router import Routing
 
 __all__ = ["PartitionedSender"]

@@ -1,4 +1,4 @@
-"""What a producer sends with, and what senders share that have one C++ producer."""
+"""The protocol of what a producer sends with, senders that have one C++ producer, and senders around another one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pulsar_ext.ids.message_id import MessageId
 
     from .outcome import SentMany
-
-__all__ = ["HandleSender", "Sender", "check_callback", "close_quietly"]
 
 
 class Sender(Protocol):
@@ -143,3 +141,21 @@ def check_callback(callback: object) -> None:
     """
     if callback is not None and not callable(callback):
         raise TypeError(f"The callback must be a function, not {type(callback).__name__}.")
+
+
+class WrappingSender:
+    """Has everything of another sender, such as its topic and its last sequence ids.
+
+    Args:
+        sender: the other one.
+    """
+
+    many_in_flight: int | None
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        self.context, self.many_in_flight = sender.context, sender.many_in_flight
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what is not another here."""
+        return getattr(self._sender, name)

@@ -11,7 +11,7 @@ import pulsar
 from pulsar_ext.admin import PulsarAdmin, Retention
 from pulsar_ext.client.client import Client
 from pulsar_ext.ids.topic_name import TopicName
-from pulsar_ext.produce.mixed_keys import MixedKeyBatchWarning
+from pulsar_ext.produce.batching import MixedKeyBatchWarning
 
 from .archive import archive
 from .replay import replay

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from pulsar_ext.admin import PulsarAdmin
-from pulsar_ext.produce.hashing_scheme import key_hash
+from pulsar_ext.produce.router import key_hash
 from pulsar_ext.spark.option_table import WRITE
 from pulsar_ext.spark.options import parse_options
 from pulsar_ext.spark.rows import BatchSplitter

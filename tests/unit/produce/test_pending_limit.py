@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pulsar_ext.produce.pending_limit import PendingLimit
+from pulsar_ext.produce.pending import PendingLimit
 
 
 def test_no_more_than_the_limit_is_inside():

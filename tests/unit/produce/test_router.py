@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ext.produce.batch import Bounds
-from pulsar_ext.produce.hashing_scheme import HashingScheme, hash_of, key_hash
-from pulsar_ext.produce.router import RoundRobin, SinglePartition
+from pulsar_ext.produce.router import HashingScheme, RoundRobin, SinglePartition, hash_of, key_hash
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pulsar_ext.errors import InvalidUse
-from pulsar_ext.produce.exclusive import Exclusive
+from pulsar_ext.produce.dispatch import Exclusive
 
 
 def test_what_interrupts_waits_for_the_interrupted_work():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pulsar_ext.produce.send_timing import SendTiming
+from pulsar_ext.produce.options import SendTiming
 
 
 @pytest.fixture
